@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -12,11 +11,9 @@ import torch
 from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import Model, as_gates
-from headlab.hooks.state import Active
+from headlab.hooks.model import Model
 from headlab.inputs import Words, label_order
 from headlab.masks import Mask, full_mask
-from headlab.parallel import Tick, one_thread, spread
 from headlab.records import CHANGES, Change, Floats, Ints
 from headlab.tables import Table
 from headlab.tasks.base import Example, Task
@@ -70,24 +67,12 @@ def _word(evaluator: Evaluator, row: int, part: int) -> str | None:
 
 def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = "zero") -> Floats:
     """Probabilities of the task's labels for all answers of some examples, float [answer, label], row by row."""
-    out: dict[int, Floats] = {}
-    with one_thread(evaluator.model.device):
-        fill = evaluator.fill(ablation)
-    gates = as_gates(evaluator.model, evaluator.model.grid.gates(mask.kept))
 
-    def run(batch: Batch, _: Tick) -> list[Floats]:
-        lane = copy(evaluator)
-        with torch.inference_mode(), lane.model.active(Active(gates=gates, fill=fill)):
-            logits = lane.logits(batch.inputs)
-        targets = lane.targets(batch.rows, logits)
-        lane.require_finite(batch.rows, logits, targets)
-        asked = targets != IGNORED
-        shares = logits.to(torch.float64).softmax(dim=-1)
-        return [shares[n][asked[n]].reshape(-1, shares.shape[-1]).cpu().numpy() for n in range(len(batch.rows))]
+    def shares(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[Floats]:
+        asked, found = targets != IGNORED, logits.to(torch.float64).softmax(dim=-1)
+        return [found[n][asked[n]].reshape(-1, found.shape[-1]).cpu().numpy() for n in range(len(batch.rows))]
 
-    for batch, found in spread(evaluator.cut(rows), run, device=evaluator.model.device, tick=evaluator.tick):
-        out |= dict(zip(batch.rows.tolist(), found, strict=True))
-    parts = [out[int(row)] for row in rows]
+    parts = evaluator.each(rows, mask, ablation, shares)
     return np.concatenate(parts) if parts else np.zeros((0, len(evaluator.task.labels)))
 
 

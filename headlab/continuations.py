@@ -26,6 +26,8 @@ class _Asked:
     asked, wanted: [example][answer].
     """
 
+    note = ""
+
     def __init__(self, model: Model, task: Task, examples: Sequence[Example], rows: Rows, asked: Rows, wanted: Rows):
         for example, row in zip(examples, rows, strict=True):
             if len(row) > (most := longest(model, LONGEST)):
@@ -52,10 +54,11 @@ class NextTokens(_Asked):
     """Texts of which every token is an answer, given those before it; a text's context is given, not asked for.
 
     A masked language model is asked for a share of the tokens instead, which are masked, the same ones in every run.
+    masked: whether it is one.
     """
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
-        masked = masks_tokens(model, task)
+        self.masked = masked = masks_tokens(model, task)
         contexts = [encoded(model, [e.text])[0] if e.text else [] for e in examples]
         wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
         parts = [
@@ -108,6 +111,7 @@ class Choices(_Asked):
         self.units = np.ones_like(self.answers)
         most = max(len(example.choices) for example in examples)
         self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+        self.note = _begins(rows, wanted, self._choice)
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
             self._check_packing(task, examples)
@@ -252,6 +256,20 @@ def _packed(
         row, segments = row + tokens[:-1], segments + [number + 1] * (len(tokens) - 1)
         wanted, choice = wanted + tokens, choice + [number] * len(tokens)
     return row, asked, wanted, choice, segments
+
+
+def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
+    """A sentence if the tokens of some choices are the first ones of another, which then can never be likelier."""
+    many = 0
+    for tokens, numbers in zip(wanted, choice, strict=True):
+        parts = [[t for t, n in zip(tokens, numbers, strict=True) if n == number] for number in {*numbers}]
+        many += any(a is not b and b[: len(a)] == a for a in parts for b in parts)
+    if not many:
+        return ""
+    return (
+        f"in {many} of {len(rows)} examples a choice begins with the tokens of another, and so can never be likelier "
+        "than that one; compare models with the same tokenizer only"
+    )
 
 
 def _sizes(example: Example) -> list[float]:

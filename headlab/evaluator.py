@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -98,6 +98,8 @@ CHUNKS = (16, 240)
 STATE_BYTES = 192 << 20
 REMEMBERED = 64
 Tick = Callable[[], None]
+T = TypeVar("T")
+Reader = Callable[["Batch", torch.Tensor, torch.Tensor], Sequence[T]]
 
 
 @dataclass
@@ -136,7 +138,7 @@ class Evaluator:
     @property
     def note(self) -> str:
         """What to know beside its figures: which class was taken for which label, and whether they are below chance."""
-        words = label_order(self.model, self.task).words if self.task.labels else ""
+        words = label_order(self.model, self.task).words if self.task.labels else self.inputs.note
         return "; ".join(filter(None, (words, self._below_chance)))
 
     @property
@@ -338,6 +340,28 @@ class Evaluator:
             self.require_finite(batch.rows, logits, targets)
             out = logits.argmax(dim=-1)
         return np.asarray(out[targets != IGNORED].cpu().numpy(), dtype=np.int64)
+
+    def each(self, rows: Ints, mask: Mask, ablation: str, read: Reader[T]) -> list[T]:
+        """What `read` makes of some examples under a mask, row by row, from a batch, its logits and right answers.
+
+        Raises HeadlabError for another model's mask, and for outputs that are not finite.
+        """
+        gates = as_gates(self.model, mask)
+        with one_thread(self.model.device):
+            fill = self.fill(ablation)
+
+        def run(batch: Batch, _: Tick) -> Sequence[T]:
+            with torch.inference_mode(), self.model.active(Active(gates=gates, fill=fill)):
+                logits = self.inputs.logits(batch.inputs)
+            targets = self.targets(batch.rows, logits)
+            self.require_finite(batch.rows, logits, targets)
+            return read(batch, logits, targets)
+
+        found: dict[int, T] = {}
+        for batch, part in spread(self.cut(rows), run, device=self.model.device, tick=self.tick):
+            self.forwards += len(batch.rows)
+            found |= zip(batch.rows.tolist(), part, strict=True)
+        return [found[row] for row in rows.tolist()]
 
     def fill(self, ablation: str) -> torch.Tensor | None:
         """Output of removed heads: None for "zero"; for "mean" their mean output over the language's dev examples.

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.bleu import Bleu, bleu, check_language
+from headlab.continuations import Choices, NextTokens
 from headlab.encoding import IGNORED, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
@@ -21,9 +22,9 @@ from headlab.hooks.state import Active
 from headlab.inputs import LanguageSetup, encode_sources, language_setup
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
-from headlab.records import Floats, Ints
+from headlab.records import Bools, Floats, Ints
 from headlab.stats import Paired, group_bootstrap
-from headlab.stats.bootstrap import DRAWS
+from headlab.stats.bootstrap import DRAWS, resampled_sums
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.translation import sides
 
@@ -288,34 +289,66 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
 
     Raises HeadlabError for outputs that are not finite.
     """
-    model, inputs = evaluator.model, evaluator.inputs
-    gates = as_gates(model, mask)
-    with one_thread(model.device):
-        fill = evaluator.fill(ablation)
-
-    def run(batch: Batch, _: Tick) -> tuple[list[Floats], int]:
-        with torch.inference_mode(), model.active(Active(gates=gates, fill=fill)):
-            logits = inputs.logits(batch.inputs)
-        targets = evaluator.targets(batch.rows, logits)
-        evaluator.require_finite(batch.rows, logits, targets)
-        targets = targets.flatten()
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        lost = cross_entropy(wide.flatten(0, -2), targets, ignore_index=IGNORED, reduction="none")
-        found = -lost[targets != IGNORED].double().cpu().numpy()
-        return np.split(found, np.cumsum(inputs.units[batch.rows])[:-1]), logits.shape[-1]
-
-    rows: dict[int, Floats] = {}
     choices = 1
-    batches = evaluator.cut(np.arange(len(evaluator.examples)))
-    for batch, (found, wide) in spread(batches, run, device=model.device, tick=evaluator.tick):
-        evaluator.forwards += len(batch.rows)
-        rows |= zip(batch.rows.tolist(), found, strict=True)
-        choices = wide
-    nats = np.concatenate([rows[row] for row in range(len(rows))])
+
+    def read(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[Floats]:
+        nonlocal choices
+        choices, flat = logits.shape[-1], targets.flatten()
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        lost = cross_entropy(wide.flatten(0, -2), flat, ignore_index=IGNORED, reduction="none")
+        found = -lost[flat != IGNORED].double().cpu().numpy()
+        return np.split(found, np.cumsum(evaluator.inputs.units[batch.rows])[:-1])
+
+    nats = np.concatenate(evaluator.each(np.arange(len(evaluator.examples)), mask, ablation, read))
     if not np.isfinite(nats).all():
         raise not_finite(
-            model,
+            evaluator.model,
             "a right answer no probability at all, so its log-probability is not finite",
             code="model.answers_not_finite",
         )
     return nats, choices
+
+
+def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+    """Bits per byte and perplexity of a word of texts whose every token was predicted, each with its 95 % interval.
+
+    sure: likelihood of the evaluator's answers.  Documents are resampled as a whole, with two pseudo-tokens of mean
+    length.  Empty where texts are not predicted token by token.
+    """
+    if not isinstance(evaluator.inputs, NextTokens) or evaluator.inputs.masked:
+        return {}
+    texts = [example.target or "" for example in evaluator.examples]
+    names, member = np.unique([example.group or example.id for example in evaluator.examples], return_inverse=True)
+    ends = np.cumsum(evaluator.inputs.units)[:-1]
+    sizes = (
+        np.array([-part.sum() for part in np.split(sure.nats, ends)]),
+        np.array([float(len(text.encode())) for text in texts]),
+        np.array([float(max(1, len(text.split()))) for text in texts]),
+    )
+    columns = np.stack([np.bincount(member, one, minlength=len(names)) for one in sizes], axis=1)
+    each = columns.sum(axis=0) / len(sure.nats)
+    unlikely = np.log(evaluator.model.module.config.get_text_config().vocab_size)
+    drawn = resampled_sums(np.vstack([columns, [0.0, *each[1:]], [unlikely, *each[1:]]]), [seed, STREAM], draws)
+    found: dict[str, float] = {}
+    for name, size, shown in (("bits_per_byte", 1, lambda nats: nats / np.log(2)), ("word_perplexity", 2, np.exp)):
+        low, high = np.quantile(shown(drawn[0] / drawn[size]), [0.025, 0.975])
+        whole = float(shown(columns[:, 0].sum() / columns[:, size].sum()))
+        found |= {name: whole, f"{name}_low": float(low), f"{name}_high": float(high)}
+    return found
+
+
+def normalised(evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero") -> Bools:
+    """Whether each right choice has the highest log-probability a byte, bool [example]; for tasks with choices.
+
+    This is `acc_norm` of lm-evaluation-harness, with bytes where that counts characters.
+    """
+    inputs = evaluator.inputs
+    assert isinstance(inputs, Choices)
+
+    def read(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[bool]:
+        sizes = torch.as_tensor(inputs.bytes[batch.rows], device=logits.device).clamp(min=1)
+        best: list[bool] = ((logits.double() / sizes).argmax(dim=-1) == targets).tolist()
+        return best
+
+    kept = full_mask(evaluator.model.grid) if mask is None else mask
+    return np.array(evaluator.each(np.arange(len(evaluator.examples)), kept, ablation, read))

@@ -165,9 +165,10 @@ class Inputs(Sized, Protocol):
 
     lengths: int [example], tokens that determine a batch's padding.  units: int [example], answers per example:
     one for a text, one per labelled word, one per token of a target.  answers: int [unit], the right
-    answers, example by example.
+    answers, example by example.  note: what to know beside figures of these examples; mostly empty.
     """
 
+    note: str
     lengths: Ints
     units: Ints
     answers: Ints
@@ -208,6 +209,8 @@ def _labelled(
 class Texts:
     """Texts or pairs of texts with one label each, for a sequence classifier."""
 
+    note = ""
+
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
@@ -240,6 +243,8 @@ class Words:
 
     words: [example][answer], which word of the example each answer is of.
     """
+
+    note = ""
 
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
@@ -274,6 +279,8 @@ class Pairs:
 
     tokens: of the sources, with the prefix or codes of the language pair.
     """
+
+    note = ""
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
         if not model.module.config.is_encoder_decoder:

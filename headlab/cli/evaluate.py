@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headlab.generation import Decoding
     from headlab.stats import Paired
 
-Written = Mapping[str, Mapping[str, Any]]
+Written = Mapping[str, Any]
 
 
 def evaluate(
@@ -91,7 +91,7 @@ def evaluate(
             evaluator = Evaluator(loaded, chosen.restricted([language]), language, as_split(split), size)
             asked = Asked(evaluator, loaded_mask, ablation, seed)
             rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
-            more[language] = classes(asked) if chosen.labels else written(asked, decoding)
+            more[language] = classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
             changed += [changed_answers(asked)] if changes is not None else []
     if changes is not None:
         save_changes(changed, changes)
@@ -170,7 +170,7 @@ def classes(asked: Asked) -> Written:
     return {} if assumed is None else {"classes": assumed}
 
 
-def written(asked: Asked, decoding: Decoding | None) -> Written:
+def written(asked: Asked, decoding: Decoding | None) -> dict[str, Any]:
     """Log-probability of one language's reference translations, and BLEU if `decoding` is given, as JSON.
 
     With a mask, also the untouched model's value and the paired difference.
@@ -180,12 +180,12 @@ def written(asked: Asked, decoding: Decoding | None) -> Written:
 
     evaluator = asked.evaluator
     mask, seed, ablation = asked.mask, asked.seed, asked.ablation
-    sure = generation.likelihood(evaluator, seed=seed)
-    if mask is None:
-        found = {"log_probability": sure.record()}
-    else:
-        less = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
-        found = {"log_probability": less.record() | paired(sure.mean, generation.gain(sure, less, seed=seed))}
+    sure = now = generation.likelihood(evaluator, seed=seed)
+    change: dict[str, float] = {}
+    if mask is not None:
+        now = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
+        change = paired(sure.mean, generation.gain(sure, now, seed=seed))
+    found = {"log_probability": now.record() | change | generation.text_rates(evaluator, now, seed=seed)}
     if decoding is None:
         return found
     whole = translated_bleu(evaluator, decoding=decoding, seed=seed)
@@ -196,6 +196,28 @@ def written(asked: Asked, decoding: Decoding | None) -> Written:
     return found | {"bleu": row}
 
 
+def normalised(asked: Asked) -> dict[str, Any]:
+    """Accuracy of choices by log-probability a byte, as JSON; nothing for other tasks.
+
+    With a mask, also the untouched model's value and the paired difference.
+    """
+    if not asked.evaluator.examples[0].choices:
+        return {}
+    import numpy as np
+
+    from headlab.generation import normalised
+    from headlab.stats import paired_bootstrap, share_interval
+
+    groups, whole = tuple(e.group or e.id for e in asked.evaluator.examples), normalised(asked.evaluator)
+    now = whole if asked.mask is None else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
+    low, high = share_interval(now, groups, np.random.default_rng(asked.seed))
+    found = {"accuracy_normalised": float(now.mean()), "accuracy_normalised_low": low, "accuracy_normalised_high": high}
+    if asked.mask is None:
+        return found
+    change = paired_bootstrap(whole, now, groups, np.random.default_rng(asked.seed))
+    return found | {"normalised": paired(float(whole.mean()), change)}
+
+
 def paired(baseline: float, found: Paired) -> dict[str, float]:
     """The untouched model's value and the difference from it, as JSON."""
     return {"baseline": baseline, **found._asdict()}
@@ -203,11 +225,20 @@ def paired(baseline: float, found: Paired) -> dict[str, float]:
 
 def words_of(more: Written) -> Iterator[str]:
     """One language's log-probability and BLEU as lines of text."""
-    row = more["log_probability"]
+    row, unit = more["log_probability"], "choice" if "accuracy_normalised" in more else "token"
     yield (
-        f"       log-probability {row['log_probability']:.3f} nats a token  [{row['log_probability_low']:.3f}, "
+        f"       log-probability {row['log_probability']:.3f} nats a {unit}  [{row['log_probability_low']:.3f}, "
         f"{row['log_probability_high']:.3f}]{paired_words(row, '.3f')}"
     )
+    if "bits_per_byte" in row:
+        yield "       " + "   ".join(
+            f"{words} {row[name]:.3f}  [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+            for name, words in (("bits_per_byte", "bits per byte"), ("word_perplexity", "perplexity of a word"))
+        )
+    if (share := more.get("accuracy_normalised")) is not None:
+        low, high = more["accuracy_normalised_low"], more["accuracy_normalised_high"]
+        change = paired_words(more["normalised"], ".1%") if "normalised" in more else ""
+        yield f"       accuracy by log-probability a byte {share:.1%}  [{low:.1%}, {high:.1%}]{change}"
     if "bleu" in more:
         row = more["bleu"]
         yield (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headlab.errors import HeadlabError, require_type
 from headlab.extensions import Registry
 from headlab.files import default_root
-from headlab.tasks import translation, udpos, xnli
+from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
 from headlab.tasks.intents import intents_task
@@ -78,6 +78,10 @@ BUILT_IN: dict[str, Maker] = {
     "xnli": xnli.xnli_task,
     "udpos": udpos.udpos_task,
     "translation": translation.translation_task,
+    "repeats": generated.repeats_task,
+    "ioi": generated.ioi_task,
+    "agreement": generated.agreement_task,
+    "lm": texts.lm_task,
 }
 
 
@@ -87,7 +91,7 @@ def _fits(key: str, entry: object) -> bool:
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
 SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
-    {"xnli": xnli.source, "udpos": udpos.source, "translation": translation.source}
+    {"xnli": xnli.source, "udpos": udpos.source, "translation": translation.source, "lm": texts.source}
 )
 
 

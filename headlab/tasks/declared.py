@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,14 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool, "label_map": dict}  # fmt: skip
-COLUMNS = ("text", "pair", "label", "target", "group", "id", "words", "labels", "language", "split")
+COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "group", "id",
+           "language", "split")  # fmt: skip
+# What an example consists of: the columns of each kind of task.
+MEANINGS = (
+    {"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"},
+    {"context", "choices", "answer"}, {"text"},
+)  # fmt: skip
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages that put no space between words
 PLACES = re.compile(r"\{(language|split)\}")
 
 
@@ -66,9 +74,14 @@ class Declaration:
         return "words" in self.columns
 
     @property
-    def generated(self) -> bool:
-        """Whether a text is to be generated; there are no labels then."""
-        return "target" in self.columns
+    def likelihood(self) -> bool:
+        """Whether a language model continues a text: by choices, or token by token."""
+        return "choices" in self.columns or not {"words", "label", "target"} & {*self.columns}
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether there are no labels: a text is to be generated or continued."""
+        return "target" in self.columns or self.likelihood
 
     def file(self, root: Path, language: str, split: Split) -> Path:
         """The file that holds a language's split."""
@@ -108,9 +121,10 @@ def declaration(text: str, path: Path) -> Declaration:
         columns, splits = _columns(raw), _splits(raw.get("splits", {}))
         labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
         label_map = _label_map(raw)
-        if (labels or label_map) and "target" in columns:
+        if (labels or label_map) and not {"label", "labels"} & {*columns}:
             raise HeadlabError(
-                "labels are listed or mapped where columns.target says that texts are generated; leave them out",
+                "labels are listed or mapped where the columns say that texts are generated or continued; leave them "
+                "out",
                 code="declaration.labels_unused",
             )
     except HeadlabError as error:
@@ -178,7 +192,8 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             )
     if not _says_what(set(columns)):
         raise HeadlabError(
-            "columns must name text and label (and pair, if any), or text and target, or words and labels",
+            "columns must name text and label (and pair, if any), or text and target, or words and labels, or context, "
+            "choices and answer, or text alone for a language model",
             code="declaration.columns_mismatch",
         )
     for place in ("language", "split"):
@@ -194,8 +209,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _says_what(columns: set[str]) -> bool:
-    named = {"text", "pair", "label", "target", "words", "labels"} & columns
-    return named in ({"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"})
+    return columns - {"group", "id", "language", "split"} in MEANINGS
 
 
 def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
@@ -241,7 +255,7 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     languages, labels = _learned(path, root, tuple(map(state_of, files)))
     salt = content_key([list(labels), said.aligned])
     reader = partial(read, said, root, labels, languages[0])
-    return Task(said.name, labels, languages, said.aligned, reader, seed, salt, said.label_map)
+    return Task(said.name, labels, languages, said.aligned, reader, seed, salt, said.label_map, said.likelihood)
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:
@@ -271,7 +285,7 @@ def read(
         _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
     examples, lines = [], dict[str, int]()
     for number, row in enumerate(rows):
-        example = example_of(row, f"{split}-{number}", labels)
+        example = example_of(row, f"{split}-{number}", labels, language)
         if example.id in lines:
             raise row.wrong("id", f"{example.id!r:.60} is already on line {lines[example.id]}", code="data.id_twice")
         lines[example.id] = row.record.line
@@ -381,7 +395,7 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     for part in _parts(said, root):
         codes |= {part.language} if part.language else set()
         # everything is known without reading the rows
-        told = (said.labels or said.generated) and (part.language or said.languages)
+        told = (said.labels or said.unlabelled) and (part.language or said.languages)
         for row in () if told else _every(said, part.path):
             own = row.text("language") if row.has("language") else part.language
             codes |= {own} if own else set()
@@ -391,7 +405,7 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_nothing(said, root), code="data.files_missing")
-    if not (said.labels or labels or said.generated):
+    if not (said.labels or labels or said.unlabelled):
         raise HeadlabError(
             f"{said.path}: train and dev have no label to collect; list the labels", code="data.labels_missing"
         )
@@ -400,7 +414,7 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
 
 def labels_of(row: Row) -> list[str]:
     """The labels of a record."""
-    if row.said.generated:
+    if row.said.unlabelled:
         return []
     return row.many("labels") if row.said.by_word else [row.text("label")]
 
@@ -424,8 +438,54 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
                 )
 
 
-def example_of(row: Row, name: str, labels: tuple[str, ...]) -> Example:
+def example_of(row: Row, name: str, labels: tuple[str, ...], language: str) -> Example:
     """A record as an example.  name: its id and group where no column gives them."""
+    own, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
+    if row.has("choices"):
+        return _choice(row, own, group, language)
+    if row.said.likelihood:
+        return Example(own, "", group=group, target=row.text("text"))
+    if row.has("target"):
+        return Example(own, row.text("text"), group=group, target=row.text("target"))
+    return _labelled(row, own, group, labels)
+
+
+def _choice(row: Row, own: str, group: str, language: str) -> Example:
+    """A context with its choices. A space goes between them, unless one stands there or the language writes none."""
+    context, choices = row.text("context").rstrip(), _choices(row)
+    answer = row.text("answer").strip()
+    if answer in choices:
+        label = choices.index(answer)
+    elif answer.isascii() and answer.isdigit() and int(answer) < len(choices):
+        label = int(answer)
+    else:
+        raise row.wrong(
+            "answer", f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
+            code="data.answer_unknown",
+        )  # fmt: skip
+    space = "" if language.split("-")[0] in UNSPACED else " "
+    return Example(own, context, label, group=group, choices=tuple(space + choice for choice in choices))
+
+
+def _choices(row: Row) -> list[str]:
+    """The choices: a JSON list, or texts separated by |. Raises HeadlabError for fewer than two, or two alike."""
+    value = row.value("choices")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
+        except (ValueError, RecursionError) as error:
+            raise row.wrong("choices", f"{value!r:.60} is no JSON list", code="data.choices_invalid") from error
+    if not isinstance(value, list) or len(value) < 2 or not all(map(_is_word, value)):
+        what = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
+        raise row.wrong("choices", what, code="data.choices_invalid")
+    choices = [choice.strip() for choice in value]
+    if len({*choices}) < len(choices):
+        raise row.wrong("choices", f"two of {choices!r:.80} are the same", code="data.choices_equal")
+    return choices
+
+
+def _labelled(row: Row, own: str, group: str, labels: tuple[str, ...]) -> Example:
+    """A text, a pair or words, with their labels."""
 
     def index(label: str, key: str) -> int:
         if label not in labels:
@@ -434,9 +494,6 @@ def example_of(row: Row, name: str, labels: tuple[str, ...]) -> Example:
             )
         return labels.index(label)
 
-    own, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
-    if row.said.generated:
-        return Example(own, row.text("text"), group=group, target=row.text("target"))
     if not row.said.by_word:
         pair = row.text("pair") if row.has("pair") else None
         return Example(own, row.text("text"), index(row.text("label"), "label"), pair, group)

@@ -34,7 +34,7 @@ from headlab.tasks.declared import (
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
-ASKED = ("text", "pair", "label", "target", "words", "labels")  # meanings that need columns of their own
+ASKED = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer")  # each needs a column
 MOST = 64  # tasks in a cache folder
 ENDINGS = {**{f".{kind}": kind for kind in KINDS}, ".ndjson": "jsonl", ".conll": "conllu"}
 
@@ -159,7 +159,7 @@ def check(draft: Draft) -> Checked:
     rows = {upload: [row for row in of_file if isinstance(row, Row)] for upload, of_file in found.items()}
     whole = [row for of_file in rows.values() for row in of_file if _error(_placed, row) is None]
     labels = tuple(sorted({label for row in whole for label in _labels(row)}))
-    errors = list(_of_rows(found, labels)) or list(_of_labels(said.generated, labels, whole))
+    errors = list(_of_rows(found, labels)) or list(_of_labels(said.unlabelled, labels, whole))
     if errors:
         return Checked(labels, {}, errors, _toml(draft, labels), {})
     sizes, files = dict[tuple[str, Split], int](), dict[str, bytes]()
@@ -253,7 +253,7 @@ def _of_rows(found: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple
 
     def read(row: Row, upload: Upload) -> None:
         _placed(row)
-        own = example_of(row, "", labels).id
+        own = example_of(row, "", labels, _language(row, upload)).id
         if row.has("id"):
             place = (_language(row, upload), row.text("split") if row.has("split") else upload.split or "", own)
             if (line := seen.setdefault(place, row.record.line)) != row.record.line:
@@ -266,9 +266,9 @@ def _of_rows(found: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple
                 yield error
 
 
-def _of_labels(generated: bool, labels: Sequence[str], rows: Sequence[Row]) -> Iterator[HeadlabError]:
+def _of_labels(unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]) -> Iterator[HeadlabError]:
     """What is wrong with the labels as a whole."""
-    if generated or not rows:
+    if unlabelled or not rows:
         return
     said = rows[0].said
     column = said.columns["labels" if said.by_word else "label"]

@@ -279,6 +279,7 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
     storage = MemoryMediaFileStorage("/media")
     files = MediaFileManager(storage)
     monkeypatch.setattr(runtime, "get_instance", lambda: SimpleNamespace(media_file_mgr=files))
+    monkeypatch.setattr(runtime, "exists", lambda: True)
 
     def made(text: str) -> str:
         make = partial(presses.kept, lambda: text, "é.txt", "text/plain")
