@@ -36,11 +36,10 @@ from headlab.files import CACHE, write_json
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
-from headlab.worker.catalogue import IMPORTING
+from headlab.worker.catalogue import CHECKS, IMPORTING, Submission
 from headlab.worker.engine import End, Engine, Live, Message
 from headlab.worker.jobs import Jobs
 from headlab.worker.kinds.kind import Estimate, Known, kind_of
-from headlab.worker.kinds.table import CHECKS, Submission
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,

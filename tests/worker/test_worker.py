@@ -29,9 +29,9 @@ from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
-from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_embedded
 from headlab.worker.process import Local, Remote
 from headlab.worker.runner import Running as RunningJob
