@@ -50,6 +50,7 @@ from headlab.worker.middleware import (
     named_models,
     refused,
 )
+from headlab.worker.process import Home, announce, take_home, token_of_environment
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import (
     LOG_NAME,
@@ -76,7 +77,6 @@ from headlab.worker.schemas import (
     log_failure,
     sentence_of,
 )
-from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
 # From the device's thread to the server's: the records of one live request as they arrive.
 
