@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab.pictures import maps_of
 from headlab.records import Head
-from headlab.ui import contrast, experiments_report, head_card, headgrid, heads_live, job_offer
+from headlab.ui import contrast, experiments_report, headgrid, heads_page, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
 from headlab.ui.presses import download, give, uninterrupted
@@ -32,9 +32,9 @@ def select(scores):
 
 def tables(choice, scores, confidence, head):
     st.subheader(f"Head {plain(head_key(head))} in numbers")
-    head_card.details(scores, confidence, head)
+    heads_page.details(scores, confidence, head)
     st.subheader("Every head")
-    table = head_card.every_head(scores)
+    table = heads_page.every_head(scores)
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     download("Download every head as CSV", table.to_csv(index=False), name, "text/csv")
     shown = table.drop(columns=["method", "estimand", "unit"])
@@ -57,7 +57,7 @@ def tables(choice, scores, confidence, head):
 
 
 def sharpening(choice, scores, head):
-    heads_live.draw(choice, scores, head, lambda language, clicked: pick(language, clicked, scores))
+    heads_page.sharpening(choice, scores, head, lambda language, clicked: pick(language, clicked, scores))
 
 
 def body(choice, results, confidence):
@@ -72,9 +72,9 @@ def body(choice, results, confidence):
             maps[focus], key="large", title=language_title(focus), selected=head,
             on_click=lambda h: pick(focus, h, scores),
         )  # fmt: skip
-        heads_live.offer_again(choice, scores[focus])
+        heads_page.offer_again(choice, scores[focus])
     with right:
-        head_card.draw(scores, confidence, head, focus)
+        heads_page.card(scores, confidence, head, focus)
     with top:
         sharpening(choice, scores, head)
     headgrid.small_multiples(
@@ -82,7 +82,7 @@ def body(choice, results, confidence):
         key="small",
         selected=head,
         on_click=lambda language, clicked: pick(language, clicked, scores),
-        missing=heads_live.in_place_of_maps(choice, results),
+        missing=heads_page.in_place_of_maps(choice, results),
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
@@ -100,7 +100,7 @@ with page("heads") as choice:
         st.info(plain(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."))
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
-        headgrid.small_multiples({}, key="small", missing=heads_live.in_place_of_maps(choice, results))
+        headgrid.small_multiples({}, key="small", missing=heads_page.in_place_of_maps(choice, results))
         job_offer.offer(choice, results.missing)
     else:
         st.markdown(headgrid.reading(results.scores))

@@ -12,10 +12,9 @@ from headlab.ui import (
     job_actions,
     job_offer,
     mask_pages,
-    prune_board,
     prune_figures,
+    prune_page,
     prune_pareto,
-    prune_savings,
     sentences,
     shell,
 )
@@ -58,14 +57,14 @@ def board(choice, loaded, identity, now, results, measured):
         asked = mask if mask.removed else None
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
         with ways:
-            st.caption(prune_board.HOW)
-            drawn = prune_board.Board(now, results, prune_board.pick_scores(results))
-            prune_board.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
-            prune_board.twin(now)
-            prune_savings.draw(choice, loaded, mask, measured)
+            st.caption(prune_page.HOW)
+            drawn = prune_page.Board(now, results, prune_page.pick_scores(results))
+            prune_page.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
+            prune_page.twin(now)
+            prune_page.savings(choice, loaded, mask, measured)
         with grid:
-            prune_board.switches(drawn)
-            prune_board.toolbar(now)
+            prune_page.switches(drawn)
+            prune_page.toolbar(now)
         with more:
             st.caption(READING)
             mask_pages.draw(mask, now, question, known, choice.languages)
@@ -90,7 +89,7 @@ with page("prune") as choice:
     identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
     # A widget's state is dropped with its page: without it, the user has just arrived.
-    if sentence := follow_link(now, arrived=prune_board.GRID not in st.session_state):
+    if sentence := follow_link(now, arrived=prune_page.GRID not in st.session_state):
         st.warning(plain(sentence))
     if loaded.get("note"):
         st.caption(plain(loaded["note"]))
@@ -98,7 +97,7 @@ with page("prune") as choice:
         results = found(choice)
         switch, find = st.tabs(prune_pareto.TABS, key=prune_pareto.TAB, bind="query-params")
         with switch:
-            board(choice, loaded, identity, now, results, prune_savings.jobs())
+            board(choice, loaded, identity, now, results, prune_page.jobs())
             guide.below("prune")
         with find:
             smaller(choice, identity, now)

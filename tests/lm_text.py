@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from headlab.hooks.model import Model, attach
-from headlab.models.allattention.config import AllAttentionConfig
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.training.lm_text import Corpus
 from headlab.training.options import LmGateOptions, LmOptions

@@ -13,10 +13,10 @@ import uvicorn
 from waiting import until
 
 from headlab.store import Store
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
-from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
 from headlab.worker.server import create_app

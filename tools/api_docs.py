@@ -8,9 +8,9 @@ from typing import Any
 
 from headlab.store import Store
 from headlab.worker.apidocs import described, markdown
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
-from headlab.worker.kinds.table import CHECKS
 from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
 

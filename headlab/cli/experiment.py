@@ -11,10 +11,12 @@ import typer
 from headlab.cli.output import (
     MODEL,
     TASK,
+    Ablation,
     AsJson,
     CacheRoot,
     DataFolder,
     Device,
+    DevSize,
     Dtype,
     LabelMap,
     Languages,
@@ -22,6 +24,7 @@ from headlab.cli.output import (
     ModelName,
     Seed,
     TaskName,
+    TestSize,
     check_ablation,
     chosen_task,
     open_store,
@@ -62,12 +65,10 @@ def experiment(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value of the experiment (--list shows them)")
     ] = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")] = DEV_SIZE,
-    test_size: Annotated[
-        int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
-    ] = None,
+    size: DevSize = DEV_SIZE,
+    test_size: TestSize = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
+    ablation: Ablation = "zero",
     device: Device = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
@@ -207,12 +208,10 @@ def front(
     ] = False,
     method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = "shapley",
     option: MethodOptions = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")] = DEV_SIZE,
-    test_size: Annotated[
-        int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
-    ] = None,
+    size: DevSize = DEV_SIZE,
+    test_size: TestSize = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
+    ablation: Ablation = "zero",
     device: Device = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,

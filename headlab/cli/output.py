@@ -56,6 +56,11 @@ Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of everything random")]
 Size = Annotated[int, typer.Option("--size", min=1, help="examples of the split")]
+DevSize = Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")]
+TestSize = Annotated[
+    int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
+]
+Ablation = Annotated[str, typer.Option(help="output of a removed head: zero or mean")]
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]

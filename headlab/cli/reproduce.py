@@ -35,8 +35,7 @@ from headlab.training.options import LmStep
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.records import Progress
-    from headlab.reproduce.held import Plan
-    from headlab.reproduce.run import Found, Held
+    from headlab.reproduce.held import Found, Held, Plan
     from headlab.store import Store
     from headlab.tables import Report
 
@@ -68,10 +67,9 @@ def held(
     The cost of each step is printed before it starts. It can be interrupted; run the same command again to resume.
     """
     from headlab.cli.figures import write_figures
-    from headlab.reproduce.held import REAL, SMOKE
+    from headlab.reproduce.held import REAL, SMOKE, as_json, check, keep, texts
     from headlab.reproduce.held import TASKS as PARTS
-    from headlab.reproduce.models import check, fast_dtype
-    from headlab.reproduce.run import as_json, keep, texts
+    from headlab.reproduce.models import fast_dtype
 
     dtype = dtype or fast_dtype(device)
     plan, store = SMOKE if smoke else REAL, open_store(cache)
@@ -95,7 +93,7 @@ def held(
 
 
 def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: int) -> Held:
-    from headlab.reproduce.run import Held
+    from headlab.reproduce.held import Held
 
     return Held(model, task_of(name, data=data), plan, store, seed)
 
@@ -115,7 +113,8 @@ def _steps(part: Held, name: str, show: Show) -> Any:
 def _model(
     name: str, plan: Plan, data: Path, given: Path | None, store: Store, device: str | None, dtype: str, show: Show
 ) -> Model:
-    from headlab.reproduce.models import NLI, TAGGER, nli_folder, opened, tagger_folder
+    from headlab.reproduce.held import TAGGER, tagger_folder
+    from headlab.reproduce.models import NLI, nli_folder, opened
     from headlab.training.options import FinetuneStep
 
     def progress(step: FinetuneStep) -> None:

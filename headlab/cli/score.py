@@ -14,6 +14,7 @@ from headlab.cli.evaluate import as_split
 from headlab.cli.output import (
     MODEL,
     TASK,
+    Ablation,
     AsJson,
     CacheRoot,
     DataFolder,
@@ -62,7 +63,7 @@ def score(
     option: MethodOptions = None,
     seed: Seed = 0,
     size: Size = 512,
-    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
+    ablation: Ablation = "zero",
     device: Device = None,
     cache: CacheRoot = None,
     ray: Annotated[
@@ -209,7 +210,7 @@ def curve(
         int | None, typer.Option(min=2, help="counts of removed heads to measure, evenly spaced; default: every one")
     ] = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
+    ablation: Ablation = "zero",
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,

@@ -69,7 +69,7 @@ def shrink(
 ) -> None:
     """Remove a mask's heads from the weights, verify that the answers stay the same, and write the smaller model."""
     from headlab.shrink import shrink_model
-    from headlab.shrink.folder import check_out, write_shrunk
+    from headlab.shrink.folder import check_out, require_onnx, write_shrunk
     from headlab.shrink.model import check_numbers
     from headlab.shrink.proof import Speed
 
@@ -77,8 +77,6 @@ def shrink(
     check_out(out, model)
     check_numbers(dtype)
     if onnx:
-        from headlab.shrink.onnx import require_onnx
-
         require_onnx("float32")
     chosen = _task(task, languages, data, label_map)
     loaded = _loaded(model, device, dtype)

@@ -1,13 +1,27 @@
-"""Held & Yang (EACL 2023) reproduced: which experiments, on which tasks, at which sizes."""
+"""Held & Yang (EACL 2023) reproduced: which experiments at which sizes, run step by step and written as they finish."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from headlab.errors import HeadlabError
+from headlab.files import write_atomic, write_json
+from headlab.hooks.model import Model
+from headlab.records import Progress, content_key
+from headlab.reproduce.models import nli_folder
+from headlab.store import ADAPTERS, Store
+from headlab.studies.run import Cost, Pieces, forecast, run_experiment
+from headlab.tables import Report
+from headlab.tasks import task as task_of
 from headlab.tasks import udpos, xnli
 from headlab.tasks.base import Task
+from headlab.training.finetune import finetune
+from headlab.training.options import FinetuneStep, options_of
+from headlab.training.output import find_base
+from headlab.training.steps import facts
 
 XNLI, UDPOS = "xnli", "udpos"
 TASKS = (XNLI, UDPOS)
@@ -94,3 +108,110 @@ def steps(plan: Plan) -> Iterator[Step]:
             yield Step(task, "transfer", scores | {"k": k})
             yield Step(task, "gap", scores | {"k": k})
         yield Step(task, "iterative", walk, curves=True)
+
+
+# Its two models: one is given, one is fine-tuned by headlab's own command.
+
+TAGGER = "e5-small-udpos"
+
+
+def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]) -> Path:
+    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
+
+    As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
+    """
+    examples, base = task.examples("en", "train"), find_base()
+    options = options_of("small", "full", len(examples), steps=steps)
+    key = content_key([facts(examples, task.labels), options.record(), base.sha256])
+    out = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
+    if not (out / "config.json").is_file():
+        finetune(base, examples, task.labels, out=out, options=options, device=device, progress=progress)
+    return out
+
+
+def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
+    """Raise HeadlabError, before hours are spent, for a missing model or missing examples."""
+    nli_folder(data, given[XNLI])
+    for name in TASKS:
+        task = task_of(name, data=data)
+        for language in plan.languages(task):
+            for split in ("dev", "test"):
+                task.examples(language, split, 1)
+    tagger = given[UDPOS]
+    if tagger is None:
+        task_of(UDPOS, data=data).examples("en", "train", 1)
+    elif not (tagger / "config.json").is_file():
+        raise HeadlabError(
+            f"{tagger} holds no model; name the folder of one with --udpos-model, or leave it out",
+            code="reproduce.tagger_missing",
+        )
+
+
+# Running them; each result is written as soon as it is finished.
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished step."""
+
+    step: Step
+    report: Report
+
+
+@dataclass
+class Held:
+    """The steps of one task: its model, its data, and the store of finished pieces."""
+
+    model: Model
+    task: Task
+    plan: Plan
+    store: Store
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._every = self._pieces(self.plan.languages(self.task), self.plan.test[self.task.name])
+        self._curves = self._pieces(self.plan.curved(self.task), self.plan.curve)
+
+    def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
+        return Pieces(
+            self.model, self.task.restricted(languages), self.store, seed=self.seed, dev_size=self.plan.dev,
+            test_size=test,
+        )  # fmt: skip
+
+    def pieces(self, step: Step) -> Pieces:
+        """The pieces that a step is built from."""
+        return self._curves if step.curves else self._every
+
+    def cost(self, step: Step) -> Cost:
+        """Forecast cost of a step, given what is in the store."""
+        return forecast(step.experiment, self.pieces(step), step.options)
+
+    def done(self, step: Step, on_progress: Callable[[Progress], None]) -> Found:
+        """Run a step, or load its stored report."""
+        report = run_experiment(step.experiment, self.pieces(step), options=step.options, on_progress=on_progress)
+        return Found(step, report)
+
+
+def keep(found: Found, folder: Path, command: str) -> Path:
+    """Write a report as JSON with the command that made it, and its tables as CSV beside it."""
+    path = folder / f"{found.step.name}.json"
+    write_json(path, {"command": command, **found.report.to_json()})
+    for table in found.report.tables:
+        write_atomic(folder / f"{found.step.name}-{table.name}.csv", table.csv().encode())
+    return path
+
+
+def texts(found: Found) -> Iterator[str]:
+    """A report as Markdown, one table or note at a time."""
+    for table in found.report.tables:
+        yield f"### {found.step.task}: {table.title}\n\n{table.markdown()}"
+    yield from (f"note: {note}" for note in found.report.notes)
+
+
+def as_json(command: str, plan: Plan, every: list[Found]) -> Mapping[str, Any]:
+    """All reports of a run as one JSON object, by task and experiment."""
+    reports: dict[str, dict[str, Any]] = {}
+    for found in every:
+        name = found.step.name.removeprefix(f"{found.step.task}-")
+        reports.setdefault(found.step.task, {})[name] = found.report.to_json()
+    return {"command": command, "plan": dict(vars(plan)), "reports": reports}

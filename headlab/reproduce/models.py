@@ -1,8 +1,8 @@
-"""Models of the reproductions: given, fine-tuned by headlab's own command, or stored in the cache."""
+"""Models of the reproductions: given, or stored in the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +12,6 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach
 from headlab.models.load import pick_device, read
-from headlab.records import content_key
-from headlab.reproduce.held import TASKS, UDPOS, XNLI, Plan
-from headlab.store import ADAPTERS
-from headlab.tasks import task as task_of
-from headlab.tasks.base import Task
-from headlab.training.finetune import finetune
-from headlab.training.options import FinetuneStep, options_of
-from headlab.training.output import find_base
-from headlab.training.steps import facts
 
 # Models that a reproduction stores in the cache; their files may be damaged or outdated by the time they are read.
 
@@ -39,9 +30,9 @@ def as_written(folder: Path) -> Iterator[None]:
         ) from error
 
 
-# The two models of the reproduction: one is given, one is fine-tuned by headlab's own command.
+# The model that is given, and how any is opened.
 
-NLI, TAGGER = "e5-small-xnli", "e5-small-udpos"
+NLI = "e5-small-xnli"
 
 
 def nli_folder(data: Path, given: Path | None) -> Path:
@@ -69,35 +60,3 @@ def fast_dtype(device: str | None) -> str:
         return "float32"
     able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch has it since 2.9 or so
     return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
-
-
-def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]) -> Path:
-    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
-
-    As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
-    """
-    examples, base = task.examples("en", "train"), find_base()
-    options = options_of("small", "full", len(examples), steps=steps)
-    key = content_key([facts(examples, task.labels), options.record(), base.sha256])
-    out = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
-    if not (out / "config.json").is_file():
-        finetune(base, examples, task.labels, out=out, options=options, device=device, progress=progress)
-    return out
-
-
-def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
-    """Raise HeadlabError, before hours are spent, for a missing model or missing examples."""
-    nli_folder(data, given[XNLI])
-    for name in TASKS:
-        task = task_of(name, data=data)
-        for language in plan.languages(task):
-            for split in ("dev", "test"):
-                task.examples(language, split, 1)
-    tagger = given[UDPOS]
-    if tagger is None:
-        task_of(UDPOS, data=data).examples("en", "train", 1)
-    elif not (tagger / "config.json").is_file():
-        raise HeadlabError(
-            f"{tagger} holds no model; name the folder of one with --udpos-model, or leave it out",
-            code="reproduce.tagger_missing",
-        )

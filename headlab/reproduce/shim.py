@@ -11,8 +11,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.models.allattention.config import parameters
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameters
 from headlab.models.embedded import TRAINING
 from headlab.models.load import read
 from headlab.records import Floats, content_key

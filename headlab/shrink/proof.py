@@ -15,7 +15,7 @@ from torch import nn
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, gated
 from headlab.masks import Mask
-from headlab.models.allattention.config import MODEL_TYPE
+from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
 

@@ -18,8 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.models.allattention.config import AllAttentionConfig, parameters
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM, parameters
 from headlab.models.checkpoint import alone
 from headlab.records import Floats, Ints, content_key
 from headlab.training.atomic_folder import checkpoint_beside

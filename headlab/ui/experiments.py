@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -217,6 +217,19 @@ def shelved(
     order = [*(name for name in choice.languages if name in found), *sorted(set(found) - set(choice.languages))]
     missing = tuple(name for name in choice.languages if name not in found)
     return Shelf({name: found[name] for name in order}, missing, tuple(problems), weights)
+
+
+def form_of(
+    shelf: Shelf[Any], languages: tuple[str, ...], form: Callable[[tuple[str, ...]], None], others: str, key: str
+) -> None:
+    """A form for the languages without a result; if all have one, for these languages, folded under `others`."""
+    if shelf.missing or not shelf.by_language:
+        st.subheader("What will it cost?")
+        with st.container(border=True, key=key):
+            form(shelf.missing)
+    else:
+        with st.expander(others), st.container(key=key):
+            form(languages)
 
 
 def matching(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_mode
 from headlab.tables import Report, Table
 from headlab.training.l0_options import GateOptions
 from headlab.ui import form_values, roles_store
-from headlab.ui.experiments import Shelf
+from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
@@ -52,13 +53,7 @@ def values() -> dict[str, Any]:
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
-    if shelf.missing or not shelf.by_language:
-        st.subheader("What will it cost?")
-        with st.container(border=True, key="gates-plan"):
-            _form(choice, shelf.missing)
-    else:
-        with st.expander("Other weights, languages or options"), st.container(key="gates-plan"):
-            _form(choice, choice.languages)
+    form_of(shelf, choice.languages, partial(_form, choice), "Other weights, languages or options", "gates-plan")
     asked("Its gates appear on this page when it is done.")
     progress()
 

@@ -40,7 +40,7 @@ from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal, told_pace
 from headlab.ui.names import counted, plain
 from headlab.ui.presses import Button, button, give, row, uninterrupted
-from headlab.ui.prune_savings import AGAIN, ASKED, begin
+from headlab.ui.prune_page import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
 
 # Stored fronts: which one to show, and its points as dots. No streamlit here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -16,7 +17,7 @@ from headlab.tables import Table
 from headlab.tasks.base import SPLITS, VARIABLE
 from headlab.tasks.udpos import treebank_languages
 from headlab.ui import form_values, job_offer
-from headlab.ui.experiments import Shelf
+from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, start, terminal
@@ -39,14 +40,9 @@ def values() -> dict[str, Any]:
 
 def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
     """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
-    if shelf.missing or not shelf.by_language:
-        st.subheader("What will it cost?")
-        with st.container(border=True, key="roles-plan"):
-            _form(choice, shelf.missing)
-    else:
-        with st.expander("Other languages, sentences or thresholds"), st.container(key="roles-plan"):
-            _form(choice, choice.languages)
-    _followed()
+    form_of(shelf, choice.languages, partial(_form, choice), "Other languages, sentences or thresholds", "roles-plan")
+    asked("Its roles appear on this page when it is done.")
+    progress()
 
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
@@ -115,12 +111,6 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
     # As the widgets are now, not as they were when the button was drawn.
     start("roles", plan.spec(entered(values(), typed)))
-
-
-def _followed() -> None:
-    """The outcome of the last click on Start, and the live jobs."""
-    asked("Its roles appear on this page when it is done.")
-    progress()
 
 
 # Roles of the remaining heads at each size, as heads are removed lowest score first.

@@ -1,12 +1,15 @@
-"""What can be requested, and what people bring: models, tasks, sentences. It never waits for a device."""
+"""What can be requested, and what people bring: jobs, models, tasks, sentences. It never waits for a device."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from fastapi import FastAPI
+from pydantic import Field, create_model
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
@@ -14,6 +17,7 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
 from headlab.tasks.base import Example, Task
 from headlab.tasks.own import Draft, Upload, save
+from headlab.worker.kinds.kind import HOMES, Kind, kind_of
 from headlab.worker.schemas import (
     CheckRequest,
     ExampleCard,
@@ -21,10 +25,37 @@ from headlab.worker.schemas import (
     ModelCard,
     SavedTask,
     SentencesRequest,
+    Strict,
     TaskCard,
     TaskRequest,
 )
 
+# The kinds of jobs by key, and the requests for them, as types made from the kinds.
+
+KINDS: Mapping[str, Kind[Any]] = MappingProxyType({key: kind_of(key) for key in HOMES})
+# By kind: the function that checks and fills in a job's params.
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
+    {key: kind.check for key, kind in KINDS.items()}
+)
+
+
+def _request(kind: Kind[Any]) -> type[Strict]:
+    """The type of a request for a job of a kind: its key, its spec, and where it runs."""
+    fields: dict[str, Any] = {
+        "kind": (Literal[kind.key], ...),
+        "spec": (kind.spec, ...),
+        "place": (kind.places, "here"),
+    }
+    return create_model(f"{kind.key.capitalize()}Job", __base__=Strict, __doc__=kind.says, **fields)
+
+
+if TYPE_CHECKING:
+    Submission = Any
+else:
+    Submission = Annotated[Union[tuple(map(_request, KINDS.values()))], Field(discriminator="kind")]  # noqa: UP007
+
+
+# The models, the tasks and their sentences.
 # One thread at a time imports torch and the like: two would see each other's modules half initialised, and fail.
 
 IMPORTING = threading.Lock()

@@ -36,11 +36,10 @@ from headlab.files import CACHE, write_json
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
-from headlab.worker.catalogue import IMPORTING
+from headlab.worker.catalogue import CHECKS, IMPORTING, Submission
 from headlab.worker.engine import End, Engine, Live, Message
 from headlab.worker.jobs import Jobs
 from headlab.worker.kinds.kind import Estimate, Known, kind_of
-from headlab.worker.kinds.table import CHECKS, Submission
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,
@@ -51,6 +50,7 @@ from headlab.worker.middleware import (
     named_models,
     refused,
 )
+from headlab.worker.process import Home, announce, take_home, token_of_environment
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import (
     LOG_NAME,
@@ -77,7 +77,6 @@ from headlab.worker.schemas import (
     log_failure,
     sentence_of,
 )
-from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
 # From the device's thread to the server's: the records of one live request as they arrive.
 

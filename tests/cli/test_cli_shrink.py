@@ -13,7 +13,6 @@ from saved import letter_tokenizer, save, save_classifier
 import headlab
 from headlab.cli.main import main
 from headlab.masks import Mask
-from headlab.shrink import onnx as onnx_part
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_a_mask_of_another_model_and_a_folder_of_something_else_are_refused(plac
 
 
 def test_onnx_without_its_extra_says_what_to_install(place, capsys, monkeypatch):
-    monkeypatch.setattr(onnx_part, "find_spec", lambda name: None if name == "onnxscript" else object())
+    monkeypatch.setattr("headlab.shrink.folder.find_spec", lambda name: None if name == "onnxscript" else object())
     code, _, err = run(place, capsys, "--onnx", out="never")
     assert code == 2
     assert "ONNX export needs onnxscript, which is not installed; run: pip install 'headlab[onnx]'" in err

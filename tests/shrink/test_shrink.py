@@ -186,8 +186,7 @@ def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
 
 def test_an_all_attention_model_shrinks_too():
     from headlab.hooks.model import attach
-    from headlab.models.allattention.config import AllAttentionConfig
-    from headlab.models.allattention.modelling import AllAttentionForCausalLM
+    from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
     from headlab.models.checkpoint import Checkpoint
 
     torch.manual_seed(0)

@@ -13,8 +13,7 @@ from tiny_task import tiny_tokenizer
 
 from headlab.hooks.model import gated
 from headlab.shrink import shrink_model
-from headlab.shrink.folder import write_shrunk
-from headlab.shrink.onnx import NEEDED, widest
+from headlab.shrink.folder import NEEDED, widest, write_shrunk
 
 LACKING = [name for name in NEEDED if find_spec(name) is None]
 # An encoder; the soak has a decoder alone, and two with both.

@@ -22,7 +22,7 @@ from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
 from headlab.ui import shell, sidebar
 from headlab.worker import catalogue
-from headlab.worker.kinds.table import CHECKS
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.schemas import SentencesRequest
 
 ROOT = Path(__file__).parents[2]

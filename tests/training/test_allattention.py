@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 import headlab
 from headlab.hooks.model import attention, gated
 from headlab.masks import Mask, full_mask
-from headlab.models.allattention.config import AllAttentionConfig, parameters
-from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
+from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM, parameters, remove_heads
 from headlab.records import Head
 from headlab.training.lm_text import make_tokenizer
 

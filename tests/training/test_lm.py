@@ -22,7 +22,7 @@ from headlab.cli import output
 from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
-from headlab.models.allattention.config import parameters
+from headlab.models.allattention.modelling import parameters
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
 from headlab.training.lm_train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm

@@ -23,8 +23,8 @@ from headlab.studies.savings import Left, Ratio, Savings, Speed
 from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
+from headlab.ui.prune_page import newest, spec_of
 from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, dots_of, label, matching, read_front
-from headlab.ui.prune_savings import newest, spec_of
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")

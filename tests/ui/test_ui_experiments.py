@@ -78,7 +78,7 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
 
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
 def test_the_worker_takes_what_the_form_makes(key):
-    from headlab.worker.kinds.table import KINDS
+    from headlab.worker.catalogue import KINDS
 
     spec = Plan(key, CHOICE).spec({})
     full = KINDS["experiment"].check(spec)

@@ -215,7 +215,7 @@ def test_curves_and_trainings_can_be_asked_for(worker):
 
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
 def test_the_worker_takes_what_the_form_makes(kind):
-    from headlab.worker.kinds.table import KINDS
+    from headlab.worker.catalogue import KINDS
 
     spec = DRAFT.spec({DRAFT.key("kind"): kind})
     full = KINDS[kind].check(spec)

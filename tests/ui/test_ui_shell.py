@@ -35,7 +35,7 @@ from headlab.stats import holm
 from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import head_card, headgrid, heads_live, job_form, job_offer, names, shell
+from headlab.ui import headgrid, heads_page, job_form, job_offer, names, shell
 from headlab.ui.job_form import Draft
 from headlab.ui.results import matching, of_own_heads, select, variants
 
@@ -525,20 +525,20 @@ def test_holm_runs_over_all_heads_of_all_languages():
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = head_card.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = heads_page.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
     assert len(table) == 2 * GRID.size
     row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = head_card.every_head({"de": made_up("de", "gradient")})
+    plain = heads_page.every_head({"de": made_up("de", "gradient")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
 
 
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
     sure = {"th": made_up("th", "confidence")}
-    table = head_card.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    table = heads_page.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
     assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
@@ -547,26 +547,26 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert head_card.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert head_card.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [head_card.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert heads_page.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert heads_page.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    told = [heads_page.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
     assert told == [
         f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
         for side in ("harms: its interval lies below", "helps: its interval lies above")
     ]
     many = {str(n): dataclasses.replace(scores, language=str(n)) for n in range(15)}
     weak = dataclasses.replace(many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values))
-    assert head_card.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+    assert heads_page.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
     blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert head_card.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+    assert heads_page.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
         "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
         "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert head_card.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert head_card.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
+    assert heads_page.verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert heads_page.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -702,13 +702,13 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.ui import heads_live, shell
+        from headlab.ui import heads_page, shell
         from headlab.ui.results import Found
 
         with shell.guarded():
             choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            heads_live.said()
-            heads_live.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
+            heads_page.said()
+            heads_page.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute-fi").click().run()
@@ -718,7 +718,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    return heads_live.line({"note": note, "seconds_left": left}, scores)
+    return heads_page.line({"note": note, "seconds_left": left}, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

@@ -30,11 +30,11 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
-from headlab.worker import middleware, state_dir
+from headlab.worker import middleware
 from headlab.worker.__main__ import main
 from headlab.worker.apidocs import described, markdown, page
 from headlab.worker.middleware import VARIABLE, Allowed, admit_local, embedded_names, named_models
-from headlab.worker.process import Local, Remote
+from headlab.worker.process import TOKEN_VARIABLE, Local, Remote
 from headlab.worker.schemas import Refusal
 from headlab.worker.server import Settings, open_entrance, server_of
 
@@ -61,7 +61,7 @@ OURS = "e5-small-intents"
 
 @pytest.fixture(autouse=True)
 def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (state_dir.VARIABLE, VARIABLE, "HEADLAB_WORKER"):
+    for name in (TOKEN_VARIABLE, VARIABLE, "HEADLAB_WORKER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -105,7 +105,7 @@ def example(schema: dict[str, Any], every: dict[str, Any]) -> Any:
 def test_a_weak_token_is_refused_at_start_and_not_repeated(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(state_dir.VARIABLE, token)
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
     for host in ("127.0.0.1", "0.0.0.0"):
         assert main(["--host", host, "--port", "0", "--cache", str(tmp_path)]) == 2
         said = capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_beyond_this_machine_a_token_is_required(host: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if token is not None:
-        monkeypatch.setenv(state_dir.VARIABLE, token)
+        monkeypatch.setenv(TOKEN_VARIABLE, token)
     with raises("worker.token_missing", host):
         open_entrance(Settings(Path(), host=host, port=0))
 
@@ -150,7 +150,7 @@ def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.Mon
 def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     monkeypatch.setenv(VARIABLE, "some/model, other/model")
     entrance = open_entrance(Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",)))
     entrance.listener.close()
@@ -172,7 +172,7 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
 def test_an_address_that_cannot_be_taken_is_a_sentence(
     host: str, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with raises(*expected):
         open_entrance(Settings(Path(), host=host, port=0))
 
@@ -621,7 +621,7 @@ def test_no_body_makes_a_route_crash_or_talk(
 def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     local = Local(tmp_path, command=FAKE)
     try:
         client, url = local.client(), local.url

@@ -21,7 +21,7 @@ from headlab.masks import Mask
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
-from headlab.worker.kinds.table import KINDS
+from headlab.worker.catalogue import KINDS
 from headlab.worker.model_host import Resident
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}

@@ -29,15 +29,14 @@ from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
-from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_embedded
-from headlab.worker.process import Local, Remote
+from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
 from headlab.worker.runner import WatchedStore
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
-from headlab.worker.state_dir import take_home
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}

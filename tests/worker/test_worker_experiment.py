@@ -24,8 +24,8 @@ from headlab.hooks.model import Model
 from headlab.store import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
+from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import experiment
-from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
 from headlab.worker.runner import needed_by
 from headlab.worker.schemas import Job, Refusal

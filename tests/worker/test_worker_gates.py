@@ -28,10 +28,10 @@ from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
+from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import gates as kind
 from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
 from headlab.worker.kinds.kind import Known
-from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import Measured, Refusal
 

@@ -43,8 +43,8 @@ from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
 from headlab.worker import answers
 from headlab.worker.answers import Stopwatch
+from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import finetune as tuning
-from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import MeasureRequest, Refusal
 

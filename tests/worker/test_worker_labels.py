@@ -21,7 +21,7 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.store import Store
-from headlab.worker.kinds.table import KINDS
+from headlab.worker.catalogue import KINDS
 from headlab.worker.model_host import Resident
 
 NAMES = ("joy", "fear", "anger", "love", "calm")

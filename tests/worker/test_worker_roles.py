@@ -22,8 +22,8 @@ from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
 from headlab.ui.roles_store import read
+from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import roles
-from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import Refusal
 
