@@ -34,8 +34,7 @@ def kinds() -> dict[str, Callable[[int], object]]:
     import torch
 
     import headlab
-    from headlab.training.l0_learn import Given
-    from headlab.training.l0_learner import Learner, trainable_copy
+    from headlab.training.l0_learn import Given, Learner, trainable_copy
     from headlab.training.l0_options import GateOptions
 
     model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)

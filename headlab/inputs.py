@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from headlab.continuations import Choices, NextTokens
-from headlab.encoding import (
+from headlab.continuations import (
     IGNORED,
+    Choices,
+    NextTokens,
     Rows,
     Sized,
     check_tokens,

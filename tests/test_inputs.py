@@ -11,7 +11,7 @@ from errors import raises
 from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
-from headlab.encoding import IGNORED
+from headlab.continuations import IGNORED
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import gated, head_means
 from headlab.inputs import first_tokens

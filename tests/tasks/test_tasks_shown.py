@@ -16,7 +16,7 @@ from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
-from headlab.encoding import IGNORED
+from headlab.continuations import IGNORED
 from headlab.inputs import Words
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task

@@ -36,8 +36,7 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
 from headlab.store import Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.l0_learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
-from headlab.training.l0_learner import Learner
+from headlab.training.l0_learn import CHECKPOINT, Given, Learner, Watch, learn, learn_gates, sweep
 from headlab.training.l0_options import GateOptions, GateStep, options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import dropout_seed

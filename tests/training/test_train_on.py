@@ -20,8 +20,7 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import HeadGrid
 from headlab.training import l0_learn
-from headlab.training.l0_learn import learn_gates, train_on
-from headlab.training.l0_learner import Learner
+from headlab.training.l0_learn import Learner, learn_gates, train_on
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import TranslationOptions
 from headlab.training.translation import train_translation

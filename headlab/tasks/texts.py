@@ -1,0 +1,94 @@
+"""The task `lm`: texts of each language cut into windows, of which a language model predicts every token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, read_lines, subfolder
+
+NAME, FOLDER, SUFFIX = "lm", "lm", "txt"
+WIKITEXT = "wikitext2"  # English, used where there is no folder `lm`; its files are named by its own splits
+WIKITEXT_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
+WINDOW = 240  # characters: about 60 tokens of English
+TITLE = re.compile(r" ?= [^=].* = ?")  # of an article of WikiText
+
+
+def lm_task(data: Path | None = None, seed: int = 0) -> Task:
+    """The task: an example is a window of a text, a group the document it is from; every token is an answer.
+
+    data: a folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means $HEADLAB_DATA.  A document
+    ends at an empty line, an article of WikiText at the next one's title.
+    """
+    found = languages_in(data, FOLDER, SUFFIX) or ("en",)
+    return Task(NAME, (), found, False, partial(read, data), seed, likelihood=True)
+
+
+def source(data: Path | None) -> Source:
+    """Where the texts come from. Raises HeadlabError if the data folder is not a folder."""
+    found = subfolder(data, FOLDER) or subfolder(data, WIKITEXT)
+    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+
+
+def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
+    """The windows of a split in random order, so that any prefix is a random subset; empty for train without a file.
+
+    Raises HeadlabError naming the file of a text that is shorter than a window.
+    """
+    path = _file(data, language, split)
+    if split == "train" and not path.is_file():
+        return ()
+    windows = list(_windows(read_lines(path), split))
+    if not windows:
+        raise HeadlabError(
+            f"{path}: no document has {WINDOW} characters, the length of a window; give longer texts",
+            code="data.text_too_short",
+        )
+    order = np.random.default_rng([seed, SPLITS.index(split), 17]).permutation(len(windows))
+    return tuple(windows[at] for at in order.tolist())
+
+
+def _file(data: Path | None, language: str, split: Split) -> Path:
+    own = subfolder(data, FOLDER)
+    if own is not None:
+        return own / f"{language}.{split}.{SUFFIX}"
+    shared = subfolder(data, WIKITEXT)
+    if shared is None:
+        raise HeadlabError(_advice(), code="data.folder_missing")
+    return shared / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
+
+
+def _windows(lines: Sequence[str], split: Split) -> Iterator[Example]:
+    """The windows of all documents, in their order; what is left at a document's end is left out."""
+    articles = any(map(TITLE.fullmatch, lines))
+    parts, line = list[str](), 0
+    for number, text in enumerate([*lines, ""], start=1):
+        ends = bool(TITLE.fullmatch(text)) or number > len(lines) if articles else not text.strip()
+        if ends:
+            yield from _cut(" ".join(parts), f"{split}-{line}")
+            parts, line = [], 0
+        if text.strip():
+            parts, line = [*parts, text.strip()], line or number
+
+
+def _cut(document: str, name: str) -> Iterator[Example]:
+    """Windows of a document: WINDOW characters, and up to the end of the word; of unspaced text, WINDOW alone."""
+    start, number = 0, 0
+    while len(document) - start >= WINDOW:
+        end = document.find(" ", start + WINDOW)
+        end = len(document) if end < 0 else end
+        end = end if end - start < 2 * WINDOW else start + WINDOW
+        yield Example(f"{name}-{number}", "", group=name, target=document[start:end])
+        start, number = end + (document[end : end + 1] == " "), number + 1
+
+
+def _advice() -> str:
+    return (
+        f"no folder was found with the texts of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
+        f"{FOLDER}/en.dev.{SUFFIX} and the like, or {WIKITEXT}/"
+    )
