@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import torch
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from headlab.continuations import IGNORED, Sized
+from headlab.encoding import IGNORED, Sized
 from headlab.errors import HeadlabError, require_type
 from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates

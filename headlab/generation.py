@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.bleu import Bleu, bleu, check_language
-from headlab.continuations import IGNORED, Choices, NextTokens, lengths, longest, pad
+from headlab.encoding import IGNORED, Choices, NextTokens, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Model, as_gates, not_finite

@@ -12,19 +12,22 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from headlab.continuations import (
+from headlab.encoding import (
     IGNORED,
     Choices,
     NextTokens,
     Rows,
     Sized,
+    asked_words,
     check_tokens,
     encode,
+    first_tokens,
     lengths,
     longest,
     pad,
     padded,
     require,
+    shifted,
 )
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
@@ -325,27 +328,6 @@ class Pairs:
         """Scores of the next token, [row, token, vocabulary]."""
         found: torch.Tensor = self.model.module(**inputs, use_cache=False).logits
         return found
-
-
-def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
-    """A label at each word's first token, -100 elsewhere; words cut off by the length limit have none."""
-    out, last = [], None
-    for word in words:
-        out.append(IGNORED if word is None or word == last else int(labels[word]))
-        last = word
-    return out
-
-
-def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
-    """The words that have a label and a token, in order: those that `first_tokens` gives a label."""
-    seen = dict.fromkeys(word for word in words if word is not None)
-    return [word for word in seen if labels[word] != IGNORED]
-
-
-def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
-    """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
-    before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
-    return before.masked_fill(before == IGNORED, padding)
 
 
 def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:

@@ -16,7 +16,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.changes import COLUMNS, changes, table
 from headlab.cli.main import main
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import gated
 from headlab.masks import Mask

@@ -11,10 +11,9 @@ from errors import raises
 from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED, first_tokens
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import gated, head_means
-from headlab.inputs import first_tokens
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
 from headlab.methods.run import Outcome, Work

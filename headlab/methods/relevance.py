@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
 from headlab.methods.run import Outcome, Work

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from headlab.continuations import Rows, encode, lengths, longest, pad
+from headlab.encoding import Rows, encode, lengths, longest, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.inputs import Pairs

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.continuations import encode, pad
+from headlab.encoding import encode, pad
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attach, gated

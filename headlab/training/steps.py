@@ -22,10 +22,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
-from headlab.continuations import IGNORED, PADDED, Rows, padded, positions
+from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded, positions
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
-from headlab.inputs import first_tokens
 from headlab.parallel import TOO_LARGE
 from headlab.records import Ints
 from headlab.tasks.base import Example

@@ -18,10 +18,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED, shifted
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated
-from headlab.inputs import shifted
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import first_line

@@ -13,7 +13,7 @@ import torch
 from transformers import BatchEncoding
 
 from headlab.changes import answers_to
-from headlab.continuations import check_tokens, word_ids
+from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.extensions import implementation

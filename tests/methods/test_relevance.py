@@ -23,7 +23,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, attach, gated
 from headlab.hooks.relevance import Rules, relevance

@@ -14,7 +14,7 @@ from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.generation import likelihood, translations
 from headlab.inputs import LanguageSetup, language_setup

@@ -179,7 +179,7 @@ def test_csv_and_jsonl_read_back_what_was_written(declare: Declare, rows: list[t
         ('format = "csv"\nfiles = "../a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
         ('format = "csv"\nfiles = "/a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
         ('format = 1', ("declaration.key_invalid", "format", 1, "str")),
-        (csv_task('columns = { text = "a" }'), ("declaration.columns_mismatch",)),
+        (csv_task('columns = { text = "a", label = "b", target = "c" }'), ("declaration.columns_mismatch",)),
         (
             csv_task('columns = { text = "a", label = "b", words = "c", labels = "d" }'),
             ("declaration.columns_mismatch",),

@@ -17,7 +17,7 @@ from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab import load
 from headlab import task as task_named
-from headlab.continuations import IGNORED
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.masks import Mask, full_mask

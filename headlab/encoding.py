@@ -155,6 +155,27 @@ def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return whole.index(some), len(whole) - whole.index(some) - 1
 
 
+def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """A label at each word's first token, -100 elsewhere; words cut off by the length limit have none."""
+    out, last = [], None
+    for word in words:
+        out.append(IGNORED if word is None or word == last else int(labels[word]))
+        last = word
+    return out
+
+
+def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """The words that have a label and a token, in order: those that `first_tokens` gives a label."""
+    seen = dict.fromkeys(word for word in words if word is not None)
+    return [word for word in seen if labels[word] != IGNORED]
+
+
+def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+    """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
+    before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
+    return before.masked_fill(before == IGNORED, padding)
+
+
 # Continuations.
 
 LONGEST = 2048  # tokens of a text with its continuations
