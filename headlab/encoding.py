@@ -221,7 +221,7 @@ class NextTokens(_Asked):
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
         self.masked = masked = masks_tokens(model, task)
-        contexts = [encoded(model, [e.text])[0] if e.text else [] for e in examples]
+        contexts = encoded(model, [e.text for e in examples])
         wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
         parts = [
             _masked(model, row, _common(row, context), number) if masked else _split(model, row, context)

@@ -542,6 +542,17 @@ def log_probabilities(module: Any, source: torch.Tensor, given: list[int], asked
     return out
 
 
+def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]:
+    """Log-probability of each token behind a context and the tokens before it, each from a pass of its own."""
+    out, before = [], list(context)
+    for token in tokens:
+        with torch.no_grad():
+            likely = module(input_ids=torch.tensor([before]), use_cache=False).logits[0, -1].double().exp()
+        out.append(float((likely[token] / likely.sum()).log()))
+        before.append(token)
+    return out
+
+
 def orders_compared(counts: list[list[int]]) -> tuple[float, float, float]:
     """The best order's share of right answers, the next best one's, and the best one's p-value over all others.
 

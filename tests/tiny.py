@@ -188,10 +188,25 @@ FAMILIES = {
     ),
 }
 
+DECODER = {
+    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32,
+    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+THREE_LAYERS = {"decoder": [4, 4, 4]}
+LANGUAGE_MODELS = {
+    "llama-lm": Family("LlamaConfig", "LlamaForCausalLM", DECODER | {"num_key_value_heads": 2}, THREE_LAYERS),
+    "gpt2-lm": Family("GPT2Config", "GPT2LMHeadModel", FAMILIES["gpt2"].options, THREE_LAYERS),
+    "bloom-lm": Family("BloomConfig", "BloomForCausalLM", FAMILIES["bloom"].options, THREE_LAYERS),
+    "window-lm": Family(
+        "MistralConfig", "MistralForCausalLM", DECODER | {"num_key_value_heads": 2, "sliding_window": 6}, THREE_LAYERS
+    ),
+    "bert-lm": Family("BertConfig", "BertForMaskedLM", SMALL, ENCODER),
+}
+
 
 def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
     """A tiny random model, weights spread enough that every head matters."""
-    spec = FAMILIES[family]
+    spec = (FAMILIES | LANGUAGE_MODELS)[family]
     config = getattr(hf, spec.config)(**spec.options)
     with alone(), torch.no_grad():
         torch.manual_seed(seed)
@@ -209,7 +224,7 @@ def tiny_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0, t
     model = attach(
         Checkpoint(f"tiny-{family}", "test", f"{family}-{seed}", tiny_module(family, dtype, seed), tokenizer)
     )
-    assert model.grid.to_json() == FAMILIES[family].grid, model.grid
+    assert model.grid.to_json() == (FAMILIES | LANGUAGE_MODELS)[family].grid, model.grid
     return model
 
 

@@ -1,0 +1,139 @@
+"""Tasks of likelihood from files: windows of texts, and declared choices; what is wrong with a row is said by line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from errors import raises
+from shared_data import data_with
+
+import headlab
+from headlab.tasks.texts import WINDOW
+
+LONG = " ".join(f"word{n}" for n in range(200))
+
+
+@pytest.fixture
+def put(tmp_path: Path):
+    def write(**files: str) -> Path:
+        (tmp_path / "lm").mkdir(exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / "lm" / f"{name.replace('_', '.')}.txt").write_text(text, "utf-8")
+        return tmp_path
+
+    return write
+
+
+def test_windows_are_whole_words_of_one_document(put):
+    task = headlab.task("lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG))
+    assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), True)
+    rows = task.examples("en", "dev", None)
+    by_document = {group: [row for row in rows if row.group == group] for group in {row.group for row in rows}}
+    assert {row.id.rpartition("-")[0] for row in rows} == set(by_document) == {"dev-1", "dev-3"}
+    for group, own in by_document.items():
+        own.sort(key=lambda row: int(row.id.rpartition("-")[2]))
+        whole = " ".join(str(row.target) for row in own)
+        assert all(len(str(row.target)) >= WINDOW for row in own)
+        assert (LONG if group == "dev-1" else LONG.replace("word", "text")).startswith(whole)
+    assert rows != sorted(rows, key=lambda row: row.id)  # a prefix is a random subset
+    assert rows == headlab.task("lm", data=put()).examples("en", "dev", None)
+
+
+def test_a_text_without_spaces_is_cut_by_its_letters(put):
+    rows = headlab.task("lm", data=put(zh_dev="字" * 600)).examples("zh")
+    assert sorted(len(str(row.target)) for row in rows) == [WINDOW, 600 - WINDOW]
+
+
+def test_a_text_shorter_than_a_window_and_a_missing_file_are_told(put):
+    data = put(en_dev="short\n")
+    with raises("data.text_too_short", "en.dev.txt", WINDOW):
+        headlab.task("lm", data=data).examples("en")
+    with raises("data.unreadable", "en.test.txt"):
+        headlab.task("lm", data=data).examples("en", "test")
+    with raises("task.no_examples", "train"):
+        headlab.task("lm", data=data).examples("en", "train")
+
+
+def test_without_texts_the_task_says_what_to_give(tmp_path: Path):
+    with raises("data.folder_missing", "lm/en.dev.txt", "HEADLAB_DATA"):
+        headlab.task("lm", data=tmp_path).examples("en")
+
+
+def test_articles_of_wikitext_are_documents():
+    rows = headlab.task("lm", data=data_with("wikitext2")).examples("en", "dev", None)
+    assert 50 < len({row.group for row in rows}) < 70  # the 60 articles of its validation part
+    assert len(rows) > 3_000
+
+
+DECLARED = """name = "mine"
+format = "jsonl"
+files = "{language}.{split}.jsonl"
+
+[columns]
+context = "question"
+choices = "options"
+answer = "gold"
+"""
+ROW = {"question": "The sky is", "options": ["blue", "made of cheese"], "gold": 0}
+
+
+@pytest.fixture
+def declare(tmp_path: Path):
+    def write(*rows: object, language: str = "en", text: str = DECLARED, ending: str = "jsonl") -> Path:
+        lines = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
+        (tmp_path / f"{language}.dev.{ending}").write_text(lines, "utf-8")
+        (tmp_path / "mine.toml").write_text(text, "utf-8")
+        return tmp_path / "mine.toml"
+
+    return write
+
+
+def test_choices_are_declared_by_their_columns(declare):
+    task = headlab.task(declare(ROW, ROW | {"question": "Grass is ", "options": ["red", "green"], "gold": "green"}))
+    assert (task.labels, task.likelihood, task.languages) == ((), True, ("en",))
+    found = {row.text: (row.choices, row.label) for row in task.examples("en")}
+    assert found == {"The sky is": ((" blue", " made of cheese"), 0), "Grass is": ((" red", " green"), 1)}
+    csv = DECLARED.replace("jsonl", "csv")
+    rows = ("question,options,gold", "Grass is,red|green,1", 'Snow is,"[""white"", ""black""]",white')
+    found = {e.text: (e.choices, e.label) for e in headlab.task(declare(*rows, text=csv, ending="csv")).examples("en")}
+    assert found == {"Grass is": ((" red", " green"), 1), "Snow is": ((" white", " black"), 0)}
+
+
+def test_a_language_that_writes_no_spaces_gets_none(declare):
+    path = declare({"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language="zh-CN")
+    assert headlab.task(path).examples("zh-CN")[0].choices == ("蓝色", "绿色")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ({"options": ["blue"]}, "data.choices_invalid", "column options"),
+        ({"options": ["blue", " "]}, "data.choices_invalid", "column options"),
+        ({"options": "blue"}, "data.choices_invalid", "column options"),
+        ({"options": "[blue"}, "data.choices_invalid", "column options"),
+        ({"options": ["blue", "blue "]}, "data.choices_equal", "column options"),
+        ({"gold": 2}, "data.answer_unknown", "from 0 to 1"),
+        ({"gold": "green"}, "data.answer_unknown", "green"),
+        ({"question": ""}, "data.text_invalid", "column question"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_said_by_line_and_column(declare, more: dict, code: str, said: str):
+    with raises(code, "line 2", said):
+        headlab.task(declare(ROW, ROW | more)).examples("en")
+
+
+def test_a_column_of_texts_alone_is_for_a_language_model(declare):
+    text = DECLARED.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
+    task = headlab.task(declare({"said": "Some words."}, text=text))
+    assert (task.labels, task.likelihood) == ((), True)
+    assert (task.examples("en")[0].text, task.examples("en")[0].target) == ("", "Some words.")
+
+
+def test_another_choice_is_another_task(declare):
+    hashes = []
+    for options in (["blue", "red"], ["blue", "green"]):
+        task = headlab.task(declare(ROW | {"options": options}))
+        hashes.append(task.data_hash(task.examples("en")))
+    assert hashes[0] != hashes[1]

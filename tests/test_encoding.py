@@ -1,0 +1,327 @@
+"""Tasks of likelihood: next tokens and choices, through evaluator, game and scores, against passes one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from reference import continued
+from tiny import VOCAB, tiny_model
+from tiny_task import tiny_tokenizer
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from headlab.encoding import Choices, NextTokens
+from headlab.evaluator import Evaluator
+from headlab.generation import likelihood, normalised, per_size, text_rates
+from headlab.hooks.model import Model, gated
+from headlab.masks import Mask
+from headlab.methods.model_game import ModelGame
+from headlab.methods.run import score
+from headlab.tasks.base import Example, Split, Task
+from headlab.value_functions import value_of
+
+CAUSAL = ("llama-lm", "gpt2-lm")
+
+
+def words(rng: np.random.Generator, least: int, most: int) -> str:
+    return " ".join(f"w{word}" for word in rng.integers(4, VOCAB, int(rng.integers(least, most + 1))))
+
+
+def read_choices(_language: str, split: Split, seed: int, least: int = 1, most: int = 3) -> list[Example]:
+    rng = np.random.default_rng([seed, len(split), most])
+    out = []
+    for row in range(12):
+        own = list(dict.fromkeys(f" {words(rng, least, most)}" for _ in range(int(rng.integers(2, 5)))))
+        out.append(
+            Example(str(row), words(rng, 2, 6), int(rng.integers(len(own))), group=str(row // 2), choices=tuple(own))
+        )
+    return out
+
+
+def read_texts(_language: str, split: Split, seed: int) -> list[Example]:
+    rng = np.random.default_rng([seed, len(split), 5])
+    return [
+        Example(str(row), words(rng, 2, 4) if row % 3 else "", group=str(row // 3), target=f" {words(rng, 2, 7)}")
+        for row in range(12)
+    ]
+
+
+CHOICES = Task("choices", (), ("xx",), False, read_choices, likelihood=True)
+SINGLE = replace(CHOICES, read=partial(read_choices, most=1))
+TEXTS = Task("texts", (), ("xx",), False, read_texts, likelihood=True)
+
+
+def language_model(family: str) -> Model:
+    return tiny_model(family, tokenizer=tiny_tokenizer())
+
+
+def of(*examples: Example) -> Task:
+    return replace(CHOICES, read=lambda *_: examples)
+
+
+@pytest.fixture(scope="module", params=CAUSAL)
+def model(request: pytest.FixtureRequest) -> Model:
+    return language_model(request.param)
+
+
+def tokens(model: Model, text: str) -> list[int]:
+    return list(model.tokenizer(text)["input_ids"][:-1])  # without </s>
+
+
+def gates_of(evaluator: Evaluator, seed: int = 3) -> np.ndarray:
+    grid = evaluator.model.grid
+    return grid.gates(np.random.default_rng(seed).random((len(evaluator.examples), grid.size)) < 0.7)
+
+
+def slow(model: Model, example: Example, gates: np.ndarray) -> list[list[float]]:
+    """Log-probabilities of the tokens of each continuation."""
+    context = tokens(model, example.text)
+    with gated(model, gates):
+        return [
+            continued(model.module, context, tokens(model, example.text + text)[len(context) :])
+            for text in example.choices or (example.target or "",)
+        ]
+
+
+def test_choices_have_the_log_probability_that_they_have_alone(model: Model):
+    evaluator = Evaluator(model, CHOICES, "xx")
+    gates, rows = gates_of(evaluator), np.arange(len(evaluator.examples))
+    with torch.inference_mode(), gated(model, gates):
+        found = evaluator.logits(evaluator.tensors(rows)).numpy()
+    for row, example in enumerate(evaluator.examples):
+        want = [sum(each) for each in slow(model, example, gates[row])]
+        assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
+        assert (found[row, len(want) :] == -np.inf).all()
+    assert len({int(row) for row in (found > -np.inf).sum(axis=1)}) > 1
+
+
+def test_each_token_of_a_text_but_its_context_is_an_answer(model: Model):
+    evaluator = Evaluator(model, TEXTS, "xx")
+    gates = gates_of(evaluator)
+    assert list(evaluator.inputs.units) == [len((e.target or "").split()) for e in evaluator.examples]
+    for row, example in enumerate(evaluator.examples):
+        (want,) = slow(model, example, gates[row])
+        with torch.inference_mode(), gated(model, gates[row]):
+            logits = evaluator.logits(evaluator.tensors(np.array([row])))
+        likely = torch.log_softmax(logits, dim=-1)[0]
+        right = evaluator.targets(np.array([row]), logits)[0]
+        assert [float(likely[n, token]) for n, token in enumerate(right)] == pytest.approx(want, abs=1e-9)
+
+
+@pytest.mark.parametrize("task", [CHOICES, TEXTS], ids=["choices", "texts"])
+@pytest.mark.parametrize("key", ["accuracy", "log-probability"])
+def test_gains_are_those_of_whole_passes_however_they_are_computed(model: Model, task: Task, key: str):
+    evaluator = Evaluator(model, task, "xx")
+    game = ModelGame(evaluator, value=value_of(key))
+    rng = np.random.default_rng(1)
+    kept, examples = rng.random((6, game.players)) < 0.8, np.arange(6)
+    want = np.zeros(kept.shape)
+    for player in range(game.players):
+        other = kept.copy()
+        other[:, player] ^= True
+        want[:, player] = (game.values(kept, examples) - game.values(other, examples)) * np.where(
+            kept[:, player], 1, -1
+        )
+    every = np.ones_like(kept)
+    assert game.marginals(kept, every, examples) == pytest.approx(want, abs=1e-9)
+    halvings = np.zeros((game.scale.bins, game.players), dtype=np.int64)
+    assert game.screened(kept, every, examples, halvings, np.zeros(kept.shape))[2] == pytest.approx(want, abs=1e-9)
+    orders = np.array([rng.permutation(game.players) for _ in range(3)])
+    walked = game.gains(orders, examples[:3])
+    ends = [game.values(np.full((3, game.players), kept), examples[:3]) for kept in (True, False)]
+    assert walked.sum(axis=1) == pytest.approx(ends[0] - ends[1], abs=1e-9)
+
+
+@pytest.mark.parametrize("task", [CHOICES, TEXTS], ids=["choices", "texts"])
+def test_every_method_takes_such_a_task(model: Model, task: Task):
+    near = score(model, task, method="shapley", size=None, value="log-probability", samples=40, target=None)
+    slope = score(model, task, method="gradient", size=None)
+    without = score(model, task, method="leave-one-out", size=None)
+    evaluator = Evaluator(model, task, "xx", size=None)
+    ones = np.ones(model.grid.size, bool)
+    whole, want = evaluator.evaluate().accuracy, []
+    for head in range(model.grid.size):
+        mask = Mask(model.grid, ones & (np.arange(len(ones)) != head))
+        want.append(whole - evaluator.evaluate(mask).accuracy)
+    assert without.values == pytest.approx(want, abs=1e-9)
+    assert near.values.any()
+    assert slope.values.any()
+
+
+def test_a_mask_is_tried_as_on_any_task(model: Model):
+    evaluator = Evaluator(model, CHOICES, "xx")
+    kept = np.ones(model.grid.size, bool)
+    kept[[0, 5, 7]] = False
+    mask = Mask(model.grid, kept)
+    want = []
+    for example in evaluator.examples:
+        each = slow(model, example, model.grid.gates(kept))
+        want.append(int(np.argmax([sum(one) for one in each])) == example.label)
+    assert list(evaluator.evaluate(mask).correct) == want
+    assert list(evaluator.evaluate().correct) != want or evaluator.evaluate().accuracy == np.mean(want)
+
+
+def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):
+    evaluator = Evaluator(model, CHOICES, "xx")
+    whole = np.ones((model.grid.layers, model.grid.width))
+    for example, right in zip(evaluator.examples, normalised(evaluator), strict=True):
+        each = [
+            sum(one) / len(text[1:].encode())
+            for one, text in zip(slow(model, example, whole), example.choices, strict=True)
+        ]
+        assert right == (int(np.argmax(each)) == example.label)
+
+
+def test_single_tokens_need_no_room_of_their_own():
+    evaluator = Evaluator(language_model("bloom-lm"), SINGLE, "xx")  # its positions cannot be given
+    assert set(evaluator.tensors(np.arange(3))) == {"input_ids", "attention_mask", "asked", "wanted", "choice"}
+    whole = np.ones((evaluator.model.grid.layers, evaluator.model.grid.width))
+    found = evaluator.logits(evaluator.tensors(np.arange(12))).detach().numpy()
+    for row, example in enumerate(evaluator.examples):
+        want = [sum(one) for one in slow(evaluator.model, example, whole)]
+        assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
+
+
+def test_a_model_that_cannot_share_a_context_says_so():
+    with raises("model.choices_unshared", "tiny-bloom-lm", "choices"):
+        Evaluator(language_model("bloom-lm"), CHOICES, "xx")
+    short = of(Example("1", "w4 w5", 0, choices=(" w6 w7", " w8")), Example("2", "w4", 0, choices=(" w6", " w9")))
+    assert Evaluator(language_model("window-lm"), short, "xx").evaluate().n == 2
+    long = of(Example("1", "w4 w5 w4 w5 w4 w6 w7 w8", 0, choices=(" w6 w7", " w8")))
+    with raises("model.choices_unshared", "tiny-window-lm"):
+        Evaluator(language_model("window-lm"), long, "xx")
+
+
+class Joining:
+    """A tokenizer that merges across the border of a context and its continuation, and adds nothing around a text."""
+
+    @staticmethod
+    def made(**names: str) -> PreTrainedTokenizerFast:
+        letters = {letter: place for place, letter in enumerate(["[PAD]", "<s>", "</s>", *"abcd ", "ab", "abc", " d"])}
+        bpe = models.BPE(letters, [("a", "b"), ("ab", "c"), (" ", "d")])
+        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(bpe), **names)
+
+
+def test_a_choice_that_merges_with_its_context_shares_less_of_it():
+    model = tiny_model("llama-lm", tokenizer=Joining.made(bos_token="<s>"))
+    example = Example("1", "d ab", 1, choices=("c", "d", " d"))
+    evaluator = Evaluator(model, of(example), "xx")
+    assert (
+        model.tokenizer("d abc")["input_ids"][: len(model.tokenizer("d ab")["input_ids"])]
+        != (model.tokenizer("d ab")["input_ids"])
+    )
+    start = model.tokenizer("d ")["input_ids"]
+    want = [
+        sum(continued(model.module, start, model.tokenizer(f"d ab{choice}")["input_ids"][len(start) :]))
+        for choice in example.choices
+    ]
+    found = evaluator.logits(evaluator.tensors(np.array([0])))[0].detach().numpy()
+    assert found == pytest.approx(want, abs=1e-9)
+
+
+def test_a_text_without_a_context_follows_a_start_token_if_there_is_one():
+    text = Example("1", "", target="abcd")
+    for names, first in (({"bos_token": "<s>"}, [1]), ({"eos_token": "</s>"}, [2]), ({}, [])):
+        inputs = NextTokens(tiny_model("llama-lm", tokenizer=Joining.made(**names)), TEXTS, [text])
+        whole = inputs.model.tokenizer("abcd")["input_ids"]
+        row = inputs.tensors(np.array([0]))["input_ids"][0].tolist()
+        assert row == (first + whole)[:-1]
+        assert list(inputs.answers) == (whole if first else whole[1:])
+    with raises("data.text_too_short", "1"):
+        NextTokens(tiny_model("llama-lm", tokenizer=Joining.made()), TEXTS, [replace(text, target="a")])
+    with raises("data.context_empty", "1"):
+        Choices(tiny_model("llama-lm", tokenizer=Joining.made()), CHOICES, [Example("1", "", 0, choices=("ab", "d"))])
+
+
+def masked_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"mask_token": "[UNK]"})
+    return tokenizer
+
+
+def test_a_masked_language_model_is_asked_for_the_same_few_tokens_every_time():
+    model = tiny_model("bert-lm", tokenizer=masked_tokenizer())
+    rng = np.random.default_rng(0)
+    texts = [Example(str(n), "w4 w5" if n % 2 else "", target=f" {words(rng, 3, 30)}") for n in range(8)]
+    task = replace(TEXTS, read=lambda *_: texts)
+    evaluator, again = Evaluator(model, task, "xx"), Evaluator(model, task, "xx")
+    mask = model.tokenizer.mask_token_id
+    assert list(evaluator.inputs.answers) == list(again.inputs.answers)
+    for row, example in enumerate(texts):
+        inputs = evaluator.tensors(np.array([row]))
+        whole = model.tokenizer(example.text + (example.target or ""))["input_ids"]
+        ids, asked = inputs["input_ids"][0].tolist(), inputs["asked"][0].tolist()
+        assert [n for n, token in enumerate(ids) if token == mask] == asked
+        assert [token if n not in asked else whole[n] for n, token in enumerate(ids)] == whole
+        assert min(asked) > 2 * (row % 2)  # the context stays
+        with torch.inference_mode():
+            plain = model.module(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[0, asked]
+            assert torch.allclose(evaluator.logits(inputs)[0], plain)
+    assert text_rates(evaluator, likelihood(evaluator)) == {}
+    with raises("model.not_causal", "choices"):
+        Evaluator(model, CHOICES, "xx")
+
+
+def test_what_cannot_be_asked_is_a_sentence():
+    with raises("model.not_language_model", "tiny-bert", "texts"):
+        Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), TEXTS, "xx")
+    long = Example("row-7", " ".join(["w5"] * 70), 0, choices=(" w6", " w7"))
+    with raises("data.text_too_long", "row-7", 71, 64):
+        Evaluator(language_model("llama-lm"), of(long), "xx")
+
+
+def test_choices_of_which_one_begins_another_are_told():
+    start = Example("1", "w4", 0, choices=(" w5", " w5 w6"))
+    other = Example("2", "w4", 0, choices=(" w5", " w6 w5"))
+    model = language_model("llama-lm")
+    assert "1 of 2 examples" in Evaluator(model, of(start, other), "xx").note
+    assert Evaluator(model, of(other), "xx").note == ""
+
+
+def test_bits_and_perplexity_are_ratios_of_sums(model: Model):
+    evaluator = Evaluator(model, TEXTS, "xx")
+    sure = likelihood(evaluator)
+    whole = np.ones((model.grid.layers, model.grid.width))
+    nats = -sum(sum(one) for e in evaluator.examples for one in slow(model, e, whole))
+    found = text_rates(evaluator, sure)
+    size = sum(len((e.target or "").encode()) for e in evaluator.examples)
+    many = sum(len((e.target or "").split()) for e in evaluator.examples)
+    assert found["bits_per_byte"] == pytest.approx(nats / np.log(2) / size)
+    assert found["word_perplexity"] == pytest.approx(np.exp(nats / many))
+    for name in ("bits_per_byte", "word_perplexity"):
+        assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
+
+
+def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says():
+    """Documents of random size whose own rates differ; the rate of all documents is known."""
+    held, runs = 0, 150
+    for seed in range(runs):
+        rng = np.random.default_rng([seed, 4])
+        groups = np.repeat(np.arange(40), rng.integers(1, 6, 40))
+        own = rng.normal(1.0, 0.2, 40)[groups]
+        sizes = rng.uniform(20, 60, len(groups))
+        lost = sizes * (own + rng.normal(0, 0.1, len(groups)))
+        _, low, high = per_size(lost, sizes, [str(g) for g in groups], (4.0, 10.0), seed=seed, draws=400)
+        held += low <= 1.0 <= high
+    assert held / runs > 0.9
+
+
+def shapes(evaluator: Evaluator) -> Sequence[int]:
+    return [int(batch.inputs["input_ids"].shape[1]) for batch in evaluator.cut(np.arange(len(evaluator.examples)))]
+
+
+def test_rows_of_a_wider_batch_are_answered_as_alone(model: Model):
+    for task in (CHOICES, TEXTS):
+        evaluator = Evaluator(model, task, "xx")
+        rows = np.argsort(evaluator.lengths)
+        inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
+        accuracy = value_of("log-probability")
+        with torch.inference_mode():
+            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(evaluator.worth(rows[:2], accuracy))
+        assert max(shapes(evaluator)) == evaluator.lengths.max()
