@@ -1,4 +1,5 @@
 # make app    install what is missing, then serve the dashboard (PORT=8501)
+# make decoder  add SmolLM2-135M, a small decoder of 90 MB, to the installed models
 # make test   all tests of the suite, those in a real browser included
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app test check soak bench clean install install-dev
+.PHONY: app decoder test check soak bench clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -42,6 +43,10 @@ install:
 
 install-dev:
 	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt
+	-@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements-decoder.txt # its tests are skipped without it
+
+decoder: install
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements-decoder.txt
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,9 @@ for list in "$@"; do
     wanted=$(cat "$list" requirements-nodeps.txt pyproject.toml | cksum)
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && continue
     echo "headlab: installing $list (the first time takes minutes: torch is large)" >&2
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list" >&2 ||
+    more=
+    [ "$list" = requirements-decoder.txt ] && more=--no-deps
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $more -r "$list" >&2 ||
         stop "pip could not install $list (its message is above); check the network and the free disk space, then run the same command again"
     if [ "$list" = requirements.txt ]; then
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-nodeps.txt -e . >&2 ||

@@ -194,12 +194,17 @@ ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
     "a label for each word": {"words": "Words", "labels": "Labels of the words"},
     "a text to be generated": {"text": "Text", "target": "Text to be generated"},
+    "one of several choices (language models)": {"context": "Context", "choices": "Choices", "answer": "Right choice"},
+    "every token of a text (language models)": {"text": "Text"},
 }
 SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
 GUESSES = {
     "text": r"text|sentence1?|premise|review|utterance|source|question",
     "pair": r"pair|hypothesis|text_?(2|b)|sentence2",
     "label": r"labels?|class|target|intent|stars|category", "target": r"target|translation|summary",
+    "context": r"context|question|premise|stem|ctx|query|prompt|text|sentence",
+    "choices": r"choices|options|endings|candidates|continuations",
+    "answer": r"answer(_?key)?|label|gold|right|correct|solution",
     "words": r"words|tokens|FORM", "labels": r"labels|tags|upos|pos_tags|ner_tags",
     "language": r"lang(uage)?|locale", "split": r"split|set|partition",
 }  # fmt: skip

