@@ -28,10 +28,10 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
     Raises HeadlabError for a task without labels, and for another model's mask.
     """
     task = evaluator.task
-    if not task.labels:
+    if not task.named:
         raise HeadlabError(
             f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
-            "labels texts or words",
+            "labels texts or words, or has choices",
             code="changes.no_labels",
         )
     whole, masked = evaluator.evaluate(), evaluator.evaluate(mask, ablation=ablation)
@@ -49,10 +49,11 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
         old, new = int(whole.predicted[place]), int(masked.predicted[place])
         right = int(evaluator.inputs.answers[place])
         example, part = evaluator.examples[row[place]], place - int(first[place])
+        names = task.names_of(example)
         kind = CHANGES[0 if new == right else 1 if old == right else 2]
         told = Change(
             whole.ids[place], kind, example.text, example.pair, _word(evaluator, int(row[place]), part),
-            task.labels[right], task.labels[old], task.labels[new],
+            names[right], names[old], names[new],
             float(before[at[place], old]), float(after[at[place], new]),
         )  # fmt: skip
         found.append(told)

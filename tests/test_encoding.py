@@ -16,6 +16,7 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from headlab.changes import changes
 from headlab.encoding import Choices, NextTokens
 from headlab.evaluator import Evaluator
 from headlab.generation import likelihood, normalised, per_size, text_rates
@@ -52,9 +53,9 @@ def read_texts(_language: str, split: Split, seed: int) -> list[Example]:
     ]
 
 
-CHOICES = Task("choices", (), ("xx",), False, read_choices, likelihood=True)
+CHOICES = Task("choices", (), ("xx",), False, read_choices, likelihood="choices")
 SINGLE = replace(CHOICES, read=partial(read_choices, most=1))
-TEXTS = Task("texts", (), ("xx",), False, read_texts, likelihood=True)
+TEXTS = Task("texts", (), ("xx",), False, read_texts, likelihood="tokens")
 
 
 def language_model(family: str) -> Model:
@@ -165,6 +166,31 @@ def test_a_mask_is_tried_as_on_any_task(model: Model):
         want.append(int(np.argmax([sum(one) for one in each])) == example.label)
     assert list(evaluator.evaluate(mask).correct) == want
     assert list(evaluator.evaluate().correct) != want or evaluator.evaluate().accuracy == np.mean(want)
+
+
+def test_answers_that_a_mask_changes_are_named_by_the_examples_own_choices(model: Model):
+    evaluator = Evaluator(model, CHOICES, "xx")
+    kept = np.ones(model.grid.size, bool)
+    kept[[0, 1, 5, 6, 7]] = False
+    mask = Mask(model.grid, kept)
+    want = {}
+    for example in evaluator.examples:
+        names = [choice.strip() for choice in example.choices]
+        before, after = (
+            np.array([sum(one) for one in slow(model, example, model.grid.gates(gates))])
+            for gates in (np.ones_like(kept), kept)
+        )
+        if before.argmax() != after.argmax():
+            shares = [np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in (before, after)]
+            want[example.id] = (
+                names[example.label], names[before.argmax()], names[after.argmax()],
+                pytest.approx(shares[0].max(), abs=1e-9), pytest.approx(shares[1].max(), abs=1e-9),
+            )  # fmt: skip
+    found = {one.id: (one.label, one.before, one.after, one.p_before, one.p_after) for one in changes(evaluator, mask)}
+    assert found == want
+    assert found
+    with raises("changes.no_labels", "texts"):
+        changes(Evaluator(model, TEXTS, "xx"), mask)
 
 
 def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):

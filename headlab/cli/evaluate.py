@@ -138,10 +138,10 @@ def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
         raise HeadlabError(
             "--changes lists the answers that a mask changes; give --mask with it", code="option.needs_mask"
         )
-    if not task.labels:
+    if not task.named:
         raise HeadlabError(
             f"--changes lists labels, but task {task.name} has none; leave it out, or choose a task that labels texts "
-            "or words",
+            "or words, or has choices",
             code="changes.no_labels",
         )
 

@@ -26,7 +26,7 @@ from headlab.methods.screen import Scale
 from headlab.methods.table import method
 from headlab.models.embedded import EMBEDDED
 from headlab.records import Bools, Floats, Ints
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.tasks.base import DEV_SIZE, Example, Likelihood, Split, Task
 from headlab.value_functions import value_of
 
 # One device of many: it holds the model and answers the game's questions.
@@ -65,7 +65,7 @@ class Setting:
     ablation: str
     rows: Mapping[str, tuple[Example, ...]]
     label_map: Mapping[str, str] | None = None
-    likelihood: bool = False
+    likelihood: Likelihood = ""
 
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:

@@ -21,6 +21,7 @@ from headlab.errors import HeadlabError, require_type
 from headlab.records import content_key
 
 Split = Literal["train", "dev", "test"]
+Likelihood = Literal["", "tokens", "choices"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 DEV_SIZE = 512
 TREEBANK = "treebank"  # stands for the task in reports of roles on gold trees
@@ -55,8 +56,8 @@ class Task:
     aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
     the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
     besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
-    their classes do not say which is which.  likelihood: its examples are continued by a language model, and answered
-    by what it finds most likely: each next token of `target`, or one of `choices`.
+    their classes do not say which is which.  likelihood: examples are continued by a language model, whose answers are
+    what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").
     """
 
     name: str
@@ -67,7 +68,16 @@ class Task:
     seed: int = 0
     salt: str = ""
     label_map: Mapping[str, str] | None = None
-    likelihood: bool = False
+    likelihood: Likelihood = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether answers have names: labels, or the texts of choices."""
+        return bool(self.labels) or self.likelihood == "choices"
+
+    def names_of(self, example: Example) -> tuple[str, ...]:
+        """The names of the possible answers to an example, by number."""
+        return tuple(choice.strip() for choice in example.choices) or self.labels
 
     def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
         """The first `size` examples of a split (all if None).

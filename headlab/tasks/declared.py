@@ -19,6 +19,7 @@ from headlab.tasks.base import (
     KINDS,
     SPLITS,
     Example,
+    Likelihood,
     Record,
     Source,
     Split,
@@ -74,14 +75,15 @@ class Declaration:
         return "words" in self.columns
 
     @property
-    def likelihood(self) -> bool:
-        """Whether a language model continues a text: by choices, or token by token."""
-        return "choices" in self.columns or not {"words", "label", "target"} & {*self.columns}
+    def likelihood(self) -> Likelihood:
+        """Whether a language model continues a text, and how."""
+        tokens = not {"words", "label", "target"} & {*self.columns}
+        return "choices" if "choices" in self.columns else "tokens" if tokens else ""
 
     @property
     def unlabelled(self) -> bool:
         """Whether there are no labels: a text is to be generated or continued."""
-        return "target" in self.columns or self.likelihood
+        return "target" in self.columns or bool(self.likelihood)
 
     def file(self, root: Path, language: str, split: Split) -> Path:
         """The file that holds a language's split."""

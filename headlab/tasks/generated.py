@@ -32,7 +32,7 @@ def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
 
     data: not used.  Each example is its own group.
     """
-    return Task("repeats", (), ENGLISH, False, partial(_read, "repeats"), seed, likelihood=True)
+    return Task("repeats", (), ENGLISH, False, partial(_read, "repeats"), seed, likelihood="tokens")
 
 
 def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -40,7 +40,7 @@ def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
 
     data: not used.  A group is a template in one order: ABBA (the name said again stands second) or BABA (first).
     """
-    return Task("ioi", (), ENGLISH, False, partial(_read, "ioi"), seed, likelihood=True)
+    return Task("ioi", (), ENGLISH, False, partial(_read, "ioi"), seed, likelihood="choices")
 
 
 def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -49,7 +49,7 @@ def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
     data: not used.  Numbers of subject and other nouns are balanced.  A group is a subject in one construction.  Rows
     are not aligned across languages.
     """
-    return Task("agreement", (), tuple(GRAMMARS), False, partial(_read, "agreement"), seed, likelihood=True)
+    return Task("agreement", (), tuple(GRAMMARS), False, partial(_read, "agreement"), seed, likelihood="choices")
 
 
 def _read(name: str, language: str, split: Split, seed: int) -> Sequence[Example]:

@@ -26,7 +26,7 @@ def lm_task(data: Path | None = None, seed: int = 0) -> Task:
     ends at an empty line, an article of WikiText at the next one's title.
     """
     found = languages_in(data, FOLDER, SUFFIX) or ("en",)
-    return Task(NAME, (), found, False, partial(read, data), seed, likelihood=True)
+    return Task(NAME, (), found, False, partial(read, data), seed, likelihood="tokens")
 
 
 def source(data: Path | None) -> Source:

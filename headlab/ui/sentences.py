@@ -58,8 +58,8 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
 
 
 def has_labels(name: str) -> bool:
-    """Whether a task has labels, or is not known on this machine."""
-    return name not in names() or bool(unreadable(name)) or bool(task(name).labels)
+    """Whether a task has answers with names, or is not known on this machine."""
+    return name not in names() or bool(unreadable(name)) or task(name).named
 
 
 def _ask(key: tuple[str, ...]) -> None:

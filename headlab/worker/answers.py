@@ -115,7 +115,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     words, places = _words(model, given, texts, cut)
     return Weights(
-        tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
+        tokens=_readable(model.tokenizer, cut),
         weights={_key(head): _rounded(found[head]) for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
@@ -134,6 +134,17 @@ def _attending(model: Model) -> list[Head]:
     """The heads that attend from a plain sentence: all, or the encoder's where there is a decoder."""
     pairs = bool(model.module.config.is_encoder_decoder)
     return [head for head in model.grid.heads if not pairs or head.stack == "encoder"]
+
+
+def _readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Tokens as people read them: those of byte-level tokenizers as letters, a space before them as ▁."""
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+    if not tokenizer.is_fast or "ByteLevel" not in str(tokenizer.backend_tokenizer.decoder):
+        return tokens
+    texts = [str(tokenizer.convert_tokens_to_string([token])) for token in tokens]
+    whole = ["▁" + text[1:] if text.startswith(" ") else text for text in texts]
+    # part of a letter is no text
+    return [token if "\ufffd" in text else text for token, text in zip(tokens, whole, strict=True)]
 
 
 def _as_bytes(weights: torch.Tensor) -> str:

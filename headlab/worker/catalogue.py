@@ -112,10 +112,11 @@ def sentences(request: SentencesRequest) -> list[ExampleCard]:
 
 
 def _example_card(chosen: Task, example: Example) -> ExampleCard:
+    named = chosen.names_of(example)
     return ExampleCard(
         id=example.id,
-        text=example.text,
-        label=chosen.labels[example.label] if example.label >= 0 else None,
+        text=example.text + (example.target or "") if chosen.likelihood else example.text,
+        label=named[example.label] if example.label >= 0 else None,
         pair=example.pair,
         words=list(example.words),
         labels=[chosen.labels[label] for label in example.labels],

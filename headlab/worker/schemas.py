@@ -244,7 +244,11 @@ class SavedTask(Strict):
 
 
 class ExampleCard(Strict):
-    """One example of a task.  label: its name; None where each word has a label instead, or a text is generated."""
+    """One example of a task.
+
+    text: of a language model's task, with the tokens that it is to predict.  label: its name, or the right choice;
+    None where each word has a label instead, or a text is generated or predicted.
+    """
 
     id: str
     text: str

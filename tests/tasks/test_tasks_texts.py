@@ -28,7 +28,7 @@ def put(tmp_path: Path):
 
 def test_windows_are_whole_words_of_one_document(put):
     task = headlab.task("lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG))
-    assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), True)
+    assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), "tokens")
     rows = task.examples("en", "dev", None)
     by_document = {group: [row for row in rows if row.group == group] for group in {row.group for row in rows}}
     assert {row.id.rpartition("-")[0] for row in rows} == set(by_document) == {"dev-1", "dev-3"}
@@ -92,7 +92,7 @@ def declare(tmp_path: Path):
 
 def test_choices_are_declared_by_their_columns(declare):
     task = headlab.task(declare(ROW, ROW | {"question": "Grass is ", "options": ["red", "green"], "gold": "green"}))
-    assert (task.labels, task.likelihood, task.languages) == ((), True, ("en",))
+    assert (task.labels, task.likelihood, task.languages) == ((), "choices", ("en",))
     found = {row.text: (row.choices, row.label) for row in task.examples("en")}
     assert found == {"The sky is": ((" blue", " made of cheese"), 0), "Grass is": ((" red", " green"), 1)}
     csv = DECLARED.replace("jsonl", "csv")
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_a_row_is_said_by_line_and_column(declare, more: dict
 def test_a_column_of_texts_alone_is_for_a_language_model(declare):
     text = DECLARED.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
     task = headlab.task(declare({"said": "Some words."}, text=text))
-    assert (task.labels, task.likelihood) == ((), True)
+    assert (task.labels, task.likelihood) == ((), "tokens")
     assert (task.examples("en")[0].text, task.examples("en")[0].target) == ("", "Some words.")
 
 

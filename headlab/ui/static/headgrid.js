@@ -56,6 +56,7 @@ class HeadGrid {
     const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
     root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
+    root.style.setProperty('--rows', data.stacks.reduce((sum, stack) => sum + stack.heads.length, 0));
     this.cells = [];
     this.title = make('span', { class: 'title' });
     this.count = make('span', { class: 'count', 'aria-live': 'polite' });
