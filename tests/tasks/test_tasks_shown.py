@@ -144,3 +144,12 @@ def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() ->
     inputs = Words(model, task, task.examples("xx"))
     np.testing.assert_array_equal(inputs.answers, [1, 0])
     assert inputs.targets(np.array([0])).tolist() == [[IGNORED, 1, IGNORED, 0, IGNORED]]
+
+
+def test_examples_of_language_models_are_shown_with_what_is_right() -> None:
+    (ioi,) = catalogue.sentences(SentencesRequest(task="ioi", language="en", split="dev", n=1))
+    (repeats,) = catalogue.sentences(SentencesRequest(task="repeats", language="en", split="dev", n=1))
+    example = TASKS["ioi"](None).examples("en")[0]
+    assert (ioi.text, f" {ioi.label}") == (example.text, example.choices[example.label])
+    words = repeats.text.removeprefix("Words: ").split()
+    assert (words[:28], repeats.label) == (words[28:], None)
