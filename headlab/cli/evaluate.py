@@ -90,6 +90,8 @@ def evaluate(
             show(language, number, len(chosen.languages))
             evaluator = Evaluator(loaded, chosen.restricted([language]), language, as_split(split), size)
             asked = Asked(evaluator, loaded_mask, ablation, seed)
+            if evaluator.inputs.note:
+                typer.echo(f"{language}: {evaluator.inputs.note}", err=True)
             rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
             more[language] = classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
             changed += [changed_answers(asked)] if changes is not None else []

@@ -190,11 +190,12 @@ def _cost(worker: Client, wanted: Wanted) -> Finding:
 # Files: which column means what.
 
 NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
+CHOICES = "one of several choices (language models)"
 ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
     "a label for each word": {"words": "Words", "labels": "Labels of the words"},
     "a text to be generated": {"text": "Text", "target": "Text to be generated"},
-    "one of several choices (language models)": {"context": "Context", "choices": "Choices", "answer": "Right choice"},
+    CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
     "every token of a text (language models)": {"text": "Text"},
 }
 SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
@@ -341,11 +342,11 @@ def _errors(errors: Sequence[str]) -> None:
 def _columns(found: Files) -> dict[str, str]:
     """The columns by their meaning, as they are chosen."""
     words = found.kind == "conllu" or isinstance(next(iter(found.rows[0].values()), None), list)
-    asked = list(ASKED)
-    kinds = ["a label for each word"] if found.kind == "conllu" else asked
-    what = st.radio(
-        "What is asked", kinds, kinds.index(asked[1]) if words else 0, horizontal=True, key=_key(found, "what")
-    )
+    choices = any(re.fullmatch(GUESSES["choices"], column, re.IGNORECASE) for column in found.columns)
+    guess = CHOICES if choices else "a label for each word" if words else next(iter(ASKED))
+    kinds = ["a label for each word"] if found.kind == "conllu" else list(ASKED)
+    guess = guess if guess in kinds else kinds[0]
+    what = st.radio("What is asked", kinds, kinds.index(guess), horizontal=True, key=_key(found, "what"))
     chosen = dict[str, str]()
     meanings = {**ASKED[what], "language": "Language"}
     for place, (meaning, label) in zip(st.columns(len(meanings)), meanings.items(), strict=True):

@@ -15,7 +15,7 @@ from worker_fake import FakeBench
 from worker_running import running
 
 from headlab.tasks import names, task
-from headlab.ui.own_page import ERRORS, NONE
+from headlab.ui.own_page import CHOICES, ERRORS, NONE
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -137,6 +137,20 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == ("lights", ["de", "fr"])
     assert "This task is chosen in the sidebar" in said(app)
     assert len(task("lights").examples("de", "dev")) == 5
+
+
+@pytest.mark.usefixtures("app")
+def test_choices_for_a_language_model_are_dropped_as_well() -> None:
+    rows = [{"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)]
+    app = sent(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
+    assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [CHOICES]
+    picked = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
+    assert {"premise", "options", "gold"} <= picked
+    assert "English (en) 5 dev, 5 test" in said(app)
+    app.button(key="own-save").click().run()
+    made = task("cause-en")
+    assert (made.likelihood, made.labels) == ("choices", ())
+    assert made.examples("en")[0].choices == (" yes", " no")
 
 
 @pytest.mark.usefixtures("app")
