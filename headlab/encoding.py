@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
@@ -178,6 +178,7 @@ def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
 
 # Continuations.
 
+TOLERANCE = {"float64": 1e-9, "float32": 2e-4}  # of log-probabilities, relative to the largest
 LONGEST = 2048  # tokens of a text with its continuations
 MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
 
@@ -185,20 +186,25 @@ MASKED = 0.15  # share of a text's tokens that a masked language model is asked 
 class _Asked:
     """Rows of tokens, the positions at which a language model is asked, and the tokens that are right there.
 
-    asked, wanted: [example][answer].
+    asked, wanted: [example][answer].  reaches: [example], positions that a row takes, where that is not its length.
     """
 
     note = ""
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example], rows: Rows, asked: Rows, wanted: Rows):
-        for example, row in zip(examples, rows, strict=True):
-            if len(row) > (most := longest(model, LONGEST)):
+    def __init__(
+        self, model: Model, task: Task, examples: Sequence[Example], rows: Rows, asked: Rows, wanted: Rows,
+        reaches: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        most = longest(model, LONGEST)
+        for example, row, reach in zip(examples, rows, reaches or map(len, rows), strict=True):
+            if reach > most or len(row) > LONGEST:
                 raise HeadlabError(
-                    f"{task.name}, example {example.id}: {len(row):,} tokens, and headlab takes {most:,} with "
-                    f"{model.name}; shorten the text, or leave it out",
+                    f"{task.name}, example {example.id}: {reach if reach > most else len(row):,} tokens, and headlab "
+                    f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
+                    "model whose tokenizer needs fewer tokens for this language",
                     code="data.text_too_long",
                 )
-        check_tokens(model, rows)
+        check_tokens(model, [*rows, *wanted])
         self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
         self.lengths: Ints = lengths(rows)
         teach_positions(model.module)
@@ -221,6 +227,11 @@ class NextTokens(_Asked):
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
         self.masked = masked = masks_tokens(model, task)
+        if masked and model.tokenizer.mask_token_id is None:
+            raise HeadlabError(
+                f"the tokenizer of {model.name} has no mask token; set mask_token and save it into the folder",
+                code="tokenizer.no_mask",
+            )
         contexts = encoded(model, [e.text for e in examples])
         wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
         parts = [
@@ -268,7 +279,7 @@ class Choices(_Asked):
             for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
         ]
         rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
-        super().__init__(model, task, examples, rows, asked, wanted)
+        super().__init__(model, task, examples, rows, asked, wanted, list(map(_reach, self._segments)))
         self.answers = np.array([example.label for example in examples], dtype=np.int64)
         self.units = np.ones_like(self.answers)
         most = max(len(example.choices) for example in examples)
@@ -306,13 +317,16 @@ class Choices(_Asked):
         Not so where positions cannot be given, or attention reaches back over a limited number of tokens.
         """
         long = [row for row, segments in enumerate(self._segments) if any(segments)]
-        row = max(long, key=lambda row: len(self._rows[row]))
+        row = max(long, key=lambda row: _reach(self._segments[row]))
         try:
             with torch.inference_mode(), self.model.active(Active()):
                 packed = self.logits(self.tensors(np.array([row])))[0, : len(examples[row].choices)]
                 apart = torch.stack([self._alone(row, n) for n in range(len(packed))])
-            same = torch.allclose(packed, apart, rtol=0, atol=_tolerance(packed) * float(1 + apart.abs().max()))
-        except FAILURES:
+            tolerance = TOLERANCE.get(self.model.dtype, 5e-2) * float(1 + apart.abs().max())
+            same = torch.allclose(packed, apart, rtol=0, atol=tolerance)
+        except FAILURES as error:
+            if out_of_memory(error):
+                raise
             same = False
         if not same:
             raise HeadlabError(
@@ -332,14 +346,11 @@ class Choices(_Asked):
         return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
 
 
-def _tolerance(scores: torch.Tensor) -> float:
-    return 1e-9 if scores.dtype == torch.float64 else 2e-4
-
-
 def _scores(model: Model, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     module: Any = model.module
     more = {"use_cache": False} if module.config.is_encoder_decoder or module.can_generate() else {}
     found: torch.Tensor = module(**inputs, **more).logits
+    assert found.shape[1] == inputs["asked"].shape[1]
     return found
 
 
@@ -348,7 +359,8 @@ def masks_tokens(model: Model, task: Task) -> bool:
     name = type(model.module).__name__
     if name.endswith("ForMaskedLM"):
         return True
-    if model.module.config.is_encoder_decoder or not model.module.can_generate():
+    causal = [stack.name for stack in model.grid.stacks] == ["decoder"]  # one that sees later tokens would see answers
+    if not causal or not model.module.can_generate():
         raise HeadlabError(
             f"{model.name} is a {name}; task {task.name} is answered by likelihood and needs a language model, like "
             "smollm2-135m",
@@ -358,10 +370,17 @@ def masks_tokens(model: Model, task: Task) -> bool:
 
 
 def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
-    """Tokens of texts as the tokenizer gives them.  ends: with an end token, if it adds one."""
+    """Tokens of texts as the tokenizer gives them.  ends: with the special tokens that it adds behind a text."""
     rows: Rows = [list(row) for row in model.tokenizer(list(texts))["input_ids"]]
-    end = None if ends else model.tokenizer.eos_token_id
-    return [row[:-1] if row and row[-1] == end else row for row in rows]
+    behind = 0 if ends else _behind(model.tokenizer)
+    return [row[:-behind] if behind else row for row in rows]
+
+
+def _behind(tokenizer: Any) -> int:
+    """Number of special tokens that a tokenizer adds behind a text."""
+    whole, bare = (list(tokenizer("a", add_special_tokens=added)["input_ids"]) for added in (True, False))
+    before = next((n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0)
+    return len(whole) - len(bare) - before
 
 
 def _common(*rows: list[int]) -> int:
@@ -420,18 +439,31 @@ def _packed(
     return row, asked, wanted, choice, segments
 
 
+def _reach(segments: Sequence[int]) -> int:
+    """Positions that a context takes with its longest continuation."""
+    counts = np.bincount(segments)
+    return int(counts[0] + max(counts[1:], default=0))
+
+
 def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
-    """A sentence if the tokens of some choices are the first ones of another, which then can never be likelier."""
-    many = 0
+    """Sentences if the tokens of some choices are those of another, or its first ones."""
+    alike = begin = 0
     for tokens, numbers in zip(wanted, choice, strict=True):
-        parts = [[t for t, n in zip(tokens, numbers, strict=True) if n == number] for number in {*numbers}]
-        many += any(a is not b and b[: len(a)] == a for a in parts for b in parts)
-    if not many:
-        return ""
-    return (
-        f"in {many} of {len(rows)} examples a choice begins with the tokens of another, and so can never be likelier "
-        "than that one; compare models with the same tokenizer only"
-    )
+        parts = [tuple(t for t, n in zip(tokens, numbers, strict=True) if n == own) for own in sorted({*numbers})]
+        alike += len({*parts}) < len(parts)
+        begin += any(a != b and b[: len(a)] == a for a in parts for b in parts)
+    told = []
+    if begin:
+        told.append(
+            f"in {begin} of {len(rows)} examples a choice begins with the tokens of another, and so can never be "
+            "likelier than that one; compare models with the same tokenizer only"
+        )
+    if alike:
+        told.append(
+            f"in {alike} of {len(rows)} examples the tokenizer gives two choices the same tokens, so the model cannot "
+            "tell them apart, and the first counts as its answer"
+        )
+    return "; ".join(told)
 
 
 def _sizes(example: Example) -> list[float]:

@@ -24,7 +24,7 @@ from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import Paired, group_bootstrap
 from headlab.stats.bootstrap import DRAWS, resampled_sums
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.base import Example, Split, Task, unspaced
 from headlab.tasks.translation import sides
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.
@@ -117,6 +117,11 @@ def translated_bleu(
 def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> None:
     """Raise HeadlabError early where `translated_bleu` would fail for reasons other than the model."""
     decoding.check()
+    if task.likelihood:
+        raise HeadlabError(
+            f"task {task.name} is for language models, which continue its texts; BLEU needs a translation task",
+            code="task.not_translation",
+        )
     _references(task, task.examples(language, split, 1))
     check_language(sides(language)[1])
 
@@ -323,6 +328,8 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: 
     many = len(sure.nats)
     found: dict[str, float] = {}
     for name, of in (("bits_per_byte", _bytes), ("word_perplexity", _words)):
+        if of is _words and unspaced(evaluator.language):
+            continue
         sizes = np.array([of(text) for text in texts])
         ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed, draws=draws)
         shown = [end / float(np.log(2)) if of is _bytes else float(np.exp(end)) for end in ends]

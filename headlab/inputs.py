@@ -14,6 +14,7 @@ import torch
 
 from headlab.encoding import (
     IGNORED,
+    MASKED,
     Choices,
     NextTokens,
     Rows,
@@ -24,6 +25,7 @@ from headlab.encoding import (
     first_tokens,
     lengths,
     longest,
+    masks_tokens,
     pad,
     padded,
     require,
@@ -197,7 +199,7 @@ def read(model: Model, task: Task, examples: Sequence[Example], language: str) -
     """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
     if examples[0].choices:
         return Choices(model, task, examples)
-    if task.likelihood and not model.module.config.is_encoder_decoder:
+    if task.likelihood:
         return NextTokens(model, task, examples)
     if examples[0].target is not None:
         return Pairs(model, task, examples, language)
@@ -374,7 +376,12 @@ def label_order(model: Model, task: Task) -> LabelOrder:
 
 
 def classes_of(model: Model, task: Task) -> dict[str, Any]:
-    """What a spec's task says of a model's classes: nothing where they have the labels' names, or there are none."""
+    """What a spec's task says of how a model answers: its classes where these have other names than the labels.
+
+    masked: of a masked language model, the share of tokens that it is asked for.
+    """
+    if task.likelihood == "tokens" and masks_tokens(model, task):
+        return {"masked": MASKED}
     if not task.labels or (assumed := label_order(model, task).assumed) is None:
         return {}
     return {"classes": dict(assumed)}

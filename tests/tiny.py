@@ -201,6 +201,14 @@ LANGUAGE_MODELS = {
         "MistralConfig", "MistralForCausalLM", DECODER | {"num_key_value_heads": 2, "sliding_window": 6}, THREE_LAYERS
     ),
     "bert-lm": Family("BertConfig", "BertForMaskedLM", SMALL, ENCODER),
+    "bert-both-ways": Family("BertConfig", "BertLMHeadModel", SMALL, ENCODER),
+    "xlm-lm": Family("XLMConfig", "XLMWithLMHeadModel", FAMILIES["xlm"].options, ENCODER),
+    "mobilebert-lm": Family(
+        "MobileBertConfig",
+        "MobileBertForMaskedLM",
+        SMALL | {"embedding_size": 12, "intra_bottleneck_size": 24, "num_feedforward_networks": 1},
+        ENCODER,
+    ),
 }
 
 

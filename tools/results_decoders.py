@@ -23,7 +23,7 @@ from headlab.tables import Report, Table
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "decoders"
 PAGE = ROOT / "docs" / "results-decoders.md"
-MODEL, SIZE, RANDOM = "smollm2-135m", 64, 5
+MODEL, HEADS, SIZE, RANDOM = "smollm2-135m", 9, 64, 5
 TASKS = ("repeats", "ioi", "agreement")
 METHODS = ("shapley", "leave-one-out", "gradient")
 INDUCTION, PREVIOUS, SINK = "induction", "position -1", "first token"
@@ -71,15 +71,14 @@ def measure(cache: Path, data: Path) -> None:
 
     store = Store(cache)
     scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
-    (report,) = (r.record for r in store.reports().results if r.record.name == "roles")
+    reports = (r.record for r in store.reports().results if r.record.name == "roles")
+    report = next(report for report in reports if report.spec["model"]["name"] == MODEL)
     model = headlab.load(MODEL)
     named, heads = roles(report), list(model.grid.heads)
     truth = {role: np.array([head in named.get(role, ()) for head in heads]) for role in (INDUCTION, PREVIOUS)}
     write("roles", {role: [list(head) for head in found] for role, found in named.items()})
     rows = []
-    for one in sorted(
-        scores, key=lambda s: (TASKS.index(s.spec["task"]["name"]), METHODS.index(s.spec["method"]["name"]))
-    ):
+    for one in sorted(scores, key=placed):
         rows.append(
             {
                 "task": one.spec["task"]["name"], "method": one.spec["method"]["name"],
@@ -201,9 +200,8 @@ def table_of_heads(task: str, scores: Sequence[Mapping[str, Any]], named: Mappin
     role_of = {tuple(head): role for role, heads in named.items() if role != SINK for head in heads}
     for one in scores:
         if (one["task"], one["method"]) == (task, "shapley"):
-            width = 9
             for at in np.argsort(-np.array(one["values"]))[:most].tolist():
-                place = ("decoder", at // width, at % width)
+                place = ("decoder", at // HEADS, at % HEADS)
                 rows.append(
                     (f"{place[1]}.{place[2]}", 100 * one["values"][at], 100 * one["low"][at], 100 * one["high"][at],
                      role_of.get(place, ""))

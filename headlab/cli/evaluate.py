@@ -235,12 +235,12 @@ def words_of(more: Written) -> Iterator[str]:
     if "bits_per_byte" in row:
         yield "       " + "   ".join(
             f"{words} {row[name]:.3f}  [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
-            for name, words in (("bits_per_byte", "bits per byte"), ("word_perplexity", "perplexity of a word"))
+            for name, words in (("bits_per_byte", "bits per byte"), ("word_perplexity", "word perplexity"))
         )
     if (share := more.get("accuracy_normalised")) is not None:
         low, high = more["accuracy_normalised_low"], more["accuracy_normalised_high"]
         change = paired_words(more["normalised"], ".1%") if "normalised" in more else ""
-        yield f"       accuracy by log-probability a byte {share:.1%}  [{low:.1%}, {high:.1%}]{change}"
+        yield f"       accuracy by log-probability per byte {share:.1%}  [{low:.1%}, {high:.1%}]{change}"
     if "bleu" in more:
         row = more["bleu"]
         yield (

@@ -308,13 +308,36 @@ def teach_positions(module: PreTrainedModel) -> None:
     """
     with _taught:
         if not hasattr(module, TAUGHT):
-            setattr(module, TAUGHT, True)
-            module.register_forward_pre_hook(_taken, with_kwargs=True)
             head: Any = module.get_output_embeddings()
+            if head is None:
+                raise _unread(module)
+            module.register_forward_pre_hook(_taken, with_kwargs=True)
             head.register_forward_pre_hook(_gathered)
+            module.register_forward_hook(_require_read)
+            setattr(module, TAUGHT, True)
 
 
-PLAIN = ("wanted", "choice")
+PLAIN = ("wanted", "choice")  # inputs that only headlab reads
+OWN = ("asked", "segments", *PLAIN)
+
+
+def plain(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Inputs without those that only `teach_positions` makes known to a model: every row is then one text."""
+    return {name: tensor for name, tensor in inputs.items() if name not in OWN}
+
+
+def _require_read(module: nn.Module, _args: object, _out: object) -> None:
+    if _asked.get() is not None:
+        _asked.set(None)
+        raise _unread(module)
+
+
+def _unread(module: nn.Module) -> HeadlabError:
+    return HeadlabError(
+        f"{type(module).__name__} does not score tokens by a layer that can be found, so it cannot be asked at some of "
+        "them; use another model for tasks of likelihood",
+        code="model.positions_unread",
+    )
 
 
 def _taken(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from headlab.encoding import IGNORED
+from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
 from headlab.methods.run import Outcome, Work
@@ -26,6 +27,12 @@ def answer_relevance(
 
     Yields the first answers of all rows, then the second, and so on; rows without further answers are left out.
     """
+    if evaluator.examples[0].choices:
+        raise HeadlabError(
+            f"relevance explains one score of a model, and a choice of task {evaluator.task.name} has several; choose "
+            "another method, like gradient",
+            code="method.not_for_choices",
+        )
     with relevance(evaluator.model, attention_constant=attention_constant) as heads:
         logits = evaluator.logits(batch.inputs)
     targets = evaluator.targets(batch.rows, logits)

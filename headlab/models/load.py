@@ -268,6 +268,8 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     except HeadlabError as error:
         return [*facts, Fact("Architecture", False, as_sentence(error))]
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
+    if task is not None and task.likelihood:
+        return [*facts, _continues(kind.__name__, config, task)]
     return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
 
 
@@ -360,6 +362,16 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     except HeadlabError as error:
         return Fact("Tokenizer", False, as_sentence(error))
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
+
+
+def _continues(kind: str, config: Any, task: Task) -> Fact:
+    """Whether a model is a language model, as far as its class tells."""
+    masked = kind.endswith("ForMaskedLM")
+    causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
+    if causal or (masked and task.likelihood == "tokens"):
+        return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
+    what = "predicts masked tokens, and not the next one" if masked else "is no decoder language model"
+    return Fact("Answers", False, f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.")
 
 
 def _classes(kind: str, config: Any, task: Task) -> Fact:

@@ -14,6 +14,7 @@ from torch import nn
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, gated
+from headlab.hooks.state import plain
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
@@ -94,7 +95,7 @@ def compare(
         raise HeadlabError("there is no example to compare the models on; give one or more", code="shrink.no_examples")
     largest = changes = difference = 0.0
     others, digest, different = 0, hashlib.sha256(), set[bytes]()
-    for batch in inputs:
+    for batch in map(plain, inputs):
         with torch.inference_mode():
             untouched = logits_of(model.module, batch)
             with gated(model, mask):

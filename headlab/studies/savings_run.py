@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.encoding import encode, pad
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, as_gates
-from headlab.hooks.state import Active
+from headlab.hooks.state import Active, plain
 from headlab.inputs import read
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
@@ -331,7 +331,7 @@ def _source(model: Model, task: Task | None) -> Task:
 def _batch(model: Model, task: Task | None, drawn: list[Example], language: str) -> dict[str, torch.Tensor]:
     whole = np.arange(len(drawn))
     if task is not None:
-        return read(model, task, drawn, language).tensors(whole)
+        return plain(read(model, task, drawn, language).tensors(whole))
     return _with_target(model, pad(model, encode(model, [example.text for example in drawn]), whole))
 
 

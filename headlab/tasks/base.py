@@ -162,6 +162,15 @@ def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     return tuple(e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at])
 
 
+# Languages that put no space between words, by the first part of their codes (ISO 639-1 and 639-3).
+UNSPACED = ("zh", "zho", "cmn", "yue", "ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya")
+
+
+def unspaced(language: str) -> bool:
+    """Whether a language puts no space between words."""
+    return re.split("[-_]", language)[0].lower() in UNSPACED
+
+
 # Finding a task's files, and reading tab-separated ones with errors that name file, line and column.
 
 VARIABLE = "HEADLAB_DATA"

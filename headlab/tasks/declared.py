@@ -30,6 +30,7 @@ from headlab.tasks.base import (
     read_records,
     read_text,
     state_of,
+    unspaced,
 )
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
@@ -45,7 +46,6 @@ MEANINGS = (
     {"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"},
     {"context", "choices", "answer"}, {"text"},
 )  # fmt: skip
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages that put no space between words
 PLACES = re.compile(r"\{(language|split)\}")
 
 
@@ -456,17 +456,21 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
     """A context with its choices. A space goes between them, unless one stands there or the language writes none."""
     context, choices = row.text("context").rstrip(), _choices(row)
     answer = row.text("answer").strip()
-    if answer in choices:
-        label = choices.index(answer)
-    elif answer.isascii() and answer.isdigit() and int(answer) < len(choices):
-        label = int(answer)
-    else:
+    numbers = [n for n in range(len(choices)) if str(n) == answer]
+    places = {*numbers, *(choices.index(answer) for _ in range(answer in choices))}
+    if len(places) > 1:
+        raise row.wrong(
+            "answer", f"{answer!r:.60} is one of the choices, and the number of another; write all answers of the file "
+            "as texts that are no numbers, or choices that are none",
+            code="data.answer_unknown",
+        )  # fmt: skip
+    if not places:
         raise row.wrong(
             "answer", f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
             code="data.answer_unknown",
         )  # fmt: skip
-    space = "" if language.split("-")[0] in UNSPACED else " "
-    return Example(own, context, label, group=group, choices=tuple(space + choice for choice in choices))
+    space = "" if unspaced(language) else " "
+    return Example(own, context, places.pop(), group=group, choices=tuple(space + choice for choice in choices))
 
 
 def _choices(row: Row) -> list[str]:

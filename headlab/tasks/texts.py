@@ -43,7 +43,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     path = _file(data, language, split)
     if split == "train" and not path.is_file():
         return ()
-    windows = list(_windows(read_lines(path), split))
+    windows = list(_windows(read_lines(path), split, articles=path.parent.name == WIKITEXT))
     if not windows:
         raise HeadlabError(
             f"{path}: no document has {WINDOW} characters, the length of a window; give longer texts",
@@ -63,9 +63,11 @@ def _file(data: Path | None, language: str, split: Split) -> Path:
     return shared / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
 
 
-def _windows(lines: Sequence[str], split: Split) -> Iterator[Example]:
-    """The windows of all documents, in their order; what is left at a document's end is left out."""
-    articles = any(map(TITLE.fullmatch, lines))
+def _windows(lines: Sequence[str], split: Split, *, articles: bool) -> Iterator[Example]:
+    """The windows of all documents, in their order; what is left at a document's end is left out.
+
+    articles: a document ends at the next one's title, not at an empty line.
+    """
     parts, line = list[str](), 0
     for number, text in enumerate([*lines, ""], start=1):
         ends = bool(TITLE.fullmatch(text)) or number > len(lines) if articles else not text.strip()

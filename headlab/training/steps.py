@@ -185,6 +185,12 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
             "the task asks for texts to be generated; finetune trains classifiers of texts and words",
             code="training.task_generates",
         )
+    if any(e.choices for e in examples):
+        raise HeadlabError(
+            "the task is for language models, which need no fine-tuning for it; finetune trains classifiers of texts "
+            "and words",
+            code="training.task_generates",
+        )
     words = bool(examples[0].words)
     if any(bool(e.words) != words or len(e.words) != len(e.labels) for e in examples):
         raise HeadlabError(

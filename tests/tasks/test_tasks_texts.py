@@ -46,6 +46,11 @@ def test_a_text_without_spaces_is_cut_by_its_letters(put):
     assert sorted(len(str(row.target)) for row in rows) == [WINDOW, 600 - WINDOW]
 
 
+def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(put):
+    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG}\n\n{LONG}\n")).examples("en", "dev", None)
+    assert len({row.group for row in rows}) == 2
+
+
 def test_a_text_shorter_than_a_window_and_a_missing_file_are_told(put):
     data = put(en_dev="short\n")
     with raises("data.text_too_short", "en.dev.txt", WINDOW):
@@ -101,9 +106,10 @@ def test_choices_are_declared_by_their_columns(declare):
     assert found == {"Grass is": ((" red", " green"), 1), "Snow is": ((" white", " black"), 0)}
 
 
-def test_a_language_that_writes_no_spaces_gets_none(declare):
-    path = declare({"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language="zh-CN")
-    assert headlab.task(path).examples("zh-CN")[0].choices == ("蓝色", "绿色")
+@pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
+def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
+    path = declare({"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language=language)
+    assert headlab.task(path).examples(language)[0].choices == ("蓝色", "绿色")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +122,7 @@ def test_a_language_that_writes_no_spaces_gets_none(declare):
         ({"options": ["blue", "blue "]}, "data.choices_equal", "column options"),
         ({"gold": 2}, "data.answer_unknown", "from 0 to 1"),
         ({"gold": "green"}, "data.answer_unknown", "green"),
+        ({"options": ["1", "2", "3"], "gold": 2}, "data.answer_unknown", "the number of another"),
         ({"question": ""}, "data.text_invalid", "column question"),
     ],
 )
