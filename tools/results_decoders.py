@@ -72,7 +72,7 @@ def measure(cache: Path, data: Path) -> None:
     store = Store(cache)
     scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
     reports = (r.record for r in store.reports().results if r.record.name == "roles")
-    report = next(report for report in reports if report.spec["model"]["name"] == MODEL)
+    report = next(r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == "lm")
     model = headlab.load(MODEL)
     named, heads = roles(report), list(model.grid.heads)
     truth = {role: np.array([head in named.get(role, ()) for head in heads]) for role in (INDUCTION, PREVIOUS)}
