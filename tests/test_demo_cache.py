@@ -78,7 +78,9 @@ def test_the_heads_of_the_nli_model_are_scored_in_every_language_of_xnli(listing
 def test_the_decoders_heads_are_scored_on_the_tasks_whose_heads_are_known(listing):
     found = [r.record for r in listing.results if r.record.spec["model"]["name"] == smollm.NAME]
     assert {(s.spec["task"]["name"], s.method) for s in found} == {
-        (task, method) for task in ("repeats", "ioi", "agreement") for method in ("shapley", "leave-one-out", "gradient")
+        (task, method)
+        for task in ("repeats", "ioi", "agreement")
+        for method in ("shapley", "leave-one-out", "gradient")
     }
     for scores in found:
         spec = scores.spec["task"]

@@ -73,3 +73,10 @@ def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
             assert {*own.record.table("roles").rows} >= {*report.table("roles").rows}
         else:
             assert (own.record, own.meta["created"][:4]) == (report, "2026")
+
+
+def test_the_page_of_decoders_is_what_its_files_give() -> None:
+    decoders = tool("results_decoders")
+    assert decoders.PAGE.read_text(encoding="utf-8") == decoders.page(), "run: python tools/results_decoders.py"
+    for path in decoders.RESULTS.glob("*.json"):
+        json.loads(path.read_text(encoding="utf-8"))

@@ -353,7 +353,11 @@ def _grid(config: Any) -> Fact:
     uneven = str(config.model_type).startswith(SHRUNK) or getattr(config, "is_encoder_decoder", False) or hybrid
     if uneven or not isinstance(layers, int) or not isinstance(heads, int):
         return Fact("Heads", None, "The configuration does not tell how many there are; loading the model finds them.")
-    return Fact("Heads", True, f"{layers} layers × {heads} heads = {layers * heads}, by its configuration.")
+    words = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
+    pairs = getattr(text, "num_key_value_heads", None)
+    if isinstance(pairs, int) and 0 < pairs < heads:
+        words += f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and values, and so on."
+    return Fact("Heads", True, words)
 
 
 def _vocabulary(folder: Path, name: str) -> Fact:
