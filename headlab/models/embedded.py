@@ -164,8 +164,8 @@ EMBEDDED = {
         Embedded(
             smollm.NAME,
             "repeats",
-            "SmolLM2-135M-Instruct, a decoder (30 layers × 9 heads, three to a key-value head; English), in a package of "
-            "its own",
+            "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a key-value head); "
+            "installed by make decoder",
         ),
     )
 }
