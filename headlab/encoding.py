@@ -183,23 +183,24 @@ LONGEST = 2048  # tokens of a text with its continuations
 MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
 
 
-class _Asked:
+class Asked:
     """Rows of tokens, the positions at which a language model is asked, and the tokens that are right there.
 
-    asked, wanted: [example][answer].  reaches: [example], positions that a row takes, where that is not its length.
+    task, ids: for errors.  asked, wanted: [example][answer].  reaches: [example], positions that a row takes, where
+    that is not its length.
     """
 
     note = ""
 
     def __init__(
-        self, model: Model, task: Task, examples: Sequence[Example], rows: Rows, asked: Rows, wanted: Rows,
+        self, model: Model, task: str, ids: Sequence[str], rows: Rows, asked: Rows, wanted: Rows,
         reaches: Sequence[int] = (),
     ) -> None:  # fmt: skip
         most = longest(model, LONGEST)
-        for example, row, reach in zip(examples, rows, reaches or map(len, rows), strict=True):
+        for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
             if reach > most or len(row) > LONGEST:
                 raise HeadlabError(
-                    f"{task.name}, example {example.id}: {reach if reach > most else len(row):,} tokens, and headlab "
+                    f"{task}, example {name}: {reach if reach > most else len(row):,} tokens, and headlab "
                     f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
                     "model whose tokenizer needs fewer tokens for this language",
                     code="data.text_too_long",
@@ -217,8 +218,16 @@ class _Asked:
                  "asked": padded([self._asked[i] for i in rows], 0)}  # fmt: skip
         return {name: tensor.to(device) for name, tensor in found.items()}
 
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        """Tokens of the texts, int [row, answer]."""
+        return padded([self._wanted[i] for i in rows], IGNORED, width).to(self.model.device)
 
-class NextTokens(_Asked):
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the tokens asked for, [row, answer, vocabulary]."""
+        return _scores(self.model, inputs)
+
+
+class NextTokens(Asked):
     """Texts of which every token is an answer, given those before it; a text's context is given, not asked for.
 
     A masked language model is asked for a share of the tokens instead, which are masked, the same ones in every run.
@@ -238,7 +247,7 @@ class NextTokens(_Asked):
             _masked(model, row, _common(row, context), number) if masked else _split(model, row, context)
             for number, (row, context) in enumerate(zip(wholes, contexts, strict=True))
         ]
-        super().__init__(model, task, examples, *map(list, zip(*parts, strict=True)))
+        super().__init__(model, task.name, [e.id for e in examples], *map(list, zip(*parts, strict=True)))
         self.units = lengths(self._wanted)
         if not self.units.all():
             empty = examples[int((self.units == 0).argmax())]
@@ -248,16 +257,8 @@ class NextTokens(_Asked):
             )
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
 
-    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        """Tokens of the texts, int [row, answer]."""
-        return padded([self._wanted[i] for i in rows], IGNORED, width).to(self.model.device)
 
-    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the tokens asked for, [row, answer, vocabulary]."""
-        return _scores(self.model, inputs)
-
-
-class Choices(_Asked):
+class Choices(Asked):
     """Contexts with several continuations each; the answer is the one of highest log-probability.
 
     The continuations share their context: they follow it in one row, each at the positions right behind it, and see
@@ -279,7 +280,8 @@ class Choices(_Asked):
             for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
         ]
         rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
-        super().__init__(model, task, examples, rows, asked, wanted, list(map(_reach, self._segments)))
+        names, reaches = [example.id for example in examples], list(map(_reach, self._segments))
+        super().__init__(model, task.name, names, rows, asked, wanted, reaches)
         self.answers = np.array([example.label for example in examples], dtype=np.int64)
         self.units = np.ones_like(self.answers)
         most = max(len(example.choices) for example in examples)

@@ -266,6 +266,7 @@ def declared() -> dict[str, Requirement]:
         + extras["onnx"]
         + extras["ray"]
         + extras["roles"]
+        + extras["lm-eval"]
         + extras["translation"]
         + extras["dev"]
     ]
@@ -283,7 +284,7 @@ def test_every_pin_lies_in_the_range_the_package_declares():
     files = ("requirements.txt", "requirements-nodeps.txt", "requirements-dev.txt")
     pins = {name: pin for file in files for name, pin in requirements(file).items()}
     ranges = declared()
-    assert set(pins) == set(ranges)
+    assert set(pins) == set(ranges) - {"lm-eval"}  # 150 MB for one command: its tests run where it is installed
     for name, pin in pins.items():
         (version,) = (s.version for s in pin.specifier if s.operator == "==")
         assert ranges[name].specifier.contains(version), f"{name}: {version} is outside {ranges[name].specifier}"

@@ -36,6 +36,7 @@ from headlab.tasks.base import DEV_SIZE, Split, Task
 if TYPE_CHECKING:
     from headlab.evaluator import Evaluator
     from headlab.generation import Decoding
+    from headlab.hooks.model import Model
     from headlab.stats import Paired
 
 Written = Mapping[str, Any]
@@ -59,6 +60,12 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="beam size of the translations, with --bleu; default 1 (greedy)"),
     ] = None,
+    lm_eval: Annotated[
+        str | None, typer.Option(help="instead of --task: tasks of lm-evaluation-harness, comma-separated")
+    ] = None,
+    lm_eval_folder: Annotated[
+        Path | None, typer.Option(help="folder of tasks of your own for --lm-eval, as the harness has them")
+    ] = None,
     seed: Seed = 0,
     device: Device = None,
     json: AsJson = False,
@@ -68,10 +75,13 @@ def evaluate(
     For translations, log-probability is measured too, and BLEU with --bleu.
     """
     import headlab
-    from headlab.api import describe, evaluated
+    from headlab.api import evaluated
     from headlab.evaluator import Evaluator
 
     loaded_mask = load_mask(mask) if mask is not None else None
+    if lm_eval is not None:
+        harness(headlab.load(model, device=device), lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
+        return
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
     size = size or (DEV_SIZE if split == "dev" else None)
@@ -97,6 +107,13 @@ def evaluate(
             changed += [changed_answers(asked)] if changes is not None else []
     if changes is not None:
         save_changes(changed, changes)
+    show_rows(rows, more, json)
+
+
+def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Written], json: bool) -> None:
+    """Print the figures of all languages."""
+    from headlab.api import describe
+
     if json:
         print_json(
             {"languages": {language: record(row) | dict(more.get(language, {})) for language, row in rows.items()}}
@@ -106,6 +123,26 @@ def evaluate(
         typer.echo(describe(row))
         if "log_probability" in more[language]:
             typer.echo("\n".join(words_of(more[language])))
+
+
+def harness(
+    model: Model, tasks: Sequence[str], mask: Mask | None, size: int | None, seed: int, folder: Path | None, json: bool
+) -> None:
+    """Print what lm-evaluation-harness measures. Raises HeadlabError where it is not installed."""
+    try:
+        from headlab.lm_eval import compared
+    except ModuleNotFoundError as error:
+        raise HeadlabError(
+            f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
+            code="package.lm_eval_missing",
+        ) from error
+    found = compared(model, tasks, mask, size=size, seed=seed, folder=None if folder is None else str(folder))
+    if json:
+        print_json({"tasks": found})
+        return
+    for task, metrics in found.items():
+        for metric, row in metrics.items():
+            typer.echo(f"{task:16} {metric:10} {row[metric]:.4f}{paired_words(row, '.4f')}  n={row['n']:.0f}")
 
 
 def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:

@@ -126,8 +126,8 @@ class Paired(NamedTuple):
 
 
 def paired_bootstrap(
-    before: Bools,
-    after: Bools,
+    before: Bools | Floats,
+    after: Bools | Floats,
     groups: tuple[str, ...],
     rng: np.random.Generator,
     draws: int = DRAWS,
@@ -135,7 +135,7 @@ def paired_bootstrap(
 ) -> Paired:
     """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
 
-    before, after: bool [example].  groups, draws, level: as in `group_bootstrap`.
+    before, after: right or wrong, or a value in [0, 1], [example].  groups, draws, level: as in `group_bootstrap`.
     """
     gain = after.astype(np.float64) - before.astype(np.float64)
     low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws, level=level)

@@ -510,7 +510,7 @@ def test_the_cache_given_as_a_file_is_a_sentence(folder, tmp_path, refused):
 
 def test_the_lists_are_json_too(folder, tmp_path, run, answer):
     models = answer("models")["models"]
-    assert [m["name"] for m in models] == ["e5-small-intents", "e5-small-slots"]
+    assert [m["name"] for m in models] == ["e5-small-intents", "e5-small-slots", "smollm2-135m"]
     assert all(m["fingerprint"] for m in models)
     tasks = {task["name"]: task for task in answer("tasks")["tasks"]}
     assert tuple(tasks) == tuple(TASKS)

@@ -1,0 +1,95 @@
+"""Tasks of lm-evaluation-harness on a gated model, where it is installed; what is said where it is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from errors import raises
+from reference import continued
+from test_encoding import CHOICES, language_model
+from tiny import tiny_model
+from tiny_task import tiny_tokenizer
+from typer.testing import CliRunner
+
+from headlab.cli.main import build
+from headlab.encoding import encoded
+from headlab.evaluator import Evaluator
+from headlab.generation import normalised
+from headlab.hooks.model import gated
+from headlab.masks import Mask
+
+HERE = importlib.util.find_spec("lm_eval") is not None
+with_harness = pytest.mark.skipif(not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'")
+
+
+@pytest.mark.skipif(HERE, reason="lm-eval is installed")
+def test_without_the_harness_the_command_says_what_to_install():
+    found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "hellaswag"])
+    assert found.exit_code != 0
+    with raises("package.lm_eval_missing", "pip install 'headlab[lm-eval]'"):
+        raise found.exception  # type: ignore[misc]
+
+
+def requests(*pairs: tuple):
+    return [SimpleNamespace(args=pair) for pair in pairs]
+
+
+def masked(model) -> Mask:
+    kept = np.ones(model.grid.size, bool)
+    kept[[0, 1, 5, 6, 7]] = False
+    return Mask(model.grid, kept)
+
+
+@with_harness
+def test_it_scores_and_writes_under_the_mask():
+    from headlab.lm_eval import GatedLM
+
+    model = language_model("llama-lm")
+    mask = masked(model)
+    lm = GatedLM(model, mask)
+    (found,) = lm.loglikelihood(requests(("w5 w6", " w7 w8")), disable_tqdm=True)
+    context, whole = (lm.tok_encode(text) for text in ("w5 w6", "w5 w6 w7 w8"))
+    with gated(model, model.grid.gates(mask.kept)):
+        want = continued(model.module, context, whole[len(context) :])
+        (rolled,) = lm.loglikelihood_rolling(requests(("w5 w6 w7",)))
+        rolling = continued(model.module, [lm.prefix_token_id], lm.tok_encode("w5 w6 w7"))
+    assert found[0] == pytest.approx(sum(want), abs=1e-6)
+    assert rolled == pytest.approx(sum(rolling), abs=1e-6)
+    (text,) = lm.generate_until(requests(("w5 w6", {"max_gen_toks": 4, "until": []})))
+    assert 0 < len(text.split()) <= 4
+    (short,) = lm.generate_until(requests(("w5 w6", {"max_gen_toks": 4, "until": text.split()[1:2]})))
+    assert short.split() == text.split()[:1]
+    with raises("model.not_language_model", "tiny-bert"):
+        GatedLM(tiny_model("bert", tokenizer=tiny_tokenizer()))
+
+
+@with_harness
+def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
+    """Without start tokens, which the harness leaves out by default."""
+    from headlab.lm_eval import compared
+
+    model = language_model("llama-lm")
+    model.tokenizer.backend_tokenizer.post_processor = None
+    assert encoded(model, ["w5 w6"]) == [[5, 6]]
+    evaluator = Evaluator(model, CHOICES, "xx")
+    rows = [{"q": e.text, "c": [choice.strip() for choice in e.choices], "a": e.label} for e in evaluator.examples]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    (tmp_path / "mini.yaml").write_text(
+        f"task: headlab_mini\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/rows.jsonl}}}}\n"
+        "test_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\n"
+        "doc_to_target: a\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
+        "utf-8",
+    )
+    mask = masked(model)
+    told = compared(model, ["headlab_mini"], mask, folder=str(tmp_path))["headlab_mini"]
+    for kept, name in ((None, "baseline"), (mask, "acc")):
+        assert told["acc"][name] == pytest.approx(evaluator.evaluate(kept).accuracy)
+    assert told["acc_norm"]["baseline"] == pytest.approx(normalised(evaluator).mean())
+    assert told["acc"]["difference"] == pytest.approx(told["acc"]["acc"] - told["acc"]["baseline"])
+    with raises("lm_eval.failed", "nowhere"):
+        compared(model, ["nowhere"])
