@@ -144,7 +144,7 @@ def page() -> str:
         "",
         table_of_removal(removed).markdown(),
     ]
-    lines += ["", "## Which method finds them", "", table_of_methods(scores).markdown(), ""]
+    lines += ["", "## Which method finds them, on `repeats`", "", table_of_methods(scores).markdown(), ""]
     for task in TASKS:
         lines += [f"## The strongest heads of `{task}`", "", table_of_heads(task, scores, named).markdown(), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -174,7 +174,7 @@ def table_of_removal(removed: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
-    """How well each method's ranking finds heads by what they look at."""
+    """How well each method's ranking on `repeats` finds heads by what they look at."""
     rows = []
     for one in scores:
         for role, told in one["found"].items():
@@ -190,8 +190,8 @@ def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
                     told["chance"],
                 )
             )
-    columns = ("task", "method", "examples", "seconds", "role", "precision = recall", "average precision", "chance")
-    return Table("found", "Heads found", columns, ("", "", "d", ".0f", "", ".2f", ".2f", ".2f"), tuple(rows))
+    columns = ("method", "examples", "seconds", "role", "precision = recall", "average precision", "chance")
+    return Table("found", "Heads found", columns, ("", "d", ".0f", "", ".2f", ".2f", ".2f"), tuple(rows))
 
 
 def table_of_heads(task: str, scores: Sequence[Mapping[str, Any]], named: Mapping[str, Any], most: int = 12) -> Table:
