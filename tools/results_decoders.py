@@ -177,19 +177,9 @@ def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
     """How well each method's ranking on `repeats` finds heads by what they look at."""
     rows = []
     for one in scores:
-        for role, told in one["found"].items():
-            rows.append(
-                (
-                    one["task"],
-                    one["method"],
-                    one["size"],
-                    one["seconds"],
-                    role,
-                    told["at"],
-                    told["average"],
-                    told["chance"],
-                )
-            )
+        for role, told in one["found"].items() if one["task"] == "repeats" else ():
+            how = (one["method"], one["size"], one["seconds"])
+            rows.append((*how, role, told["at"], told["average"], told["chance"]))
     columns = ("method", "examples", "seconds", "role", "precision = recall", "average precision", "chance")
     return Table("found", "Heads found", columns, ("", "d", ".0f", "", ".2f", ".2f", ".2f"), tuple(rows))
 
