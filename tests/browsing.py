@@ -38,6 +38,22 @@ def click_dot(dot: Any) -> None:
     page.mouse.up()
 
 
+def tick_first_row(table: Any) -> None:
+    """Tick the first row of a table, once its script has come, its rows are drawn, and it stays where it is."""
+    page = table.page
+    table.locator("canvas tr[aria-rowindex='2']").first.wait_for(state="attached")
+    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
+
+    def steady() -> bool:
+        before = table.bounding_box()
+        page.evaluate(TWO_FRAMES)
+        return before is not None and table.bounding_box() == before
+
+    until(steady, "a table that stays where it is")
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 14, box["y"] + 52)
+
+
 def with_model(path: str, model: str) -> str:
     """A link to a page with a model that it names."""
     return f"{path}{'&' if '?' in path else '?'}model={quote(model, safe='')}"

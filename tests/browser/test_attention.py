@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from browsing import QUIET
+from browsing import QUIET, tick_first_row
 from playwright.sync_api import expect
 
 from headlab.plots.matrices import Panel
@@ -179,9 +179,7 @@ def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visi
     expect(page.get_by_text("the 20 of the first 64 sentences")).to_be_visible()
     left = frame(page).locator("#bertviz-0 #left")
     before = left.text_content()
-    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
-    box = table.bounding_box()
-    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    tick_first_row(table)
     expect(left).not_to_have_text(before)
     settled()
     opened = left.text_content()

@@ -6,7 +6,7 @@ from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import QUIET, open_list
+from browsing import QUIET, open_list, tick_first_row
 from conftest import DEADLINE
 from playwright.sync_api import expect
 
@@ -139,9 +139,7 @@ def test_a_row_of_a_table_leads_to_its_head(visit, page):
     heads = page.get_by_text("Tick a row to open its head.")
     expect(heads.first).to_be_visible()
     table = page.get_by_text("Heads among the 20 highest").locator("xpath=following::*[@data-testid='stDataFrame'][1]")
-    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
-    box = table.bounding_box()
-    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    tick_first_row(table)
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.get_by_role("heading", name="Layer 9, head 0")).to_be_visible()  # the most useful of all languages
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import open_list, with_model
+from browsing import open_list, tick_first_row, with_model
 from playwright.sync_api import expect
 
 from headlab.ui.history import encode
@@ -340,9 +340,7 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     first = next(row for row in rows if row["kind"] == kind)
     table = page.get_by_test_id("stExpander").filter(has_text="Which sentences changed").get_by_test_id("stDataFrame")
     expect(table).to_be_visible()
-    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
-    box = table.bounding_box()
-    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    tick_first_row(table)
     page.wait_for_url(re.compile("/attention"))
     expect(page.get_by_label("one sentence a line")).to_have_value(first["text"])
     expect(page.get_by_text("Layer 9, head 0").first).to_be_visible()
