@@ -149,10 +149,10 @@ def word_ids(
 
 
 def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Number of special tokens before and after a sentence."""
-    some = int(tokenizer.unk_token_id if tokenizer.unk_token_id is not None else 0)
-    whole = tokenizer.build_inputs_with_special_tokens([some])
-    return whole.index(some), len(whole) - whole.index(some) - 1
+    """Number of special tokens that a tokenizer puts before and behind a text."""
+    whole, bare = (list(tokenizer("a", add_special_tokens=added)["input_ids"]) for added in (True, False))
+    front = next((n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0)
+    return front, len(whole) - len(bare) - front
 
 
 def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
@@ -224,7 +224,11 @@ class Asked:
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the tokens asked for, [row, answer, vocabulary]."""
-        return _scores(self.model, inputs)
+        module: Any = self.model.module
+        more = {"use_cache": False} if module.can_generate() else {}
+        found: torch.Tensor = module(**inputs, **more).logits
+        assert found.shape[1] == inputs["asked"].shape[1]
+        return found
 
 
 class NextTokens(Asked):
@@ -305,7 +309,7 @@ class Choices(Asked):
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
-        found, wanted = _scores(self.model, inputs), inputs["wanted"]
+        found, wanted = super().logits(inputs), inputs["wanted"]
         wide = found if found.dtype == torch.float64 else found.float()
         each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
         each = each.masked_fill(wanted == IGNORED, 0.0)
@@ -348,12 +352,9 @@ class Choices(Asked):
         return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
 
 
-def _scores(model: Model, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    module: Any = model.module
-    more = {"use_cache": False} if module.config.is_encoder_decoder or module.can_generate() else {}
-    found: torch.Tensor = module(**inputs, **more).logits
-    assert found.shape[1] == inputs["asked"].shape[1]
-    return found
+def predicts_next(model: Model) -> bool:
+    """Whether a model predicts the next token. One that sees later tokens does not: it would see its answers."""
+    return [stack.name for stack in model.grid.stacks] == ["decoder"] and bool(model.module.can_generate())
 
 
 def masks_tokens(model: Model, task: Task) -> bool:
@@ -361,8 +362,7 @@ def masks_tokens(model: Model, task: Task) -> bool:
     name = type(model.module).__name__
     if name.endswith("ForMaskedLM"):
         return True
-    causal = [stack.name for stack in model.grid.stacks] == ["decoder"]  # one that sees later tokens would see answers
-    if not causal or not model.module.can_generate():
+    if not predicts_next(model):
         raise HeadlabError(
             f"{model.name} is a {name}; task {task.name} is answered by likelihood and needs a language model, like "
             "smollm2-135m",
@@ -374,15 +374,8 @@ def masks_tokens(model: Model, task: Task) -> bool:
 def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
     """Tokens of texts as the tokenizer gives them.  ends: with the special tokens that it adds behind a text."""
     rows: Rows = [list(row) for row in model.tokenizer(list(texts))["input_ids"]]
-    behind = 0 if ends else _behind(model.tokenizer)
+    behind = 0 if ends else _around(model.tokenizer)[1]
     return [row[:-behind] if behind else row for row in rows]
-
-
-def _behind(tokenizer: Any) -> int:
-    """Number of special tokens that a tokenizer adds behind a text."""
-    whole, bare = (list(tokenizer("a", add_special_tokens=added)["input_ids"]) for added in (True, False))
-    before = next((n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0)
-    return len(whole) - len(bare) - before
 
 
 def _common(*rows: list[int]) -> int:

@@ -13,7 +13,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from headlab.encoding import IGNORED, LONGEST, Asked, longest
+from headlab.encoding import IGNORED, LONGEST, Asked, longest, predicts_next
 from headlab.errors import HeadlabError
 from headlab.evaluator import cut, token_budget
 from headlab.hooks.model import Model, as_gates
@@ -23,10 +23,6 @@ from headlab.parallel import one_thread, spread
 from headlab.stats import paired_bootstrap
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
-
-
-def nothing() -> None:
-    """Called between batches; the harness has a progress bar of its own."""
 
 
 Pair = tuple[Any, list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
@@ -41,7 +37,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
 
     def __init__(self, model: Model, mask: Mask | None = None) -> None:
         super().__init__()
-        if [stack.name for stack in model.grid.stacks] != ["decoder"] or not model.module.can_generate():
+        if not predicts_next(model):
             raise HeadlabError(
                 f"{model.name} is a {type(model.module).__name__}; lm-evaluation-harness needs a decoder language "
                 "model",
@@ -76,7 +72,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         with one_thread(self.model.device):
             batches = list(cut(inputs, np.arange(len(rows)), token_budget(self.model)))
         for batch, part in spread(
-            batches, lambda batch, _: self._sums(inputs, batch), device=self.model.device, tick=nothing
+            batches, lambda batch, _: self._sums(inputs, batch), device=self.model.device, tick=lambda: None
         ):
             found |= zip(batch.rows.tolist(), part, strict=True)
         return [found[row] for row in range(len(rows))]

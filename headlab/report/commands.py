@@ -23,7 +23,7 @@ from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
-from headlab.tasks import BUILT_IN, TASKS
+from headlab.tasks import BUILT_IN, SOURCES, TASKS
 from headlab.tasks.base import TREEBANK
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import GateOptions
@@ -32,7 +32,6 @@ DEV_EXAMPLES = 512  # default size of the dev split, which chooses
 ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
 WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
-EMBEDDED_TASKS = ("intents", "slots", "repeats", "ioi", "agreement")
 Spec = Mapping[str, Any]
 
 
@@ -364,7 +363,7 @@ def _shared(spec: Spec) -> Iterator[str]:
         yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
     elif task in TASKS and task not in BUILT_IN:
         yield f"The task {task} comes with a package that has to be installed."
-    elif task not in EMBEDDED_TASKS:
+    elif task not in BUILT_IN or task in SOURCES:
         where = "" if task in TASKS else ", or the declaration of the task with --task FILE.toml"
         yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data{where}."
     if part(spec, "task", "seed"):

@@ -456,8 +456,7 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
     """A context with its choices. A space goes between them, unless one stands there or the language writes none."""
     context, choices = row.text("context").rstrip(), _choices(row)
     answer = row.text("answer").strip()
-    numbers = [n for n in range(len(choices)) if str(n) == answer]
-    places = {*numbers, *(choices.index(answer) for _ in range(answer in choices))}
+    places = [number for number, choice in enumerate(choices) if answer in (choice, str(number))]
     if len(places) > 1:
         raise row.wrong(
             "answer", f"{answer!r:.60} is one of the choices, and the number of another; write all answers of the file "
@@ -470,7 +469,7 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
             code="data.answer_unknown",
         )  # fmt: skip
     space = "" if unspaced(language) else " "
-    return Example(own, context, places.pop(), group=group, choices=tuple(space + choice for choice in choices))
+    return Example(own, context, places[0], group=group, choices=tuple(space + choice for choice in choices))
 
 
 def _choices(row: Row) -> list[str]:
