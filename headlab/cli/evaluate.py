@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,8 @@ def evaluate(
 
     loaded_mask = load_mask(mask) if mask is not None else None
     if lm_eval is not None:
-        harness(headlab.load(model, device=device), lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
+        load = partial(headlab.load, model, device=device)
+        harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
@@ -126,8 +128,9 @@ def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Wr
 
 
 def harness(
-    model: Model, tasks: Sequence[str], mask: Mask | None, size: int | None, seed: int, folder: Path | None, json: bool
-) -> None:
+    load: Callable[[], Model], tasks: Sequence[str], mask: Mask | None, size: int | None, seed: int,
+    folder: Path | None, json: bool,
+) -> None:  # fmt: skip
     """Print what lm-evaluation-harness measures. Raises HeadlabError where it is not installed."""
     try:
         from headlab.lm_eval import compared
@@ -136,7 +139,7 @@ def harness(
             f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
             code="package.lm_eval_missing",
         ) from error
-    found = compared(model, tasks, mask, size=size, seed=seed, folder=None if folder is None else str(folder))
+    found = compared(load(), tasks, mask, size=size, seed=seed, folder=None if folder is None else str(folder))
     if json:
         print_json({"tasks": found})
         return
