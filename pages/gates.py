@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
-from headlab.ui import gates_figures, gates_page, gates_store
+from headlab.ui import contrast, gates_figures, gates_page, gates_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
@@ -61,6 +61,7 @@ def body(choice, shelf):
     gates_figures.kept_where(sweep)
     st.subheader("Roles of the heads that stay")
     gates_page.draw_roles(choice, sweep)
+    contrast.of_gates(shelf, result)
     st.subheader("The mask")
     gates_page.draw_mask(choice, result, gates_figures.scores_for(choice, sweep), shelf.weights)
     made(result)

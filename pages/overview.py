@@ -7,7 +7,7 @@ from headlab.records import part
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Report
-from headlab.ui import experiments, experiments_report, headgrid, job_actions, job_offer
+from headlab.ui import contrast, experiments, experiments_report, headgrid, job_actions, job_offer
 from headlab.ui.findings import findings
 from headlab.ui.names import head_key, page_link, plain
 from headlab.ui.presses import button
@@ -83,6 +83,7 @@ with page("overview") as choice:
         results = found(choice)
         found_so_far(choice, results)
         maps(choice, results)
+        contrast.of_languages(choice, results.scores, open_head)
         onward()
         experiments_report.save_view(choice, results.scores)
         missing(choice, results)

@@ -7,6 +7,7 @@ import streamlit as st
 from headlab.masks import Mask
 from headlab.records import HeadGrid
 from headlab.ui import (
+    contrast,
     experiments_report,
     guide,
     job_actions,
@@ -98,6 +99,7 @@ with page("prune") as choice:
         switch, find = st.tabs(prune_pareto.TABS, key=prune_pareto.TAB, bind="query-params")
         with switch:
             board(choice, loaded, identity, now, results, prune_page.jobs())
+            contrast.of_languages(choice, results.scores)
             guide.below("prune")
         with find:
             smaller(choice, identity, now)

@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from headlab.report.commands import shell_lines
-from headlab.ui import roles_form, roles_page, roles_store
+from headlab.ui import contrast, roles_form, roles_page, roles_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
@@ -79,6 +79,7 @@ def body(choice, shelf):
     tables(kept)
     st.subheader("Sentences")
     roles_page.draw_examples(kept.roles, head)
+    contrast.of_roles(shelf, kept, head, pick)
     st.subheader("Roles by language")
     others = {name: rows[0].roles for name, rows in shelf.by_language.items()}
     roles_page.draw_languages(others | {focus: kept.roles}, focus)

@@ -8,25 +8,41 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
+from headlab.l0_gates import LearnedGates
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of, value_format, value_words
-from headlab.records import Floats, Head
+from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
 from headlab.store import Result
 from headlab.tables import Cell, Table
+from headlab.ui import gates_store, roles_store
+from headlab.ui.experiments import Shelf
 from headlab.ui.figures import show
+from headlab.ui.gates_store import Sweep, run_words
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import language_title, plain
+from headlab.ui.notices import keep_known, remembered
 from headlab.ui.presses import give
 from headlab.ui.results import describe_variant, variant_name
+from headlab.ui.roles_store import Found as RoleFound
+from headlab.ui.roles_store import Kept, Roles
 from headlab.ui.shell import Choice, listing
 from headlab.value_functions import shown_unit
 
 PARAM, NOTHING, SHORT = "against", "", 12
-KEPT, WRITTEN = "_against", "_against_link"  # key of the result compared with, and the one last put in the link
+BESIDE = "beside"  # key of the widget for the language, on pages that show several; links hold it
+HEADING = "Beside another result"
+SCORES = "scores"  # kind of result of most pages; the roles and the gates of heads are compared with their own kind
+ABOUT = {
+    SCORES: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
+    "roles": "Another report of this model: other sentences, another language or checkpoint.",
+    "gates": "Another run of this model: another λ, language, seed or checkpoint.",
+}
+SURELY = "both intervals: each lies clear of 0 by itself, on opposite sides."
 SEED = 0  # of the resamples behind the interval of ρ
+Click = Callable[[Head], None]
 
 
 @dataclass(frozen=True)
@@ -61,49 +77,84 @@ def label(other: HeadScores, shown: HeadScores) -> str:
     return f"{language_title(other.language)}: {', '.join(words)}"
 
 
-def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Callable[[Head], None]) -> None:
-    """The list of results to compare with and, when one is chosen, the comparison."""
-    there = rivals(listing(HeadScores).results, shown)
-    if not there:
+def of_languages(
+    choice: Choice, scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
+) -> None:
+    """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
+    if not scores or not any(rivals(listing(HeadScores).results, shown) for shown in scores.values()):
         return
-    st.subheader("Beside another result")
-    key = _pick(there, shown)
+    with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
+        languages = list(scores)
+        keep_known(BESIDE, "language", languages)
+        start = languages.index(remembered("focus")) if remembered("focus") in languages else 0
+        one = st.selectbox("Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params")
+        of_scores(choice, scores[one], None, None if on_click is None else lambda head: on_click(one, head))
+
+
+def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
+    """The list of scores to compare with and, when one is chosen, the comparison."""
+    results = listing(HeadScores).results
+    there = rivals(results, shown)
+    labels = {key: rival.label for key, rival in there.items()}
+    key = pick(labels, SCORES, f"{shown.language}-{shown.values_sha256()[:SHORT]}", [r.key for r in results])
     if key == NOTHING:
         return
     other = there[key].record
-    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", there[key].label)
+    names = f"{label(shown, other)} (shown)", there[key].label
+    compare(shown, other, names, notes(shown, other), f"{key}-{choice.method}", head, on_click)
+
+
+def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Click) -> None:
+    """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
+    if rivals(listing(HeadScores).results, shown):
+        st.subheader(HEADING)
+        of_scores(choice, shown, head, on_click)
+
+
+def compare(
+    shown: HeadScores, other: HeadScores, names: tuple[str, str], notes: Sequence[str], file: str, head: Head | None,
+    on_click: Click | None,
+) -> None:  # fmt: skip
+    """Two results in words, as maps, and head by head.  file: name of the table that can be downloaded."""
+    found = contrast(shown, other)
     st.markdown(plain(sentence(found, shown, other)))
     every = maps(found, shown, other, names)
     for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
         with place:
             draw_map(drawn, key=f"contrast-{at}", title=title, selected=head, on_click=on_click, compact=True)
-    show(changes(found, shown, other), f"{key}-{choice.method}")
+    show(changes(found, shown, other, notes), file)
 
 
-def _pick(there: Mapping[str, Rival], shown: HeadScores) -> str:
+def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str]) -> str:
     """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
+
+    labels: {short key: in words}, of those that can be compared.  kind: of result; each kind has a choice of its own.
+    shown: what the widget belongs to.  known: keys of all results of the kind, whether or not they can be compared.
     """
-    box, options = f"against-{shown.language}-{shown.values_sha256()[:SHORT]}", [NOTHING, *there]
-    asked = st.query_params.get(PARAM, NOTHING)
-    if asked not in (NOTHING, st.session_state.get(WRITTEN)):  # a new link; another page's has none
-        st.session_state[KEPT] = asked
+    options, kept_as, written_as = [NOTHING, *labels], f"_against-{kind}", f"_against-{kind}-link"
+    box, asked = f"against-{shown}", st.query_params.get(PARAM, NOTHING)
+    if asked not in (NOTHING, st.session_state.get(written_as)):  # a new link; another page's has none
+        st.session_state[kept_as] = asked
         give(box, asked if asked in options else NOTHING)
-    kept = st.session_state.get(KEPT, NOTHING)
-    if kept not in options and not any(r.key.startswith(kept) for r in listing(HeadScores).results):
+    kept = st.session_state.get(kept_as, NOTHING)
+    if kept not in options and not any(key.startswith(kept) for key in known):
         st.warning(plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache."))
-    words = {NOTHING: "nothing", **{key: rival.label for key, rival in there.items()}}
-    about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
+    if not labels:
+        return NOTHING
+    words = {NOTHING: "nothing", **labels}
     start = options.index(kept) if kept in options else 0
-    chosen = st.selectbox("Compare with", options, index=start, format_func=words.__getitem__, help=about, key=box)
+    chosen = st.selectbox(
+        "Compare with", options, index=start, format_func=words.__getitem__, help=ABOUT[kind], key=box
+    )
     if chosen != options[start]:
-        st.session_state[KEPT] = chosen
-    st.session_state[WRITTEN] = st.session_state.get(KEPT, NOTHING)
-    if st.session_state[WRITTEN] == NOTHING:
+        st.session_state[kept_as] = chosen
+    st.session_state[written_as] = st.session_state.get(kept_as, NOTHING)
+    if st.session_state[written_as] == NOTHING:
         st.query_params.pop(PARAM, None)
     else:
-        st.query_params[PARAM] = st.session_state[WRITTEN]
+        st.query_params[PARAM] = st.session_state[written_as]
     return chosen
 
 
@@ -160,7 +211,7 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
     return " ".join(words)
 
 
-def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
+def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequence[str]) -> Table:
     """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
     (factor, unit), (of_other, other_unit) = shown_unit(shown.unit), shown_unit(other.unit)
     moved, signed = found.ranks[1] - found.ranks[0], is_signed(shown) and is_signed(other)
@@ -181,7 +232,7 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
     return Table(
         "two-results", "Head by head, the largest change first",
         ("stack", "layer", "head", *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
-        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), notes(shown, other),
+        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), (*notes, SURELY),
     )  # fmt: skip
 
 
@@ -201,4 +252,120 @@ def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
         f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
         for name, s in of.items()
     ]
-    return (*lines, "both intervals: each lies clear of 0 by itself, on opposite sides.")
+    return tuple(lines)
+
+
+# Roles and gates side by side: the same comparison of what their maps show.
+
+
+def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> None:
+    """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ."""
+    every = [kept for rows in shelf.by_language.values() for kept in rows]
+    there = {kept.key[:SHORT]: kept for kept in every if kept.key != shown.key and kept.roles.grid == shown.roles.grid}
+    if not there:
+        return
+    st.subheader(HEADING)
+    labels = {key: roles_store.label(kept, shelf.weights) for key, kept in there.items()}
+    key = pick(labels, "roles", f"roles-{shown.key[:SHORT]}", [kept.key for kept in every])
+    if key == NOTHING:
+        return
+    other, names = there[key], (roles_store.label(shown, shelf.weights), labels[key])
+    for at, (kept, place) in enumerate(zip((shown, other), st.columns(2, gap="large"), strict=True)):
+        with place:
+            roles_store.role_map(
+                kept.roles, key=f"contrast-roles-{at}", title=language_title(kept.language), selected=head,
+                on_click=on_click,
+            )  # fmt: skip
+    turned = roles_that_differ(shown.roles, other.roles, names)
+    if turned.rows:
+        show(turned, f"{shown.key[:SHORT]}-{key}")
+    else:
+        st.info("Every head has the same roles in both.")
+    pairs = {name: (one, two) for name, one in measures(shown).items() if (two := measures(other).get(name))}
+    if pairs:
+        st.markdown("##### How they attend")
+        measure = st.selectbox("Measure", list(pairs), format_func=str.capitalize, key="contrast-measure")
+        told = tuple(f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True))
+        titles = (f"{language_title(shown.language)} (shown)", language_title(other.language))
+        compare(*pairs[measure], titles, told, f"{measure}-{key}".replace(" ", "-"), head, on_click)
+
+
+def measures(kept: Kept) -> dict[str, HeadScores]:
+    """What a report measures of the attention of every head, by the measure's name; not what some heads lack."""
+    roles, found = kept.roles, dict[str, HeadScores]()
+    for name in next(iter(roles.measures.values())):
+        values = [roles.measures.get(head, {}).get(name) for head in roles.grid.heads]
+        if name != "tokens" and None not in values:
+            found[name] = _bare(roles.grid, kept.language, name, np.array(values, float))
+    return found
+
+
+def _bare(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
+    """Values of heads that no method of scores gives, in no unit and without intervals."""
+    return HeadScores(grid, language, f"{name} of heads", values, name, name, 0, 0.0)
+
+
+def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Table:
+    """A row for each head and role that it has in one of two reports only, the largest difference of shares first."""
+    of = [{(row.head, row.role): row for row in roles.rows} for roles in (shown, other)]
+    rows = [_role_row(at, of[0].get(at), of[1].get(at)) for at in dict.fromkeys([*of[0], *of[1]])]
+    kept = sorted((row for row in rows if row[4] != row[5]), key=lambda row: -abs(row[8] or 0.0))  # type: ignore[arg-type]
+    columns = (
+        "stack", "layer", "head", "role", "has it", "has it there", "share, %", "share there, %", "difference, points",
+        "low, points", "high, points",
+    )  # fmt: skip
+    notes = (f"Shown: {names[0]}.", f"There: {names[1]}.", "low, high: at least 90 %, as both shares lie in their own "
+             "intervals of 95 %. A role that a report did not test the head for has no share there.")  # fmt: skip
+    formats = ("", "d", "d", "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
+    return Table("roles-that-differ", "Roles that a head has in one of the two", columns, formats, tuple(kept), notes)
+
+
+def _role_row(at: tuple[Head, str], one: RoleFound | None, two: RoleFound | None) -> tuple[Cell, ...]:
+    def number(row: RoleFound | None, name: str) -> float | None:
+        return None if row is None else row.numbers[name]
+
+    def less(mine: str, theirs: str) -> float | None:
+        left, right = number(one, mine), number(two, theirs)
+        return None if left is None or right is None else left - right
+
+    has = (one is not None and one.has, two is not None and two.has)
+    share = "share, %"
+    between = (less(share, share), less("low, %", "high, %"), less("high, %", "low, %"))
+    return (*at[0], at[1], *has, number(one, share), number(two, share), *between)
+
+
+def of_gates(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
+    """Two runs of gates on the same heads: how likely each gate is open at the end, and which heads both keep."""
+    runs = {
+        run.key: (run, f"{language_title(language)}: {run_words(run.record)} kept · {line}")
+        for language, sweeps in shelf.by_language.items()
+        for sweep, line in zip(sweeps, gates_store.labels(sweeps, shelf.weights), strict=True)
+        for run in sweep.runs
+    }
+    there = {
+        key[:SHORT]: one for key, one in runs.items()
+        if key != shown.key and one[0].record.grid == shown.record.grid
+    }  # fmt: skip
+    if not there:
+        return
+    st.subheader(HEADING)
+    key = pick({k: words for k, (_, words) in there.items()}, "gates", f"gates-{shown.key[:SHORT]}", list(runs))
+    if key == NOTHING:
+        return
+    other, name = there[key][0].record, runs[shown.key][1]
+    st.markdown(plain(kept_words(shown.record, other)))
+    pair = [_bare(g.grid, g.language, "P(g ≠ 0)", g.open_probability[-1]) for g in (shown.record, other)]
+    titles = tuple(f"{language_title(g.language)}, λ {g.weight:g}" for g in (shown.record, other))
+    told = f"Shown: {name}.", f"Other: {there[key][1]}."
+    compare(pair[0], pair[1], (f"{titles[0]} (shown)", titles[1]), told, f"gates-{key}", None, None)
+
+
+def kept_words(one: LearnedGates, other: LearnedGates) -> str:
+    """How many heads two runs keep, each and both, and how many both would keep by chance; of heads gated in both."""
+    gated = one.gated & other.gated
+    first, second = int((one.kept & gated).sum()), int((other.kept & gated).sum())
+    both, size = int((one.kept & other.kept & gated).sum()), int(gated.sum())
+    return (
+        f"They keep {first} and {second} of {size} heads with a gate, {both} of them both; by chance that would be "
+        f"{first * second / max(1, size):.1f} in the mean."
+    )

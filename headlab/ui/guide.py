@@ -36,6 +36,7 @@ GUIDES = {
   holds after a correction for all heads on view. Believe a filled mark; test a hollow one on new examples.
 - The sentences above the maps are made from the stored results by fixed rules. Each names what it rests on and links
   to the view it describes.
+- **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
         "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
     ),
@@ -69,6 +70,7 @@ GUIDES = {
 - A head has a role if it does what the role says on a large share of the tokens, and more often than chance or the best
   fixed offset would. It may have several roles, or none.
 - A role says where a head looks. Whether the model needs the head is another question, which the scores answer.
+- **Beside another result** compares two reports: which roles a head has in one of them only, and how heads attend.
 """,
     ),
     "gates": Guide(
@@ -76,6 +78,7 @@ GUIDES = {
         "probability, and λ is the price of an open one.",
         """
 - A larger λ leaves fewer heads. The curve shows what that costs, and how other ways to choose as many heads do.
+- **Beside another result** compares two runs: how likely each gate is open at the end, and which heads both keep.
 - The weights of the model may change along with the gates, so accuracies here are of another model than on Prune.
 """,
     ),

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from browsing import open_list
 from cached_scores import made_up, while_cached
 from playwright.sync_api import expect
 
@@ -18,6 +19,20 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.locator("h3").first).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
+
+
+def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit, page):
+    visit("/?langs=de&langs=th")
+    page.locator("summary").filter(has_text="Beside another result").click()
+    box = page.get_by_role("combobox", name="Compare with")
+    open_list(box)
+    box.press_sequentially("Thai (th): shap")  # the list is long, and only what is on the screen is in the page
+    page.get_by_role("option", name="Thai (th): shapley").click()
+    expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
+    page.get_by_role("grid", name="Difference, first − second").locator('[data-c="5.2"]').click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.locator("h3").first).to_have_text("Layer 5, head 2")
+    expect(page.get_by_text("In German (de)")).to_be_visible()
 
 
 def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):

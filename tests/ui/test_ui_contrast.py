@@ -8,15 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from app_pages import app_on, run_page, said
+from cached_reports import keep as keep_report
 from cached_scores import GRID, fill, made_up
 from errors import raises
+from made_gates import THREE, keep, made_gates
+from made_roles import OWN, TWO, made_roles
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
-from headlab.records import HeadGrid, Stack
+from headlab.records import Head, HeadGrid, Stack
 from headlab.scores import HeadScores, contrast
 from headlab.store import Result, Store
-from headlab.ui.contrast import changes, label, maps, rivals, sentence
+from headlab.ui.contrast import changes, kept_words, label, maps, notes, rivals, roles_that_differ, sentence
+from headlab.ui.roles_store import read
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))
@@ -77,7 +81,7 @@ def test_results_on_other_heads_are_refused() -> None:
 def test_the_words_and_the_table_say_what_was_compared() -> None:
     one, other = made_up("de", "shapley"), made_up("th", "shapley")
     found = contrast(one, other)
-    words, table = sentence(found, one, other), changes(found, one, other)
+    words, table = sentence(found, one, other), changes(found, one, other, notes(one, other))
     rho = spearmanr(one.values, other.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in words
     turned = int((one.values * other.values < 0).sum())
@@ -109,7 +113,7 @@ def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> N
     *_, moved = maps(contrast(one, rival), one, rival, ("a", "b")).values()
     assert_array_equal(moved.values, rival.ranks - one.ranks)
     assert "opposite signs" not in sentence(contrast(one, rival), one, rival)
-    assert set(changes(contrast(one, rival), one, rival).column("opposite signs")) == {None}
+    assert set(changes(contrast(one, rival), one, rival, ()).column("opposite signs")) == {None}
 
 
 def test_a_constant_result_has_no_order() -> None:
@@ -140,7 +144,7 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
 
 
 @pytest.fixture
-def cache(tmp_path):
+def filled(tmp_path):
     with app_on(fill(tmp_path / "cache")):
         yield tmp_path / "cache"
 
@@ -153,7 +157,7 @@ def chosen(app) -> str:
     return box(app).format_func(box(app).value)
 
 
-def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(cache) -> None:
+def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(filled) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
     assert chosen(app) == "nothing"
     key = thai(app)
@@ -179,7 +183,7 @@ def keys() -> list[str]:
     return ["", *rivals(shell.listing(HeadScores).results, shown)]
 
 
-def test_the_choice_holds_while_the_result_itself_is_looked_at(cache) -> None:
+def test_the_choice_holds_while_the_result_itself_is_looked_at(filled) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
     key = thai(app)
     box(app).set_value(key).run()
@@ -189,7 +193,7 @@ def test_the_choice_holds_while_the_result_itself_is_looked_at(cache) -> None:
     assert chosen(app).startswith("Thai (th): shapley")
 
 
-def test_the_choice_holds_over_a_visit_to_another_page(cache) -> None:
+def test_the_choice_holds_over_a_visit_to_another_page(filled) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
     box(app).set_value(thai(app)).run()
     app.switch_page("pages/jobs.py").run()
@@ -198,7 +202,7 @@ def test_the_choice_holds_over_a_visit_to_another_page(cache) -> None:
     assert chosen(app).startswith("Thai (th): shapley")
 
 
-def test_a_link_to_a_result_that_is_not_here_says_so(cache) -> None:
+def test_a_link_to_a_result_that_is_not_here_says_so(filled) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de", against="0123456789ab")
     assert "asks to compare with result '0123456789ab', which is not in the cache" in said(app)
     assert chosen(app) == "nothing"
@@ -210,3 +214,90 @@ def test_a_cache_of_one_result_has_nothing_to_compare(tmp_path) -> None:
     with app_on(tmp_path):
         app = run_page("heads", langs=["de"])
         assert "Beside another result" not in [heading.value for heading in app.subheader]
+
+
+# On pages that show all languages at once, and on those of roles and gates.
+
+
+def headings(app) -> list[str]:
+    return [heading.value for heading in app.subheader]
+
+
+@pytest.mark.parametrize("page", ["overview", "prune"])
+def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
+    fill(cache)
+    grid = {"name": "", "revision": "x", "fingerprint": "0" * 64, "grid": GRID.to_json(), "device": "cpu", "note": ""}
+    worker.model, worker.evaluate = lambda name: grid | {"name": name}, lambda *given, **more: iter(())
+    app = run_page(page, langs=["de", "th"], beside="th")
+    assert app.selectbox(key="beside").value == "th"
+    named = zip(["", *there("th")], box(app).options, strict=True)
+    box(app).set_value(next(key for key, words in named if words.startswith("German (de): shapley"))).run()
+    assert not app.exception
+    assert "Their rankings of the heads have Spearman" in said(app)
+    linked = run_page(page, langs=["de", "th"], beside="th", against=app.query_params["against"])
+    assert chosen(linked).startswith("German (de): shapley")
+
+
+def there(language: str) -> list[str]:
+    from headlab.ui import shell
+
+    every = shell.listing(HeadScores).results
+    (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)
+    return list(rivals(every, shown))
+
+
+def test_a_page_with_one_result_compares_nothing(worker, cache) -> None:
+    only = made_up("de", "shapley")
+    Store(cache).run(only.spec).finish(only, {"versions": {}})
+    app = run_page("overview", langs=["de"])
+    assert not [one for one in app.selectbox if one.label == "Compare with"]
+
+
+def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
+    keep_report(cache, made_roles("en"))
+    key = keep_report(cache, made_roles("de", seed=1, shift=1))
+    app = run_page("roles", langs=["en", "de"], focus="en")
+    assert "Beside another result" in headings(app)
+    box(app).set_value(key[:12]).run()
+    assert not app.exception
+    assert app.selectbox(key="contrast-measure").options[0] == "Confidence"
+    assert "Their rankings of the heads have Spearman" in said(app)
+    table = next(f.value for f in app.dataframe if "has it there" in f.value.columns)
+    assert len(table) == 2 * (len(OWN) + len(TWO))  # each head's roles have moved to the next one
+    assert (table["has it"] != table["has it there"]).all()
+
+
+def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
+    one, other = (read(made_roles("en", seed=seed, shift=seed)) for seed in (0, 1))
+    table = roles_that_differ(one, other, ("a", "b"))
+    of = [{(row.head, row.role): row for row in roles.rows} for roles in (one, other)]
+    for stack, layer, head, role, has, has_there, share, share_there, difference, low, high in table.rows:
+        mine, theirs = (found.get((Head(stack, layer, head), role)) for found in of)
+        assert (has, has_there) == (bool(mine and mine.has), bool(theirs and theirs.has))
+        assert has != has_there
+        if mine and theirs:
+            assert difference == pytest.approx(share - share_there)
+            assert low == pytest.approx(mine.numbers["low, %"] - theirs.numbers["high, %"])
+            assert high == pytest.approx(mine.numbers["high, %"] - theirs.numbers["low, %"])
+        else:
+            assert (difference, low, high) == (None, None, None)
+    assert len(table.rows) > 0
+
+
+def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
+    *_, key = (keep(cache, made_gates(weight=weight)) for weight in (0.01, 0.06))
+    app = run_page("gates", langs=["de"], weight="0.01")
+    box(app).set_value(key[:12]).run()
+    assert not app.exception
+    assert "They keep 10 and 6 of 11 heads with a gate, 6 of them both; by chance that would be 5.5" in said(app)
+    assert "Head by head, the largest change first" in said(app)
+
+
+def test_heads_without_a_gate_are_no_agreement() -> None:
+    one, other = (
+        made_gates(weight=0.01, grid=THREE, stacks="cross"),
+        made_gates(weight=0.06, grid=THREE, stacks="cross"),
+    )
+    both = one.gated & other.gated
+    assert 0 < both.sum() < THREE.size
+    assert f"of {both.sum()} heads with a gate" in kept_words(one, other)
