@@ -22,7 +22,9 @@ from headlab.evaluator import Evaluator
 from headlab.generation import normalised
 from headlab.hooks.model import gated
 from headlab.masks import Mask
+from headlab.records import HeadGrid, Stack
 
+MADE = HeadGrid((Stack("decoder", (2, 2)),))
 HERE = importlib.util.find_spec("lm_eval") is not None
 with_harness = pytest.mark.skipif(not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'")
 
@@ -32,6 +34,27 @@ def test_without_the_harness_the_command_says_what_to_install():
     found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "hellaswag"])
     assert found.exit_code != 0
     with raises("package.lm_eval_missing", "pip install 'headlab[lm-eval]'"):
+        raise found.exception  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--ablation", "mean"], "lm_eval.ablation"), (["--bleu"], "lm_eval.option_unused"),
+        (["--changes", "changed.csv"], "lm_eval.option_unused"), (["--label-map", "a=b"], "lm_eval.option_unused"),
+    ],
+)  # fmt: skip
+def test_what_the_harness_cannot_do_is_refused(flags: list[str], code: str):
+    found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "hellaswag", *flags])
+    with raises(code):
+        raise found.exception  # type: ignore[misc]
+
+
+def test_a_mask_chosen_under_mean_ablation_is_not_measured_under_another(tmp_path: Path):
+    mask = Mask(MADE, np.array([True, False, True, True]), chosen={"ablation": "mean"})
+    mask.save(tmp_path / "mask.json")
+    found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "x", "--mask", str(tmp_path / "mask.json")])
+    with raises("lm_eval.ablation", "--ablation zero"):
         raise found.exception  # type: ignore[misc]
 
 

@@ -80,12 +80,15 @@ def evaluate(
     from headlab.evaluator import Evaluator
 
     loaded_mask = load_mask(mask) if mask is not None else None
+    ablation = ablation or chosen_ablation(loaded_mask)
+    check_ablation(ablation)
     if lm_eval is not None:
+        refuse_beside_harness(
+            ablation, {"--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map}
+        )
         load = partial(headlab.load, model, device=device)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
-    ablation = ablation or chosen_ablation(loaded_mask)
-    check_ablation(ablation)
     size = size or (DEV_SIZE if split == "dev" else None)
     chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
@@ -125,6 +128,21 @@ def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Wr
         typer.echo(describe(row))
         if "log_probability" in more[language]:
             typer.echo("\n".join(words_of(more[language])))
+
+
+def refuse_beside_harness(ablation: str, others: Mapping[str, Any]) -> None:
+    """Raise HeadlabError for what the harness cannot do. others: options by flag, of which none may be given."""
+    if ablation != "zero":
+        raise HeadlabError(
+            f"--lm-eval removes heads by zero ablation, and {ablation} ablation is asked for, by --ablation or by the "
+            "mask, whose heads were chosen under it; give --ablation zero to measure it so all the same",
+            code="lm_eval.ablation",
+        )
+    if given := [flag for flag, value in others.items() if value not in (None, False)]:
+        raise HeadlabError(
+            f"{given[0]} is for headlab's own tasks and does nothing beside --lm-eval; leave one of them out",
+            code="lm_eval.option_unused",
+        )
 
 
 def harness(

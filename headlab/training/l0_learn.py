@@ -30,7 +30,6 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import fingerprint_folder
-from headlab.models.smollm import NAME as SMOLLM
 from headlab.records import Bools, Floats, Ints, content_key
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
@@ -274,7 +273,7 @@ def _made(model: Model, original: Model) -> Made:
     """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
     module: PreTrainedModel = model.module
     still = {name for name, p in module.named_parameters() if not p.requires_grad}
-    if original.name in EMBEDDED and original.name != SMOLLM and still:
+    if still and (known := EMBEDDED.get(original.name)) is not None and known.adapter:
         return changed_made(module, {n: t for n, t in module.state_dict().items() if n not in still})
     return whole_made(module, model.tokenizer)
 
