@@ -196,15 +196,7 @@ class Asked:
         self, model: Model, task: str, ids: Sequence[str], rows: Rows, asked: Rows, wanted: Rows,
         reaches: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        most = longest(model, LONGEST)
-        for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
-            if reach > most or len(row) > LONGEST:
-                raise HeadlabError(
-                    f"{task}, example {name}: {reach if reach > most else len(row):,} tokens, and headlab "
-                    f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
-                    "model whose tokenizer needs fewer tokens for this language",
-                    code="data.text_too_long",
-                )
+        check_lengths(model, task, ids, rows, reaches)
         check_tokens(model, [*rows, *wanted])
         self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
         self.lengths: Ints = lengths(rows)
@@ -262,12 +254,37 @@ class NextTokens(Asked):
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
 
 
-class Choices(Asked):
-    """Contexts with several continuations each; the answer is the one of highest log-probability.
+class Chosen:
+    """The answers to contexts with several continuations each: the one of highest log-probability.
+
+    bytes: [example, choice], length of each continuation without the space before it; 0 where an example has fewer.
+    """
+
+    model: Model
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.answers: Ints = np.array([example.label for example in examples], dtype=np.int64)
+        self.units: Ints = np.ones_like(self.answers)
+        most = max(len(example.choices) for example in examples)
+        self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        """Numbers of the right continuations, int [row]."""
+        return torch.as_tensor(self.answers[rows], device=self.model.device)
+
+
+def log_probabilities(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Log-probability of each wanted token, of the shape of `wanted`; 0 where none is wanted."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
+    return each.masked_fill(wanted == IGNORED, 0.0)
+
+
+class Choices(Chosen, Asked):
+    """Contexts with several continuations each, for a decoder.
 
     The continuations share their context: they follow it in one row, each at the positions right behind it, and see
-    the context and themselves alone.  bytes: [example, choice], length of each continuation without the space before
-    it; 0 where an example has fewer.
+    the context and themselves alone.
     """
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
@@ -285,11 +302,8 @@ class Choices(Asked):
         ]
         rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
         names, reaches = [example.id for example in examples], list(map(_reach, self._segments))
-        super().__init__(model, task.name, names, rows, asked, wanted, reaches)
-        self.answers = np.array([example.label for example in examples], dtype=np.int64)
-        self.units = np.ones_like(self.answers)
-        most = max(len(example.choices) for example in examples)
-        self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+        Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
+        Chosen.__init__(self, examples)
         self.note = _begins(rows, wanted, self._choice)
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
@@ -303,16 +317,10 @@ class Choices(Asked):
             more["segments"] = padded([self._segments[i] for i in rows], -1)
         return super().tensors(rows) | {name: tensor.to(self.model.device) for name, tensor in more.items()}
 
-    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        """Numbers of the right continuations, int [row]."""
-        return torch.as_tensor(self.answers[rows], device=self.model.device)
-
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
-        found, wanted = super().logits(inputs), inputs["wanted"]
-        wide = found if found.dtype == torch.float64 else found.float()
-        each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
-        each = each.masked_fill(wanted == IGNORED, 0.0)
+        wanted = inputs["wanted"]
+        each = log_probabilities(super().logits(inputs), wanted)
         number = torch.arange(self.bytes.shape[1], device=wanted.device)
         mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[..., None]  # [row, answer, choice]
         return (each[..., None] * mine).sum(dim=1).masked_fill(~mine.any(dim=1), float("-inf"))
@@ -350,6 +358,19 @@ class Choices(Asked):
         wide = scores if scores.dtype == torch.float64 else scores.float()
         places = torch.as_tensor(own, device=self.model.device)
         return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
+
+
+def check_lengths(model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = ()) -> None:
+    """Raise HeadlabError, naming the example, for a row that is too long for the model. reaches: as in `Asked`."""
+    most = longest(model, LONGEST)
+    for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
+        if reach > most or len(row) > LONGEST:
+            raise HeadlabError(
+                f"{task}, example {name}: {reach if reach > most else len(row):,} tokens, and headlab "
+                f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
+                "model whose tokenizer needs fewer tokens for this language",
+                code="data.text_too_long",
+            )
 
 
 def predicts_next(model: Model) -> bool:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.bleu import Bleu, bleu, check_language
-from headlab.encoding import IGNORED, Choices, NextTokens, lengths, longest, pad
+from headlab.encoding import IGNORED, Chosen, NextTokens, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Model, as_gates, not_finite
@@ -367,7 +367,7 @@ def normalised(evaluator: Evaluator, mask: Mask | None = None, *, ablation: str 
     This is `acc_norm` of lm-evaluation-harness, with bytes where that counts characters.
     """
     inputs = evaluator.inputs
-    assert isinstance(inputs, Choices)
+    assert isinstance(inputs, Chosen)
 
     def read(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[bool]:
         sizes = torch.as_tensor(inputs.bytes[batch.rows], device=logits.device).clamp(min=1)

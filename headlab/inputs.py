@@ -11,19 +11,23 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.encoding import (
     IGNORED,
     MASKED,
     Choices,
+    Chosen,
     NextTokens,
     Rows,
     Sized,
     asked_words,
+    check_lengths,
     check_tokens,
     encode,
     first_tokens,
     lengths,
+    log_probabilities,
     longest,
     masks_tokens,
     pad,
@@ -33,7 +37,7 @@ from headlab.encoding import (
 )
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
-from headlab.hooks.state import Active
+from headlab.hooks.state import Active, teach_positions
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, try_orders
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
@@ -198,7 +202,8 @@ class Inputs(Sized, Protocol):
 def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
     """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
     if examples[0].choices:
-        return Choices(model, task, examples)
+        decodes = model.module.config.is_encoder_decoder and model.module.can_generate()
+        return TargetChoices(model, task, examples, language) if decodes else Choices(model, task, examples)
     if task.likelihood:
         return NextTokens(model, task, examples)
     if examples[0].target is not None:
@@ -330,6 +335,74 @@ class Pairs:
         """Scores of the next token, [row, token, vocabulary]."""
         found: torch.Tensor = self.model.module(**inputs, use_cache=False).logits
         return found
+
+
+class TargetChoices(Chosen):
+    """Contexts with several continuations each, for a sequence-to-sequence model; also sources with translations.
+
+    The encoder reads a context once; the decoder gets one continuation after the other, without an end token, as in
+    lm-evaluation-harness.
+    """
+
+    note = ""
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
+        super().__init__(examples)
+        self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
+        names, tokenizer = [example.id for example in examples], model.tokenizer
+        first = [] if self._told.first is None else [self._told.first]
+        self._given = len(first)  # first tokens of a continuation, which are not scored
+        with self._told.set_up(tokenizer):
+            found = tokenizer([self._told.prefix + example.text for example in examples])
+            own = [tokenizer(text_target=list(e.choices), add_special_tokens=False)["input_ids"] for e in examples]
+        self._tokens: dict[str, Rows] = {name: list(found[name]) for name in found}
+        self._targets: list[Rows] = [[[*first, *tokens] for tokens in rows] for rows in own]
+        check_lengths(model, task.name, names, self._tokens["input_ids"])
+        for name, rows in zip(names, self._targets, strict=True):
+            check_lengths(model, task.name, [name] * len(rows), rows)
+            if any(len(row) <= self._given for row in rows):
+                raise HeadlabError(
+                    f"{task.name}, example {name}: the tokenizer of {model.name} gives one of its choices no token; "
+                    "give a longer choice",
+                    code="data.choice_empty",
+                )
+        check_tokens(model, [row for rows in (self._tokens["input_ids"], *self._targets) for row in rows])
+        self.lengths: Ints = lengths(self._tokens["input_ids"]) + np.array([max(map(len, r)) for r in self._targets])
+        teach_positions(model.module)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Contexts, the right continuations as the decoder's inputs, and the tokens of all, [row, choice, token]."""
+        choices, width = self.bytes.shape[1], max(len(tokens) for i in rows for tokens in self._targets[i])
+        wanted = torch.full((len(rows), choices, width), IGNORED)
+        for place, i in enumerate(rows):
+            wanted[place, : len(self._targets[i])] = padded(self._targets[i], IGNORED, width)
+        right = wanted[torch.arange(len(rows)), torch.as_tensor(self.answers[rows])]
+        found = self._decoded(right) | {"wanted": wanted}
+        return pad(self.model, self._tokens, rows) | {name: t.to(self.model.device) for name, t in found.items()}
+
+    def _decoded(self, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The decoder's inputs for continuations, int [row, token]."""
+        config = self.model.module.config
+        start = config.decoder_start_token_id if self._told.start is None else self._told.start
+        real = (targets != IGNORED).long()
+        real[:, 0] = 1  # also of a continuation that an example lacks: with nothing to attend to, there would be NaN
+        before = shifted(targets, int(start), int(config.pad_token_id))
+        return {"decoder_input_ids": before, "decoder_attention_mask": real}
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
+        module: Any = self.model.module
+        given: dict[str, Any] = {name: inputs[name] for name in self._tokens}
+        found: list[torch.Tensor] = []
+        for targets in inputs["wanted"].unbind(dim=1):
+            out = module(**given, **self._decoded(targets), use_cache=False)
+            # what the encoder gave is the same for every continuation
+            if not hasattr(out, "encoder_router_logits"):  # a mixture of experts wants more of its encoder than that
+                encoded = BaseModelOutput(last_hidden_state=out.encoder_last_hidden_state)
+                given = {"attention_mask": inputs["attention_mask"], "encoder_outputs": encoded}
+            each = log_probabilities(out.logits, targets)[:, self._given :]
+            found.append(each.sum(dim=-1).masked_fill((targets == IGNORED).all(dim=-1), float("-inf")))
+        return torch.stack(found, dim=1)
 
 
 def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
-from reference import continued
+from reference import continued, log_probabilities
 from tiny import VOCAB, tiny_model, tiny_module
 from tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
@@ -22,7 +22,9 @@ from headlab.encoding import Choices, NextTokens
 from headlab.evaluator import Evaluator
 from headlab.generation import Decoding, check_bleu, likelihood, normalised, per_size, text_rates
 from headlab.hooks.model import Model, gated
+from headlab.inputs import LanguageSetup
 from headlab.masks import Mask
+from headlab.methods.gradient import gate_gradients
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
 from headlab.models.load import examine
@@ -381,6 +383,88 @@ LAST = Example("1", "w4", target=" w5 w200")
 def test_choices_need_room_for_the_longest_alone():
     example = Example("1", "w5 " * 40, 0, choices=tuple(f" w{n}" * 15 for n in range(6, 10)))
     assert Evaluator(language_model("llama-lm"), of(example), "xx").evaluate().n == 1
+
+
+# Choices of encoder-decoders.
+
+
+@pytest.fixture(scope="module", params=["t5", "marian"])
+def pairs(request: pytest.FixtureRequest) -> Model:
+    return language_model(request.param)
+
+
+def slow_pairs(model: Model, example: Example, gates: np.ndarray) -> list[float]:
+    """Log-probability of each continuation of a context, a token and a whole pass at a time."""
+    ids = model.tokenizer(example.text, return_tensors="pt")["input_ids"]
+    start = [model.module.config.decoder_start_token_id]
+    with gated(model, gates):
+        return [
+            sum(log_probabilities(model.module, ids, start, model.tokenizer(choice)["input_ids"][1:-1]))
+            for choice in example.choices
+        ]
+
+
+def test_an_encoder_decoder_gives_each_choice_the_log_probability_of_its_tokens(pairs: Model):
+    evaluator = Evaluator(pairs, CHOICES, "xx")
+    gates, rows = gates_of(evaluator), np.arange(len(evaluator.examples))
+    with torch.inference_mode(), gated(pairs, gates):
+        found = evaluator.logits(evaluator.tensors(rows)).numpy()
+    for row, example in enumerate(evaluator.examples):
+        want = slow_pairs(pairs, example, gates[row])
+        assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
+        assert (found[row, len(want) :] == -np.inf).all()
+    assert len({int(row) for row in (found > -np.inf).sum(axis=1)}) > 1
+
+
+def test_an_encoder_decoder_does_choices_by_every_method(pairs: Model):
+    evaluator = Evaluator(pairs, CHOICES, "xx", size=None)
+    ones, want = np.ones(pairs.grid.size, bool), []
+    whole = evaluator.evaluate()
+    for head in range(pairs.grid.size):
+        mask = Mask(pairs.grid, ones & (np.arange(len(ones)) != head))
+        want.append(whole.accuracy - evaluator.evaluate(mask).accuracy)
+    assert score(pairs, CHOICES, method="leave-one-out", size=None).values == pytest.approx(want, abs=1e-9)
+    near = score(pairs, CHOICES, method="shapley", size=None, value="log-probability", samples=20, target=None)
+    slope = score(pairs, CHOICES, method="gradient", size=None)
+    assert near.values.any()
+    assert slope.values.all()
+    assert np.isfinite(slope.values).all()
+    answers = [int(np.argmax(slow_pairs(pairs, e, pairs.grid.gates(ones)))) for e in evaluator.examples]
+    assert list(whole.predicted) == answers
+    assert np.isfinite(score(pairs, CHOICES, method="leave-one-out", size=None, ablation="mean").values).all()
+
+
+def test_the_gradient_of_an_encoder_decoder_is_that_of_each_example_alone(pairs: Model):
+    """Examples of a batch have different numbers of choices: what one lacks must not reach another's gradient."""
+    evaluator = Evaluator(pairs, CHOICES, "xx")
+    rows = np.arange(len(evaluator.examples))
+    (whole,) = evaluator.batches(rows, len(rows))
+    found = gate_gradients(evaluator, whole)
+    for place, row in enumerate(whole.rows.tolist()):
+        (alone,) = evaluator.batches(np.array([row]), 1)
+        assert torch.allclose(found[place], gate_gradients(evaluator, alone)[0], atol=1e-9)
+
+
+def test_an_encoder_decoder_of_several_languages_is_told_them(monkeypatch: pytest.MonkeyPatch):
+    model = language_model("t5")
+    task = replace(CHOICES, languages=("aa-bb",), read=lambda *_: [Example("1", "w4", 1, choices=("w6 w7", "w8"))])
+    monkeypatch.setattr("headlab.inputs.language_setup", lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10))
+    evaluator = Evaluator(model, task, "aa-bb")
+    inputs = evaluator.tensors(np.array([0]))
+    assert inputs["input_ids"].tolist() == [[1, 9, 4, 2]]
+    assert inputs["decoder_input_ids"].tolist() == [[10, 11, 8]]  # of the right one
+    with torch.inference_mode():
+        found = evaluator.logits(inputs)[0].tolist()
+    each = [log_probabilities(model.module, inputs["input_ids"], [10, 11], own) for own in ([6, 7], [8])]
+    assert found == pytest.approx([sum(own) for own in each], abs=1e-9)
+
+
+def test_a_choice_without_a_token_is_refused():
+    with raises("data.choice_empty", "row-7"):
+        Evaluator(language_model("t5"), of(Example("row-7", "w4", 0, choices=(" ", " w6"))), "xx")
+    long = Example("row-8", "w4 " * 600, 0, choices=(" w5", " w6"))
+    with raises("data.text_too_long", "row-8"):
+        Evaluator(language_model("t5"), of(long), "xx")
 
 
 def masked_tokenizer() -> PreTrainedTokenizerFast:

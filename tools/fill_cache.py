@@ -4,8 +4,9 @@ The reports under docs/results, and the answers of the untouched demo model, wit
 mask. The reports are of models and data that are not shipped, so that nobody can make them here again; a report holds
 numbers and no sentence of the data. Their date is that of the commit that last changed their file.
 
-`python tools/fill_cache.py --data DIR --model FOLDER` also scores the heads of that model of XNLI (e5-small-xnli) in
-all 15 languages, by the methods that take minutes (METHODS).
+It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods that take minutes
+(METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI, and with `--tagger FOLDER` those of the
+tagger that `headlab reproduce held` trains (e5-small-udpos) on part-of-speech tags.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 from headlab import load, task
 from headlab.evaluator import Evaluator
 from headlab.files import read_json
+from headlab.hooks.model import Model
 from headlab.methods.run import score
-from headlab.reproduce.models import opened
+from headlab.reproduce.held import TAGGER
+from headlab.reproduce.models import NLI, opened
 from headlab.store import Store
 from headlab.tables import Report
+from headlab.tasks.base import Task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui.prune_figures import SIZES
 from headlab.worker.answers import untouched
@@ -30,7 +34,7 @@ from headlab.worker.answers import untouched
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 FOLDERS = ("held", "roles")
-NLI, METHODS = "e5-small-xnli", ("gradient", "confidence")
+METHODS = ("gradient", "confidence")
 DATED = "by the commit of its file under docs/results"
 
 
@@ -57,23 +61,25 @@ def baselines(store: Store) -> None:
             deque(untouched(Evaluator(model, task("intents"), language, split, size), store), maxlen=0)
 
 
-def score_nli(store: Store, data: Path, model: Path) -> None:
-    """Head scores of the NLI model in every language of XNLI, those that the cache lacks."""
-    loaded, xnli = opened(model, NLI, None, "float32"), task("xnli", data=data)
+def score_heads(store: Store, model: Model, asked: Task) -> None:
+    """Head scores of a model in every language of a task that has dev examples, those that the cache lacks."""
     for method in METHODS:
-        for language in xnli.languages:
-            score(loaded, xnli, language=language, method=method, size=512, seed=0, store=store)
+        for language in asked.languages:
+            score(model, asked, language=language, method=method, size=512, seed=0, store=store)
 
 
 def main() -> None:
     """Write those that the cache lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with xnli/, as docs/tasks.md says")
-    parser.add_argument("--model", type=Path, help="folder of e5-small-xnli")
+    parser.add_argument("--nli", type=Path, help=f"folder of {NLI}")
+    parser.add_argument("--tagger", type=Path, help=f"folder of {TAGGER}")
     asked, store = parser.parse_args(), Store(ROOT / "cache")
     baselines(store)
-    if asked.data and asked.model:
-        score_nli(store, asked.data, asked.model)
+    score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
+    for folder, name, of in ((asked.nli, NLI, "xnli"), (asked.tagger, TAGGER, "udpos")):
+        if folder:
+            score_heads(store, opened(folder, name, None, "float32"), task(of, data=asked.data))
     for path, report in reports():
         run = store.run(report.spec)
         if not run.finished:

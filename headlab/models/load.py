@@ -372,9 +372,10 @@ def _continues(kind: str, config: Any, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
     masked = kind.endswith("ForMaskedLM")
     causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
-    if causal or (masked and task.likelihood == "tokens"):
+    decodes = config.is_encoder_decoder and kind.endswith("ForConditionalGeneration") and task.likelihood == "choices"
+    if causal or decodes or (masked and task.likelihood == "tokens"):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    what = "predicts masked tokens, and not the next one" if masked else "is no decoder language model"
+    what = "predicts masked tokens, and not the next one" if masked else "is no language model for it"
     return Fact("Answers", False, f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.")
 
 
