@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab.plots.matrices import Panel
 from headlab.records import HeadGrid
-from headlab.ui import attention_page, job_offer, shell
+from headlab.ui import attention_page, headgrid, job_offer, shell
 from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
@@ -28,7 +28,7 @@ def every_head(panels, sentences, options, asked, grid, scores):
         at = st.radio("Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of")
     s, panel = sentences[at], panels[at]
     every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
-    attention_page.draw_every(panel, every, options, scores, s.language, grid)
+    attention_page.draw_every(panel, every, options, scores, s.language, grid, headgrid.together(asked[2]))
 
 
 def body(choice, asked, grid, heads, sentences, view, options, scores):

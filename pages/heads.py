@@ -70,7 +70,7 @@ def body(choice, results, confidence):
         focus, head = select(scores)
         headgrid.draw_map(
             maps[focus], key="large", title=language_title(focus), selected=head,
-            on_click=lambda h: pick(focus, h, scores),
+            on_click=lambda h: pick(focus, h, scores), together=headgrid.together(scores[focus]),
         )  # fmt: skip
         heads_page.offer_again(choice, scores[focus])
     with right:
@@ -82,6 +82,7 @@ def body(choice, results, confidence):
         key="small",
         selected=head,
         on_click=lambda language, clicked: pick(language, clicked, scores),
+        together=headgrid.together(scores[focus]),
         missing=heads_page.in_place_of_maps(choice, results),
     )
     if results.missing:

@@ -45,7 +45,12 @@ def maps(choice, results):
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
     common = headgrid.pick_scale(len(results.scores))
-    headgrid.small_multiples(maps_of(results.scores, common=common), key="overview", on_click=open_head)
+    headgrid.small_multiples(
+        maps_of(results.scores, common=common),
+        key="overview",
+        on_click=open_head,
+        together=headgrid.together(results.first),
+    )
 
 
 def missing(choice, results):

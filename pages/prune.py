@@ -10,6 +10,7 @@ from headlab.ui import (
     contrast,
     experiments_report,
     guide,
+    headgrid,
     job_actions,
     job_offer,
     mask_pages,
@@ -59,7 +60,8 @@ def board(choice, loaded, identity, now, results, measured):
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
         with ways:
             st.caption(prune_page.HOW)
-            drawn = prune_page.Board(now, results, prune_page.pick_scores(results))
+            together = headgrid.together(identity["fingerprint"])
+            drawn = prune_page.Board(now, results, prune_page.pick_scores(results), together)
             prune_page.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
             prune_page.twin(now)
             prune_page.savings(choice, loaded, mask, measured)

@@ -27,9 +27,9 @@ CONVERTER = 1  # increase when what is written changes
 
 
 @cache
-def source() -> Mapping[str, str]:
-    """Package, version, file and sha256 of the model."""
-    found: Mapping[str, str] = read_json(Path(str(files("headlab"))) / "embedded" / NAME / "source.json")
+def source() -> Mapping[str, Any]:
+    """Package, version, file and sha256 of the model, and what pages show of it before it is loaded."""
+    found: Mapping[str, Any] = read_json(Path(str(files("headlab"))) / "embedded" / NAME / "source.json")
     return found
 
 

@@ -442,11 +442,13 @@ def draw_special(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 
 def draw_every(
-    panel: Panel, every: Panel, options: Options, scores: Mapping[str, HeadScores], language: str, grid: HeadGrid
-) -> None:
+    panel: Panel, every: Panel, options: Options, scores: Mapping[str, HeadScores], language: str, grid: HeadGrid,
+    shared: Sequence[int] = (),
+) -> None:  # fmt: skip
     """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
 
-    panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.
+    panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.  shared: as `together` of
+    `headgrid.draw_map`.
     """
     head = head_from(remembered("head"))
     shown, small = options.of(panel), options.of(every)
@@ -455,7 +457,9 @@ def draw_every(
         left, right = st.container(width=540), st.container(width=450)
     with left:
         pictures = [small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)]
-        draw_map(framed, key="every", title=panel.title, selected=head, on_click=choose, pictures=pictures)
+        draw_map(
+            framed, key="every", title=panel.title, selected=head, on_click=choose, pictures=pictures, together=shared
+        )
         st.caption(
             f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
         )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
+from headlab.files import read_json
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap, is_signed
-from headlab.records import Bools, Head, HeadGrid
+from headlab.records import Bools, Head, HeadGrid, part
 from headlab.scores import HeadScores, coarse
+from headlab.studies.savings import Costs
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
 from headlab.ui.notices import keep_known
@@ -28,12 +32,14 @@ def draw_map(
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
     pictures: Sequence[str] = (),
+    together: Sequence[int] = (),
 ) -> None:
     """Draw one value per head; a click calls `on_click(head)` before the page runs.
 
     pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
+    together: for each layer of the grid, how many heads share a key and a value; empty where that is not known.
     """
-    data = _data(shown, title) | {
+    data = _data(shown, title, together) | {
         "mode": "map",
         "compact": compact,
         "clickable": on_click is not None,
@@ -56,14 +62,16 @@ def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[
 
 
 def head_switches(
-    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads"
-) -> None:
+    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads",
+    together: Sequence[int] = (),
+) -> None:  # fmt: skip
     """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
 
-    A click changes only these heads, so one that arrives late cannot revert an undo or an import.
+    A click changes only these heads, so one that arrives late cannot revert an undo or an import.  together: as in
+    `draw_map`.
     """
     grid = shown.grid
-    data = _data(shown, title) | {
+    data = _data(shown, title, together) | {
         "mode": "switch",
         "compact": False,
         "clickable": True,
@@ -80,16 +88,21 @@ def head_switches(
     presses.draw("headgrid", key, data, {key: switched})
 
 
-def _data(shown: HeadMap, title: str) -> dict[str, Any]:
+def _data(shown: HeadMap, title: str, together: Sequence[int] = ()) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
 
     def share(value: float) -> float | None:
         lowest = -1 if shown.signed else 0
         return float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
 
+    ends = np.cumsum([s.layers for s in shown.grid.stacks])
+    groups = [list(together[end - s.layers : end]) for s, end in zip(shown.grid.stacks, ends.tolist(), strict=True)]
     return {
         "title": title,
-        "stacks": [{"name": s.name, "heads": list(s.heads)} for s in shown.grid.stacks],
+        "stacks": [
+            {"name": s.name, "heads": list(s.heads), "together": own}
+            for s, own in zip(shown.grid.stacks, groups, strict=True)
+        ],
         "shares": [share(value) for value in shown.values.tolist()],
         "named": [[share(value), words] for value, words in shown.named],
         "scale": [colour for _, colour in shown.scale],
@@ -99,6 +112,30 @@ def _data(shown: HeadMap, title: str) -> dict[str, Any]:
         "tips": list(shown.tips),
         "signed": shown.signed,
     }
+
+
+# Heads that share a key and a value (grouped queries), where that is known of a model.
+
+
+@st.cache_resource(show_spinner=False)
+def _groups() -> dict[str, tuple[int, ...]]:
+    """How many heads share a key and a value, [layer], by fingerprint; of decoders that come with headlab to begin."""
+    told = map(read_json, (Path(str(files("headlab"))) / "embedded").glob("*/source.json"))
+    return {one["fingerprint"]: (one["together"],) * one["layers"] for one in told}
+
+
+def know_groups(weights: str, costs: Any) -> None:
+    """Remember how a model's heads are grouped. weights: its fingerprint.  costs: as the worker describes them."""
+    _groups()[weights] = tuple(layer.together for layer in Costs.from_json(costs).layers)
+
+
+def together(of: HeadScores | str | None) -> tuple[int, ...]:
+    """For every layer, how many heads share a key and a value; empty where that is not known.
+
+    of: scores of the model, or its fingerprint.
+    """
+    weights = part(of.spec, "model", "fingerprint") if isinstance(of, HeadScores) else of
+    return _groups().get(str(weights), ())
 
 
 # Head maps of several languages: small multiples, and one large.
@@ -123,11 +160,12 @@ def small_multiples(
     key: str,
     selected: Head | None = None,
     on_click: Callable[[str, Head], None] | None = None,
+    together: Sequence[int] = (),
     missing: Mapping[str, Callable[[], None]] | None = None,
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
 
-    missing: by language without scores, a function that draws in place of its map.
+    together: as in `draw_map`.  missing: by language without scores, a function that draws in place of its map.
     """
 
     def clicked(language: str) -> Callable[[Head], None] | None:
@@ -138,7 +176,7 @@ def small_multiples(
             with st.container():
                 draw_map(
                     shown, key=f"{key}-{language}", title=language_title(language), selected=selected,
-                    on_click=clicked(language), compact=True,
+                    on_click=clicked(language), compact=True, together=together,
                 )  # fmt: skip
         for instead in (missing or {}).values():
             with st.container():

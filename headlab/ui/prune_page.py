@@ -50,11 +50,15 @@ HOW = (
 
 @dataclass(frozen=True)
 class Board:
-    """The board's data. scores: colour the grid and feed the suggestion; None if nothing is cached."""
+    """The board's data.
+
+    scores: colour the grid and feed the suggestion; None if nothing is cached.  together: as in `headgrid.draw_map`.
+    """
 
     now: History
     found: Found
     scores: HeadScores | None
+    together: Sequence[int] = ()
 
     @property
     def grid(self) -> HeadGrid:
@@ -90,7 +94,7 @@ def switches(board: Board) -> None:
     """The grid itself, coloured by the scores if there are any."""
     now, scores = board.now, board.scores
     shown = head_map(np.full(board.grid.size, np.nan), board.grid) if scores is None else map_of(scores)
-    head_switches(shown, now.kept, key=GRID, on_switch=now.switch)
+    head_switches(shown, now.kept, key=GRID, on_switch=now.switch, together=board.together)
 
 
 def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:

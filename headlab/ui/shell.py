@@ -30,6 +30,7 @@ from headlab.tables import Report
 from headlab.tasks import names, task
 from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
+from headlab.ui.headgrid import know_groups
 from headlab.ui.names import PAGES, counted, plain
 from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, best_method, matching, of_own_heads, select, spoken, stored, variants
@@ -296,6 +297,8 @@ def loaded(name: str) -> Mapping[str, Any]:
     """The worker's description of a model, which it loads (`Client.model`); from then on its heads are known."""
     found = waited(partial(client().model, name))
     _grids()[found["fingerprint"]] = HeadGrid.from_json(found["grid"])
+    if found.get("costs"):
+        know_groups(found["fingerprint"], found["costs"])
     return found
 
 

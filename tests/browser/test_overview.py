@@ -6,11 +6,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from browsing import open_list
 from cached_scores import made_up, while_cached
 from playwright.sync_api import expect
 
+from headlab.models import smollm
 from headlab.models.embedded import fingerprint
+from headlab.records import HeadGrid, Stack
 
 
 def test_a_click_on_a_small_map_opens_that_head(visit, page):
@@ -112,3 +115,16 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(vis
         told = Path(download.value.path()).read_text("utf-8")
         assert "Shapley value (TMAB) on intents: de, th" in told
         assert "<script" not in told
+
+
+def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
+    grid, weights = HeadGrid((Stack("decoder", (9,) * 30),)), str(smollm.source()["fingerprint"])
+    scores = made_up("en", "shapley", weights, smollm.NAME)
+    rows = np.linspace(-0.02, 0.02, grid.size)
+    spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
+    made = replace(scores, grid=grid, values=rows, low=rows, high=rows, samples=None, p_values=None, spec=spec)
+    with while_cached(app.cache, made):
+        visit(f"/?model={smollm.NAME}&task=repeats&langs=en&method=shapley")
+        cell = page.locator('[data-c="decoder 2.4"]')
+        expect(cell).to_have_accessible_name(re.compile("key and value shared by heads 3 to 5$"))
+        expect(page.locator("td.last [data-c^='decoder 2.']")).to_have_count(2)

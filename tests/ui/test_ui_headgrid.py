@@ -34,14 +34,16 @@ def page():
     draw_map(shown, key="map", title="<b>", selected=grid.heads[8], on_click=told.append)
     named = ((0.1, "on"), (0, "off"), (np.nan, "gone"))
     draw_map(head_map(values, grid, limit=0.1, signed=False, named=named), key="plain", title="plain", compact=True)
-    head_switches(shown, values == 0, key="switches", on_switch=lambda *of: told.append(of))
+    head_switches(shown, values == 0, key="switches", on_switch=lambda *of: told.append(of), together=(1, 2, 2))
 
 
 def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     app = AppTest.from_function(page).run()
     assert not app.exception
     first, plain, switches = sent(app)
-    assert first["stacks"] == [{"name": "encoder", "heads": [3, 2]}, {"name": "cross", "heads": [4]}]
+    alone = [{"name": "encoder", "heads": [3, 2], "together": []}, {"name": "cross", "heads": [4], "together": []}]
+    assert first["stacks"] == plain["stacks"] == alone
+    assert [stack["together"] for stack in switches["stacks"]] == [[1, 2], [2]]
     assert first["shares"] == [0.5, -1, None, 0, 0, 0, 0, 0, 0.25]
     assert (first["ends"], first["scale"]) == (["−0.2", "0", "+0.2"], [colour for _, colour in DIVERGING])
     assert first["marks"] == [2, -1, 0, 0, 0, 0, 0, 0, 0]

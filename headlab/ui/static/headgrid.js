@@ -77,7 +77,8 @@ class HeadGrid {
     const body = make('tbody', { role: 'rowgroup' });
     stack.heads.forEach((n, layer) => {
       const row = make('tr', { role: 'row' }, this.header('row', layer, s, layer, `layer ${layer}`));
-      for (let j = 0; j < columns; j += 1) row.append(j < n ? this.cell(s, layer, j) : make('td', { role: 'gridcell', 'aria-label': 'no head' }));
+      const group = (stack.together || [])[layer] || 1;
+      for (let j = 0; j < columns; j += 1) row.append(j < n ? this.cell(s, layer, j, group) : make('td', { role: 'gridcell', 'aria-label': 'no head' }));
       if (this.switches) row.append(make('th', { class: 'gone', role: 'gridcell', 'data-gone': `${s}.${layer}` }));
       body.append(row);
     });
@@ -100,14 +101,18 @@ class HeadGrid {
     return node;
   }
 
-  cell(s, layer, head) {
+  // group: how many heads in a row share a key and a value.
+  cell(s, layer, head, group) {
     const i = this.cells.length;
     const { name } = this.data.stacks[s];
     const place = name === 'encoder' ? `${layer}.${head}` : `${name} ${layer}.${head}`;
     const where = (this.data.stacks.length > 1 ? `${name} ` : '') + `layer ${layer}, head ${head}`;
     const button = make('button', { type: 'button', tabindex: '-1', 'data-c': place, 'data-i': i, role: this.switches ? 'switch' : 'gridcell' });
-    this.cells.push({ s, layer, head, where, button, name });
-    return make('td', { role: this.switches ? 'gridcell' : 'presentation' }, button);
+    const first = head - head % group;
+    const shared = group > 1 ? `key and value shared by heads ${first} to ${first + group - 1}` : '';
+    this.cells.push({ s, layer, head, where, button, name, shared });
+    const last = group > 1 && (head + 1) % group === 0 && head + 1 < this.data.stacks[s].heads[layer];
+    return make('td', { role: this.switches ? 'gridcell' : 'presentation', class: last ? 'last' : '' }, button);
   }
 
   paint() {
@@ -134,7 +139,7 @@ class HeadGrid {
     }
   }
 
-  paintCell({ button, where }, i) {
+  paintCell({ button, where, shared }, i) {
     const { data } = this;
     this.fill(button, data.shares[i]);
     this.mark(button, data.marks[i]);
@@ -142,6 +147,7 @@ class HeadGrid {
     button.tabIndex = i === this.focus ? 0 : -1;
     let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
     if (data.marks[i]) label += `, ${this.meaning(data.marks[i])}`;
+    if (shared) label += `, ${shared}`;
     if (this.switches) {
       button.setAttribute('aria-checked', String(!this.off.has(i)));
       label += this.off.has(i) ? ', off' : ', on';
@@ -206,6 +212,7 @@ class HeadGrid {
       if (data.marks.some(Boolean)) parts.push(make('span', { class: 'key' }, ...marks, words));
     }
     if (switches) parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch cross' }), 'switched off'));
+    if (!data.compact && this.cells.some(({ shared }) => shared)) parts.push(make('span', { class: 'key', text: 'a gap: heads between two share a key and a value' }));
     this.legend.replaceChildren(...parts);
   }
 
@@ -306,7 +313,7 @@ class HeadGrid {
   showTip(button) {
     if (!button) return this.hideTip();
     const i = Number(button.dataset.i);
-    const lines = [this.data.tips[i], this.data.marks[i] ? this.meaning(this.data.marks[i]) : '', this.off.has(i) && this.switches ? 'switched off' : ''];
+    const lines = [this.data.tips[i], this.cells[i].shared, this.data.marks[i] ? this.meaning(this.data.marks[i]) : '', this.off.has(i) && this.switches ? 'switched off' : ''];
     this.tip.replaceChildren(make('b', { text: this.cells[i].where }), lines.filter(Boolean).join('\n'));
     const box = this.root.getBoundingClientRect();
     const at = button.getBoundingClientRect();
