@@ -54,11 +54,19 @@ class Rival:
 
 
 def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, Rival]:
-    """{short key: result} on the same heads, without the one that is shown: those of its language first."""
+    """{short key: result} on the same heads, without the one that is shown.
+
+    Those of its language come first, of its model and task before others.
+    """
+
+    def order(one: tuple[str, Rival]) -> tuple[bool, bool, str, str]:
+        key, rival = one
+        other = [spec_of(rival.record, part, "name") != spec_of(shown, part, "name") for part in ("model", "task")]
+        return rival.record.language != shown.language, any(other), rival.label, key
+
     fitting = (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
     found = [(r.key, Rival(r.record, label(r.record, shown))) for r in fitting]
-    found.sort(key=lambda one: (one[1].record.language != shown.language, one[1].label, one[0]))
-    return {key[:SHORT]: rival for key, rival in found}
+    return {key[:SHORT]: rival for key, rival in sorted(found, key=order)}
 
 
 def label(other: HeadScores, shown: HeadScores) -> str:

@@ -138,12 +138,17 @@ def _front(result: Result[Report]) -> Iterator[Finding]:
         return
     kept, gone = choices[0]["heads kept"], choices[0]["heads removed"]
     tested = _rows(result.record, "front-confirmed", ("p of the loss",))
-    p = max((row["p of the loss"] for row in tested), default=1.0)
-    verdict = f"confirmed on test ({p_is(p)})" if p <= ALPHA else "not confirmed on test"
+    open_ones = [row for row in tested if row["p of the loss"] > ALPHA]
+    limit = f"{within:g} point{'' if within == 1 else 's'}"
+    verdict = f"test confirms it ({p_is(max(row['p of the loss'] for row in tested))})" if tested else "not tested"
+    if open_ones:
+        verdict = f"on test, a larger loss is not ruled out in {len(open_ones)} of {counted(len(tested), 'language')}"
+    told = _rows(result.record, "front-confirmed", ("difference, points", "low, points", "high, points"))
+    means = [f"; mean of all languages {_points(row)}" for row in told if row["language"] == MEAN]
     yield Finding(
-        f"{_many(gone, gone + kept)} can go in every language at once with a loss of at most {within:g} points in "
-        f"any, by dev; {verdict}.",
-        "prune", "The front of smaller models",
+        f"{_many(gone, gone + kept)} can go in every language at once with a loss of at most {limit} in any, by dev; "
+        f"{verdict}{''.join(means)}.",
+        "prune", "Smaller models",
     )  # fmt: skip
 
 

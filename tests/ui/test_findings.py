@@ -109,8 +109,9 @@ def test_a_front_says_whether_test_confirms_it() -> None:
     made = made_front()
     (front,) = findings({}, {"front": stored(made)})
     assert front.sentence == (
-        "2 of 6 heads can go in every language at once with a loss of at most "
-        "1 points in any, by dev; not confirmed on test."
+        "2 of 6 heads can go in every language at once with a loss of at most 1 point in any, by dev; on test, a "
+        "larger loss is not ruled out in 2 of 2 languages; mean of all languages "
+        "\N{MINUS SIGN}1.0 [\N{MINUS SIGN}2.0, +0.0] points."
     )
     assert front.page == "prune"
     spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}

@@ -132,8 +132,8 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     found = rivals(stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign), shown)
     estimand = "German (de): shapley, estimand shapley-top50"
     assert [rival.label for rival in found.values()] == [
-        f"{estimand}, 64 examples", f"{estimand}, 64 examples", f"{estimand}, model another",
-        f"{estimand}, weights 111111111111", "Arabic (ar): gradient",
+        f"{estimand}, 64 examples", f"{estimand}, 64 examples", f"{estimand}, weights 111111111111",
+        f"{estimand}, model another", "Arabic (ar): gradient",
     ]  # fmt: skip
     odd = dataclasses.replace(named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}})
     assert label(odd, shown).startswith("German (de): shapley")

@@ -212,7 +212,7 @@ class HeadGrid {
       if (data.marks.some(Boolean)) parts.push(make('span', { class: 'key' }, ...marks, words));
     }
     if (switches) parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch cross' }), 'switched off'));
-    if (!data.compact && this.cells.some(({ shared }) => shared)) parts.push(make('span', { class: 'key', text: 'a gap: heads between two share a key and a value' }));
+    if (!data.compact && this.cells.some(({ shared }) => shared)) parts.push(make('span', { class: 'key', text: 'heads between two lines share a key and a value' }));
     this.legend.replaceChildren(...parts);
   }
 
