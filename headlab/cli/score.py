@@ -19,6 +19,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    Dtype,
     LabelMap,
     Languages,
     MethodOptions,
@@ -65,6 +66,7 @@ def score(
     size: Size = 512,
     ablation: Ablation = "zero",
     device: Device = None,
+    dtype: Dtype = "float32",
     cache: CacheRoot = None,
     ray: Annotated[
         str | None,
@@ -82,7 +84,7 @@ def score(
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
     chosen = chosen_task(task, split_languages(languages), data, label_map)
-    loaded = headlab.load(model, device=device)
+    loaded = headlab.load(model, device=device, dtype=dtype)
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))
     if workers is not None and ray is None:
@@ -212,6 +214,7 @@ def curve(
     seed: Seed = 0,
     ablation: Ablation = "zero",
     device: Device = None,
+    dtype: Dtype = "float32",
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
@@ -227,7 +230,7 @@ def curve(
     options = about.resolve(parse_options(option or [], about.options))
     chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
-    loaded = headlab.load(model, device=device)
+    loaded = headlab.load(model, device=device, dtype=dtype)
     refuse(about, loaded.grid.size)
     counts(loaded.grid.size, points)  # raises before anything is scored
     store, found = open_store(cache), dict[str, Curve]()

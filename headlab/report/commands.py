@@ -61,10 +61,10 @@ SEED = Flag("seed", "--seed", 0)
 HOW = (SEED, Flag("ablation", "--ablation", "zero"))
 DTYPE = Flag("dtype", "--dtype", "float32")
 SIZES = (Flag("dev_size", "--size", DEV_EXAMPLES, sized), Flag("test_size", "--test-size", None))
-SCORE_FLAGS = (Flag("size", "--size", DEV_EXAMPLES), *HOW)
+SCORE_FLAGS = (Flag("size", "--size", DEV_EXAMPLES), *HOW, DTYPE)
 CURVE_FLAGS = (
     Flag("split", "--split", "test"), Flag("size", "--size", None), Flag("dev_size", "--dev-size", DEV_EXAMPLES),
-    Flag("points", "--points", None), *HOW,
+    Flag("points", "--points", None), *HOW, DTYPE,
 )  # fmt: skip
 WORTH_FLAGS = (*WHERE, Flag("rounds", "--rounds"), Flag("batch_sizes", "--batch-sizes", say=listed), SEED)
 FINETUNE_FLAGS = (Flag("steps", "--steps"), Flag("learning_rate", "--learning-rate"), SEED)
@@ -284,11 +284,11 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
     """
     try:
         if reason := _cannot(kind, spec):
-            return Again((), (*_precise(kind, spec), reason))
+            return Again((), (reason,))
         job, details = job_of(kind, spec)
         _require(job, spec)
         found = lines(job, details if dev_size is None else details | {"dev_size": dev_size})
-        notes = (*_precise(kind, spec), *_beside(job, spec, dev_size), *_shared(spec))
+        notes = (*_beside(job, spec, dev_size), *_shared(spec))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
     return Again(tuple(map(tuple, found)), notes)
@@ -330,13 +330,6 @@ def _cannot(kind: str, spec: Spec) -> str:
     return f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…)." * bool(
         told
     )
-
-
-def _precise(kind: str, spec: Spec) -> Iterator[str]:
-    """A note on a precision that a command without --dtype cannot ask for."""
-    walk = str(part(spec, "order", "method")).startswith(WALK)  # the front that makes it has --dtype
-    if kind in ("score", "curve") and not walk and (dtype := part(spec, "model", "dtype")) not in (None, "float32"):
-        yield f"It was made in {dtype}: from Python, headlab.load(…, dtype=…)."
 
 
 def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:

@@ -114,6 +114,7 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
     options |= {name: given[0].get(name) for name in same if name != "round"}
     words = [first.estimand, f"{spec_of(first, 'ablation')} ablation", f"{spec_of(first, 'task', 'split')} split"]
+    words += [str(dtype)] if (dtype := spec_of(first, "model", "dtype")) else []
     words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
     if classes := spec_of(first, "task", "classes"):
         words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
@@ -151,6 +152,7 @@ def variant_name(scores: HeadScores) -> str:
     words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
     words += [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
     words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
+    words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
     words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
     return ", ".join([scores.estimand, *words])
 
