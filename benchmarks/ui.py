@@ -2,6 +2,7 @@
 
     python benchmarks/ui.py                all; writes benchmarks/results/ui.json (about twelve minutes)
     python benchmarks/ui.py axe clipped    only these parts; the rest of ui.json stays
+    python benchmarks/ui.py decoder        clicks on a head of SmolLM2 (`make decoder`), which the first line leaves out
     python benchmarks/ui.py --smoke        one repetition of each, one page; writes nothing
 
 Needs Linux (memory is read from /proc), Chromium and requirements-soak.txt. Works on a copy of cache/, so the committed
@@ -32,10 +33,10 @@ from machine import ROOT, commit, installed, machine, percentiles, write
 OUT = ROOT / "benchmarks" / "results" / "ui.json"
 PACKAGES = ("headlab", "torch", "transformers", "streamlit", "playwright", "axe-playwright-python", "numpy")
 PARTS = ("speed", "axe", "clipped")
+DECODER = "decoder"  # measured only where it is asked for: its model comes with `make decoder`
 MAPS = 6
 SETTLED_MS, TIMEOUT_MS = 1500, 240_000
-FINAL = "final, 512 dev examples"
-FIRST = re.compile(r"1 head off: (\d+ of (512|\d+ languages)|final)")
+FIRST = re.compile(r"1 head off: (\d+ of \d+|final)")
 SCHEMES = ("light", "dark")
 SIZES = {"1440": (1440, 900), "1024": (1024, 768), "390": (390, 844)}
 # Every page as a newcomer finds it, with a few languages.
@@ -48,7 +49,8 @@ PAGES = {
 # Milliseconds (megabytes for memory) that the median is to keep below.
 LIMITS = {
     "click_to_first_ms": 600, "click_to_final_ms": 3000, "click_to_first_of_15_languages_ms": 1500,
-    "click_to_final_of_15_languages_ms": 35_000, "page_switch_ms": 700, "card_ms": 300, "cold_start_ms": 6000,
+    "click_to_final_of_15_languages_ms": 35_000, "decoder_click_to_first_ms": 1500,
+     "page_switch_ms": 700, "card_ms": 300, "cold_start_ms": 6000,
     "memory_mb": 3000,
 }  # fmt: skip
 
@@ -202,11 +204,15 @@ def switches(tests: Any, tab: Any, times: int) -> list[float]:
     return found
 
 
-def toggles(tests: Any, tab: Any, times: int, languages: Sequence[str]) -> tuple[list[float], list[float]]:
+def toggles(
+    tests: Any, tab: Any, times: int, languages: Sequence[str], model: str = "", cell: str = "{}.{}",
+    grid: tuple[int, int] = (12, 12),
+) -> tuple[list[float], list[float]]:  # fmt: skip
     """Milliseconds from a click on a head of the Prune page to the first figures with it off, and to the final ones."""
-    visit(tab, tests.QUIET, "/prune?" + "&".join(f"langs={language}" for language in languages))
-    figure(tab, f"All heads on: {FINAL}")
-    pairs = [_toggle(tab, (7 * i + 3) % 12, (5 * i + 1) % 12) for i in range(times)]
+    visit(tab, tests.QUIET, f"/prune?{model}" + "&".join(f"langs={language}" for language in languages))
+    figure(tab, "All heads on: final")
+    places = [((7 * i + 3) % grid[0], (5 * i + 1) % grid[1]) for i in range(times)]
+    pairs = [_toggle(tab, cell.format(layer, head)) for layer, head in places]
     return [first for first, _ in pairs], [final for _, final in pairs]
 
 
@@ -219,19 +225,19 @@ def figure(tab: Any, caption: str) -> None:
         tab.wait_for_timeout(20)
 
 
-def _toggle(tab: Any, layer: int, head: int) -> tuple[float, float]:
+def _toggle(tab: Any, cell: str) -> tuple[float, float]:
     """One head off from the untouched model, measured, and all heads on again.
 
     The caption under the figures, drawn after them, tells how many heads are off in them.
     """
-    tab.locator(f'[data-c="{layer}.{head}"]').click()
-    figure(tab, f"1 head off: {FINAL}")
+    tab.locator(f'[data-c="{cell}"]').click()
+    figure(tab, "1 head off: final")
     tab.wait_for_timeout(SETTLED_MS)
     seen = changes(tab)
     first = next(c.after for c in seen if FIRST.match(c.caption))
-    final = next(c.after for c in seen if c.caption.startswith(f"1 head off: {FINAL}"))
+    final = next(c.after for c in seen if c.caption.startswith("1 head off: final"))
     tab.get_by_role("button", name="Reset").click()
-    figure(tab, f"All heads on: {FINAL}")
+    figure(tab, "All heads on: final")
     tab.wait_for_timeout(SETTLED_MS)
     return first, final
 
@@ -270,6 +276,16 @@ def speed(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
     measured["memory_mb"] = [peak_megabytes(app.process.pid)]
     tab.context.close()
     return {name: {**percentiles(values), "measured": values} for name, values in measured.items()}
+
+
+def decoder(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
+    """Clicks on heads of SmolLM2 on `repeats`: the first figures are of 16 texts of 57 tokens, the last ones of 512."""
+    tab = new_tab(chromium, app.url)
+    model = "model=smollm2-135m&task=repeats&method=gradient&"
+    waits = toggles(tests, tab, 1 if smoke else 4, ["en"], model, "decoder {}.{}", (30, 9))
+    tab.context.close()
+    names = ("decoder_click_to_first_ms", "decoder_click_to_final_ms")
+    return {name: {**percentiles(values), "measured": values} for name, values in zip(names, waits, strict=True)}
 
 
 # What assistive technology meets, and what is cut off.
@@ -327,7 +343,7 @@ def _tell(where: str, faults: Sequence[str]) -> None:
 def measure(parts: Sequence[str], smoke: bool) -> dict[str, Any]:
     """The parts asked for, on one server."""
     tests, found = helpers(), dict[str, Any]()
-    run = {"speed": speed, "axe": axe, "clipped": clipped}
+    run = {"speed": speed, "axe": axe, "clipped": clipped, DECODER: decoder}
     with cache_copy() as cache, browser(tests) as chromium:
         app = tests.App(cache)
         try:
@@ -358,7 +374,7 @@ def table(found: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; default: all")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, DECODER, []], help="what to measure; default: all")
     parser.add_argument("--smoke", action="store_true", help="one repetition, to see that it works; writes nothing")
     asked = parser.parse_args()
     parts = asked.parts or list(PARTS)

@@ -213,6 +213,11 @@ def mean_figure(rows: Mapping[str, Figure]) -> Figure:
     return replace(whole, difference=difference, low=low, high=high)
 
 
+def counted_in(rows: Mapping[str, Figure], question: Question) -> str:
+    """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
+    return "answers" if any(row.total > question.size for row in rows.values()) else "examples"
+
+
 def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
     """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
     done, split = sum(row.done for row in rows.values()), question.split
@@ -222,10 +227,11 @@ def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], questio
         return f"{mask}: waiting for the first {split} examples …"
     if done == len(languages):
         sizes = sorted({row.n for row in rows.values()})
-        return f"{mask}: final, {'–'.join(map(str, sizes[:: len(sizes) - 1 or 1]))} {split} examples a language."
+        counts = "–".join(map(str, sizes[:: len(sizes) - 1 or 1]))
+        return f"{mask}: final, {counts} {split} {counted_in(rows, question)} a language."
     if len(languages) == 1:
         row = next(iter(rows.values()))
-        return f"{mask}: {row.n} of {row.total} {split} examples so far …"
+        return f"{mask}: {row.n} of {row.total} {split} {counted_in(rows, question)} so far …"
     return f"{mask}: {len(rows)} of {len(languages)} languages have a figure so far, {done} a final one …"
 
 

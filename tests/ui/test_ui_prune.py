@@ -262,6 +262,8 @@ def test_means_and_progress():
         == "All heads on: 64 of 512 dev examples so far …"
     )
     assert progress_words({}, both, question(mask(3))) == "1 head off: waiting for the first dev examples …"
+    many = {"de": figure(n=432, total=13_824, done=False)}  # several an example
+    assert progress_words(many, ["de"], question()) == "All heads on: 432 of 13824 dev answers so far …"
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
