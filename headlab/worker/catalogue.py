@@ -123,44 +123,12 @@ def _example_card(chosen: Task, example: Example) -> ExampleCard:
     )
 
 
-# What people bring: a model of their own, checked before its weights are read, and a task made from files.
-
-
-def check(request: CheckRequest) -> list[Finding]:
-    """What a model's files tell; a task that cannot be read is left to its own advice."""
-    with IMPORTING:
-        from headlab.models.load import examine  # imports torch
-
-    known = None if request.task is None else task(request.task).mapped(request.label_map)
-    return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
-
-
-def save_task(request: TaskRequest, cache: Path) -> SavedTask:
-    """Save a task below the cache folder. Raises HeadlabError for the first error of its rows, and for a taken name."""
-    sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
-    draft = Draft(
-        request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
-    )  # fmt: skip
-    found = save(draft, cache)
-    sizes: dict[str, dict[str, int]] = {}
-    for (language, split), many in found.sizes.items():
-        sizes.setdefault(language, {})[split] = many
-    return SavedTask(
-        name=draft.name, path=f"{SAVED}/{draft.name}/{draft.name}.toml", declaration=found.declaration,
-        labels=list(found.labels), sizes=sizes,
-    )  # fmt: skip
-
-
 # Their routes.
 
 
 def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
     """Add the routes of all this.  cache: where tasks are saved.  admit: refuses models that may not be requested."""
-    _add_lists(app)
-    _add_own(app, cache, admit)
 
-
-def _add_lists(app: FastAPI) -> None:
     @app.get("/models")
     def list_models() -> list[ModelCard]:
         return models()
@@ -173,13 +141,15 @@ def _add_lists(app: FastAPI) -> None:
     def read_sentences(request: SentencesRequest) -> list[ExampleCard]:
         return sentences(request)
 
-
-def _add_own(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
     @app.post("/check")
     def check_model(request: CheckRequest) -> list[Finding]:
         """Whether a model can be used, as far as its files tell; its weights are neither fetched nor read."""
         admit(request.model)
-        return check(request)
+        with IMPORTING:
+            from headlab.models.load import examine  # imports torch
+
+        known = None if request.task is None else task(request.task).mapped(request.label_map)
+        return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
 
     @app.post("/tasks")
     def make_task(request: TaskRequest) -> SavedTask:
@@ -187,4 +157,15 @@ def _add_own(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
 
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
-        return save_task(request, cache)
+        sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
+        draft = Draft(
+            request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
+        )  # fmt: skip
+        found = save(draft, cache)
+        sizes: dict[str, dict[str, int]] = {}
+        for (language, split), many in found.sizes.items():
+            sizes.setdefault(language, {})[split] = many
+        return SavedTask(
+            name=draft.name, path=f"{SAVED}/{draft.name}/{draft.name}.toml", declaration=found.declaration,
+            labels=list(found.labels), sizes=sizes,
+        )  # fmt: skip

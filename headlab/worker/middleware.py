@@ -109,11 +109,6 @@ def admit_local(model: str) -> str:
     return model
 
 
-def admit_embedded(model: str) -> str:
-    """Admit embedded models only. Raises Refusal (404)."""
-    return Allowed()(model)
-
-
 def named_models(given: Iterable[str] = ()) -> tuple[str, ...]:
     """Models named by --allow and, separated by commas, in $HEADLAB_MODELS; each once."""
     told = os.environ.get(VARIABLE, "").split(",")
@@ -150,6 +145,7 @@ OPEN_PATH = "/health"
 SENT_PATH, MAX_SENDERS = "/tasks", 4  # files come here, so bodies may be larger, and few are held in memory at a time
 BODY_SECONDS, SENT_SECONDS = 20.0, 300.0  # within which a body arrives
 MAX_REQUESTS = 400
+# A Host header: `localhost`, `127.0.0.1` or `[::1]`, and perhaps a port.
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
 HEADERS = {
     "cache-control": "no-store",
@@ -207,7 +203,8 @@ class AccessControl:
 
     def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
-        if self._hosts is not None and _name_of(host) not in self._hosts:
+        named = HOST.fullmatch(host)
+        if self._hosts is not None and (named is None or named[1].lower() not in self._hosts):
             return refused(400, "the request's Host header does not name this worker", code="request.host_unknown")
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
@@ -275,12 +272,6 @@ def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
 def _small(length: str, most: int) -> bool:
     """Whether a body of this Content-Length is accepted."""
     return length.isascii() and length.isdigit() and int(length) <= most if len(length) < 20 else False
-
-
-def _name_of(host: str) -> str:
-    """A Host header without its port: `localhost`, `127.0.0.1`, `[::1]`."""
-    found = HOST.fullmatch(host)
-    return "" if found is None else found.group(1).lower()
 
 
 def _place_of(origin: str) -> str:

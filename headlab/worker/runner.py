@@ -19,7 +19,7 @@ from headlab.errors import HeadlabError
 from headlab.files import unwritable
 from headlab.records import Evaluation, Ints
 from headlab.scores import HeadScores
-from headlab.store import Record, Run, Store
+from headlab.store import CHECKPOINTS, Record, Run, Store
 from headlab.store.folder import Arrays
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
@@ -173,44 +173,34 @@ class Bench(Protocol):
     @property
     def device(self) -> str:
         """The device that the model is on."""
-        ...
 
     @property
     def resident(self) -> str | None:
         """Name of the model in memory."""
-        ...
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""
-        ...
 
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
-        ...
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Accuracy of a mask, figure by figure."""
-        ...
 
     def changes(self, request: EvaluateRequest) -> Changed:
         """The answers that a mask changes."""
-        ...
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of some heads for one sentence."""
-        ...
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Gradient importance of every head in one language, stored."""
-        ...
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass takes now."""
-        ...
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """Run a job; results go to the store, the returned mapping to the job list."""
-        ...
 
 
 # What an unfinished job leaves in the cache, and which other job could continue from it.
@@ -221,7 +211,6 @@ LIVE = ("queued", "running")
 PUT_TOGETHER = {"experiment", "front"}  # kinds assembled from pieces that others need too
 # Params that may differ between jobs that share a run: a curve needs the scores that a score job computes.
 OWN = ("languages", "split", "size", "points", "weights")
-CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
 TRAINED = "model"  # in a run's folder: the model trained along with gates
 
 
@@ -285,23 +274,13 @@ class Runner:
         self._taking = threading.Lock()  # no job begins while the leftovers of another are cleared away
         self._running: Running | None = None
         self._unwritten: tuple[int, End] | None = None
-        self._told = self._told_code = ""
+        self.trouble: HeadlabError | None = None  # why the job list cannot be written
 
     @property
     def model(self) -> str | None:
         """The model that the running job holds in memory, if any."""
         running = self._running
         return None if running is None else running.model
-
-    @property
-    def trouble(self) -> str:
-        """Why the job list cannot be written, or empty."""
-        return self._told
-
-    @property
-    def trouble_code(self) -> str:
-        """The code that goes with `trouble`, or empty."""
-        return self._told_code
 
     def look(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it is not running or has none."""
@@ -322,10 +301,9 @@ class Runner:
                 for folder, language in folders.items()
                 if folder not in theirs and not any(needed_by(other, deleted, language) for other in others)
             ]
-            places = [(root, folder) for folder in free]
             self._jobs.delete(job)
-            for place, folder in places:
-                clear(place, folder)
+            for folder in free:
+                clear(root, folder)
 
     def run_next(self, bench: Bench) -> bool:
         """Run one waiting job to its end. Returns False if there is none, or the list cannot be written."""
@@ -339,7 +317,7 @@ class Runner:
         except HeadlabError as error:
             self._tell(error)
             return False
-        self._told = self._told_code = ""
+        self.trouble = None
         running = self._running
         if job is None or running is None:
             return False
@@ -373,6 +351,6 @@ class Runner:
         log.info("job %d %s", job, "put back" if end.state == "queued" else end.state)
 
     def _tell(self, error: HeadlabError) -> None:
-        if str(error) != self._told:  # once, not every second
+        if str(error) != str(self.trouble):  # once, not every second
             log_failure(log, "the job list", error)
-        self._told, self._told_code = str(error), error.code
+        self.trouble = error
