@@ -15,6 +15,7 @@ from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task
+from headlab.value_functions import log_probability
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 
@@ -29,11 +30,9 @@ class Sized(Protocol):
     @property
     def lengths(self) -> Ints:
         """Number of tokens of every row."""
-        ...
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
-        ...
 
 
 def encode(
@@ -289,7 +288,9 @@ class Choices(Asked):
         self.answers = np.array([example.label for example in examples], dtype=np.int64)
         self.units = np.ones_like(self.answers)
         most = max(len(example.choices) for example in examples)
-        self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+        self.bytes: Floats = np.zeros((len(examples), most))
+        for row, example in enumerate(examples):
+            self.bytes[row, : len(example.choices)] = [len(choice.strip().encode()) for choice in example.choices]
         self.note = _begins(rows, wanted, self._choice)
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
@@ -309,10 +310,8 @@ class Choices(Asked):
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
-        found, wanted = super().logits(inputs), inputs["wanted"]
-        wide = found if found.dtype == torch.float64 else found.float()
-        each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
-        each = each.masked_fill(wanted == IGNORED, 0.0)
+        wanted = inputs["wanted"]
+        each = log_probability(super().logits(inputs), wanted.clamp(min=0)).masked_fill(wanted == IGNORED, 0.0)
         number = torch.arange(self.bytes.shape[1], device=wanted.device)
         mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[..., None]  # [row, answer, choice]
         return (each[..., None] * mine).sum(dim=1).masked_fill(~mine.any(dim=1), float("-inf"))
@@ -347,9 +346,7 @@ class Choices(Asked):
         own = np.array(self._wanted[row])[np.array(self._choice[row]) == choice]
         ids = torch.as_tensor(tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device)
         scores = self.model.module(input_ids=ids[None], use_cache=False).logits[0, -len(own) :]
-        wide = scores if scores.dtype == torch.float64 else scores.float()
-        places = torch.as_tensor(own, device=self.model.device)
-        return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
+        return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
 
 
 def predicts_next(model: Model) -> bool:
@@ -459,7 +456,3 @@ def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
             "tell them apart, and the first counts as its answer"
         )
     return "; ".join(told)
-
-
-def _sizes(example: Example) -> list[float]:
-    return [float(len(choice.strip().encode())) for choice in example.choices]

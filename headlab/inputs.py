@@ -181,18 +181,15 @@ class Inputs(Sized, Protocol):
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some examples, padded to the longest of them."""
-        ...
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Right answers: int [row], or [row, token] with -100 where there is no answer.
 
         width: least number of tokens; rows of a larger batch keep its padding.
         """
-        ...
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The model's scores, [row, label] or [row, token, label], labels in the task's order."""
-        ...
 
 
 def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
@@ -212,16 +209,33 @@ def _labelled(
     return (Words if examples[0].words else Texts)(model, task, examples, columns)
 
 
-class Texts:
-    """Texts or pairs of texts with one label each, for a sequence classifier."""
+class Classified:
+    """What texts and words with labels share. columns: of the model's scores; None for those of the task's labels."""
 
     note = ""
+    _tokens: dict[str, Any]
+
+    def __init__(self, model: Model, task: Task, columns: Sequence[int] | None, ending: str, kind: str) -> None:
+        require(model, task, ending, kind)
+        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """See `Inputs.tensors`."""
+        return pad(self.model, self._tokens, rows)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the task's labels, [row, label] or [row, token, label]."""
+        found: torch.Tensor = self.model.module(**inputs).logits
+        return found[..., self._columns]
+
+
+class Texts(Classified):
+    """Texts or pairs of texts with one label each, for a sequence classifier."""
 
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
-        require(model, task, "ForSequenceClassification", "sequence classifier")
-        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+        super().__init__(model, task, columns, "ForSequenceClassification", "sequence classifier")
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
         self._tokens = encode(model, [e.text for e in examples], second)
@@ -230,33 +244,21 @@ class Texts:
         self.lengths = lengths(self._tokens["input_ids"])
         self.units = np.ones_like(self.lengths)
 
-    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """See `Inputs.tensors`."""
-        return pad(self.model, self._tokens, rows)
-
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels, int [row]."""
         return torch.as_tensor(self.answers[rows], device=self.model.device)
 
-    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, label]."""
-        found: torch.Tensor = self.model.module(**inputs).logits
-        return found[:, self._columns]
 
-
-class Words:
+class Words(Classified):
     """Sentences with one label per word, for a token classifier: a word is scored at its first token.
 
     words: [example][answer], which word of the example each answer is of.
     """
 
-    note = ""
-
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
-        require(model, task, "ForTokenClassification", "token classifier")
-        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+        super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         words = self._tokens.pop("word_ids")
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
@@ -266,18 +268,9 @@ class Words:
         self.units = lengths(asked)
         self.answers = np.concatenate(asked).astype(np.int64)
 
-    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """See `Inputs.tensors`."""
-        return pad(self.model, self._tokens, rows)
-
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
         return padded([self._labels[i] for i in rows], IGNORED, width).to(self.model.device)
-
-    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, token, label]."""
-        found: torch.Tensor = self.model.module(**inputs).logits
-        return found[..., self._columns]
 
 
 class Pairs:

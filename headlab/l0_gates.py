@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from scipy.special import expit
 
 from headlab.errors import HeadlabError
 from headlab.masks.mask import Mask
-from headlab.records import Bools, Floats, HeadGrid, Ints
+from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -184,7 +183,4 @@ class LearnedGates:
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""
-        digest = hashlib.sha256()
-        for array, kind in ((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8")):
-            digest.update(np.ascontiguousarray(array, kind).tobytes())
-        return digest.hexdigest()
+        return arrays_sha256((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8"))

@@ -28,7 +28,6 @@ class Cuttable(Protocol):
 
     def cut(self) -> Sequence[Cuttable]:
         """Two halves, or nothing if it cannot be cut."""
-        ...
 
 
 Part = TypeVar("Part", bound=Cuttable)

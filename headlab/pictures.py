@@ -153,9 +153,8 @@ def head_map(
 ) -> HeadMap:
     """A map of any values, float [head]; arguments as in `HeadMap`. limit: by default the largest magnitude."""
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
-    none = np.zeros(grid.size, np.int64)
-    found = HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
-    return replace(found, named=tuple(named))
+    marks = np.zeros(grid.size, np.int64) if marks is None else marks
+    return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:

@@ -29,10 +29,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 
     stack: name of the stack where the text has none.  Raises HeadlabError for anything else.
     """
-    if not STACK.fullmatch(stack):
-        raise HeadlabError(
-            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
-        )
+    _check_stack(stack)
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
         found = PART.fullmatch(part.strip())
@@ -47,6 +44,13 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
         stacks[name] = [int(heads)] * int(layers) if layers else [int(n) for n in uneven.split("/")]
     _require_sizes(stacks.values(), f"grid {text[:80]!r}")
     return HeadGrid.from_json(stacks)
+
+
+def _check_stack(name: str) -> None:
+    if not STACK.fullmatch(name):
+        raise HeadlabError(
+            f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
+        )
 
 
 def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
@@ -164,10 +168,7 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
     rows = _values(raw, what)
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no heads
-    if not STACK.fullmatch(stack):
-        raise HeadlabError(
-            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
-        )
+    _check_stack(stack)
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(
             f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "

@@ -44,7 +44,7 @@ def group_bootstrap(
     difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's result depends only on
     that row and the state of `rng`: rows share a random stream, not the groups that are drawn.
     """
-    return _summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
+    return summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
 
 
 def stratified_bootstrap(
@@ -62,7 +62,7 @@ def stratified_bootstrap(
     which gives the same result for one stratum.
     """
     found = [resampled_means(values, groups, rng, made_up=made_up, draws=draws) for values, groups in strata]
-    return _summary(np.mean(found, axis=0), level)
+    return summary(np.mean(found, axis=0), level)
 
 
 def resampled_means(
@@ -75,8 +75,8 @@ def resampled_means(
     return np.array(_resampled(sums, sizes, int(rng.integers(2**63)), draws))
 
 
-def _summary(resampled: Floats, level: float) -> Bootstrap:
-    """Quantiles and two-sided p of resampled means, float [row, draw]."""
+def summary(resampled: Floats, level: float) -> Bootstrap:
+    """Interval and two-sided p of resampled means, or other statistics, float [row, draw]."""
     rounded, draws = np.round(resampled, DIGITS), resampled.shape[1]
     low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in rounded]).T
     tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in rounded]

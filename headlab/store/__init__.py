@@ -14,51 +14,26 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, as_path, default_root, read_json, sync_folder, write_atomic, write_json
+from headlab.files import append_line, as_path, read_json, sync_folder, write_atomic, write_json
+from headlab.files import default_root as default_root
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
-from headlab.store.codecs import (
-    ANSWERS,
-    CODECS,
-    GATES,
-    REPORT,
-    Result,
-    named,
-    pack,
-    pack_answers,
-    pack_evaluation,
-    read_evaluation,
-    read_result,
-    trained_folder,
-    unpack_answers,
-)
-from headlab.store.folder import FORMAT, MAX_ARRAY_BYTES, Array, Arrays, kind_of, npz, read_arrays
+from headlab.store.codecs import ANSWERS as ANSWERS
+from headlab.store.codecs import CODECS, pack, pack_evaluation, read_evaluation
+from headlab.store.codecs import GATES as GATES
+from headlab.store.codecs import REPORT as REPORT
+from headlab.store.codecs import Result as Result
+from headlab.store.codecs import pack_answers as pack_answers
+from headlab.store.codecs import read_result as read_result
+from headlab.store.codecs import trained_folder as trained_folder
+from headlab.store.codecs import unpack_answers as unpack_answers
+from headlab.store.folder import FORMAT as FORMAT
+from headlab.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.store.folder import Array, Arrays, kind_of, npz
+from headlab.store.folder import read_arrays as read_arrays
 from headlab.tables import Report
 from headlab.tasks.base import Example
-
-__all__ = [
-    "ADAPTERS",
-    "ANSWERS",
-    "FORMAT",
-    "GATES",
-    "MAX_ARRAY_BYTES",
-    "REPORT",
-    "Listing",
-    "Record",
-    "Result",
-    "Run",
-    "Store",
-    "default_root",
-    "matches",
-    "named",
-    "pack_answers",
-    "read_arrays",
-    "read_result",
-    "trained_folder",
-    "unpack_answers",
-]
-
 
 # Runs, and the store that holds them.
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
-from headlab.records import content_key
+from headlab.records import Ints, content_key
 
 Split = Literal["train", "dev", "test"]
 Likelihood = Literal["", "tokens", "choices"]
@@ -150,6 +150,13 @@ def _asked(example: Example) -> list[object]:
     return [] if example.target is None else [example.target]
 
 
+def answer_names(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids and groups of all answers, example by example. units: int [example], answers per example."""
+    asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
+    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
+    return ids, tuple(e.group or e.id for e, _, _ in asked)
+
+
 # The order of a split: random and seeded, so that any prefix is a random subset.
 
 
@@ -251,20 +258,12 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """
     header, *lines = read_lines(path)
     names = header.split("\t")
-    absent = [name for name in columns if name not in names]
-    if absent:
-        raise HeadlabError(
-            f"{path}, line 1: no column {', '.join(absent)}; it has {', '.join(names)}", code="data.column_missing"
-        )
+    require_columns(Record(1, dict.fromkeys(names)), path, columns)
     places = [names.index(name) for name in columns]
     out = []
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
-        if len(fields) != len(names):
-            raise HeadlabError(
-                f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}",
-                code="data.fields_mismatch",
-            )
+        _sound(_record(names, fields, path, number))
         out.append(tuple(fields[place] for place in places))
     return out
 
@@ -286,8 +285,19 @@ CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEP
 WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 
 
-def conllu_fields(line: str, path: Where, number: int) -> list[str]:
-    """The fields of a line of CoNLL-U. Raises HeadlabError unless there is one for each column."""
+def conllu_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each sentence, comments included, with their numbers; an empty line ends a sentence."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines_of(text), ""], start=1):
+        if line:
+            block.append((number, line))
+        elif block:
+            yield block
+            block = []
+
+
+def conllu_fields(line: str, path: Where, number: int) -> dict[str, str]:
+    """The fields of a line of CoNLL-U by column. Raises HeadlabError unless there is one for each."""
     fields = line.split("\t")
     if len(fields) != len(CONLLU):
         raise HeadlabError(
@@ -295,7 +305,7 @@ def conllu_fields(line: str, path: Where, number: int) -> list[str]:
             f"({', '.join(CONLLU)}): {line!r:.60}",
             code="treebank.fields_mismatch",
         )
-    return fields
+    return dict(zip(CONLLU, fields, strict=True))
 
 
 def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
@@ -303,7 +313,7 @@ def word_fields(line: str, path: Where, number: int, following: int) -> list[dic
 
     following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
     """
-    told = dict(zip(CONLLU, conllu_fields(line, path, number), strict=True))
+    told = conllu_fields(line, path, number)
     if NO_WORD.fullmatch(told["ID"]):
         return []
     if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
@@ -442,14 +452,7 @@ def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
 
 def _conllu(text: str, where: Where) -> Found:
     """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _."""
-    block: list[tuple[int, str]] = []
-    for number, line in enumerate([*lines_of(text), ""], start=1):
-        if line:
-            block.append((number, line))
-        elif block:
-            if found := _sentence(block, where):
-                yield found
-            block = []
+    yield from filter(None, (_sentence(block, where) for block in conllu_sentences(text)))
 
 
 def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:

@@ -192,7 +192,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             raise HeadlabError(
                 f"columns.{key} is {value!r:.60}; give the name of a column", code="declaration.column_invalid"
             )
-    if not _says_what(set(columns)):
+    if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
             "columns must name text and label (and pair, if any), or text and target, or words and labels, or context, "
             "choices and answer, or text alone for a language model",
@@ -208,10 +208,6 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
                 code="declaration.place_ambiguous",
             )
     return columns
-
-
-def _says_what(columns: set[str]) -> bool:
-    return columns - {"group", "id", "language", "split"} in MEANINGS
 
 
 def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:

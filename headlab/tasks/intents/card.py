@@ -141,42 +141,26 @@ def slashed(numbers: dict[str, int]) -> str:
 
 def language_table(all_splits: dict[str, Splits]) -> str:
     """One row per language: templates, examples, exceptions."""
-    rows: list[list[object]] = []
+    rows: list[dict[str, object]] = []
     for language, splits in all_splits.items():
         templates = {s: sum(len(some) for some in plan.values()) for s, plan in splits.plan.items()}
         examples = {s: len(some) for s, some in splits.examples.items()}
-        present = {template.label for template in splits.book.templates}
-        single = ", ".join(LABELS[label] for label in splits.shared)
-        dropped = len(ambiguous_groups(language))
         rows.append(
-            [
-                language,
-                splits.book.sentences,
-                dropped,
-                len(splits.book.templates),
-                slashed(templates),
-                slashed(examples),
-                len(present),
-                single or "none",
-                splits.ambiguous,
-                splits.repeats,
-                data_hash(splits)[:12],
-            ]
+            {
+                "language": language,
+                "source sentences": splits.book.sentences,
+                "ambiguous templates left out": len(ambiguous_groups(language)),
+                "templates": len(splits.book.templates),
+                "templates per split": slashed(templates),
+                "examples per split": slashed(examples),
+                "classes": len({template.label for template in splits.book.templates}),
+                "single-template classes": ", ".join(LABELS[label] for label in splits.shared) or "none",
+                "ambiguous sentences left out": splits.ambiguous,
+                "repeats refused": splits.repeats,
+                "data hash": data_hash(splits)[:12],
+            }
         )
-    head = [
-        "language",
-        "source sentences",
-        "ambiguous templates left out",
-        "templates",
-        "templates per split",
-        "examples per split",
-        "classes",
-        "single-template classes",
-        "ambiguous sentences left out",
-        "repeats refused",
-        "data hash",
-    ]
-    return "## Languages\n" + table(head, rows)
+    return "## Languages\n" + table([*rows[0]], [[*row.values()] for row in rows])
 
 
 def short_table(all_splits: dict[str, Splits]) -> str:
