@@ -309,7 +309,7 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     return nats, choices
 
 
-def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict[str, float]:
     """Bits per byte and perplexity of a word of texts whose every token was predicted, each with its 95 % interval.
 
     sure: likelihood of the evaluator's answers.  Documents are resampled as a whole, with two pseudo-tokens of mean
@@ -327,7 +327,7 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: 
         if of is _words and unspaced(evaluator.language):
             continue
         sizes = np.array([of(text) for text in texts])
-        ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed, draws=draws)
+        ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed)
         shown = [end / float(np.log(2)) if of is _bytes else float(np.exp(end)) for end in ends]
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), shown, strict=True))
     return found

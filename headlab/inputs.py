@@ -34,7 +34,7 @@ from headlab.encoding import (
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.state import Active
-from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, try_orders
+from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -390,8 +390,8 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
     if len(names) == len(task.labels) and nameless(names):
         return _found(model, task, names)
     raise HeadlabError(
-        f"{model.name} distinguishes {len(names)} classes ({_some(names)}), task {task.name} has {len(task.labels)} "
-        f"labels ({_some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
+        f"{model.name} distinguishes {len(names)} classes ({some(names)}), task {task.name} has {len(task.labels)} "
+        f"labels ({some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
         f"with {_example(task, names)}",
         code="model.labels_mismatch",
     )
@@ -400,10 +400,6 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
 def _assumed(task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = "") -> LabelOrder:
     named = {label: names[column] for label, column in zip(task.labels, columns, strict=True)}
     return LabelOrder(columns, None if all(a == b for a, b in named.items()) else named, note)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
 
 
 def _example(task: Task, names: Sequence[str]) -> str:
@@ -428,12 +424,12 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                 )
                 return _assumed(
                     task, names, tried.columns,
-                    f"{model.name} names its classes {_some(names)}; they are taken for {named}, which has {shares}; "
+                    f"{model.name} names its classes {some(names)}; they are taken for {named}, which has {shares}; "
                     "a label map can say otherwise",
                 )  # fmt: skip
         why = f"no order of them is surely the best: one has {shares}"
     raise HeadlabError(
-        f"{model.name} names its classes {_some(names)}, which does not say which label of task {task.name} each is, "
+        f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
         f"and {why}; say it with {_example(task, names)}",
         code="model.labels_unknown",
     )

@@ -158,10 +158,10 @@ class LearnedGates:
         found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
         return found
 
-    def undecided(self, sure: float = 0.9) -> int:
-        """Number of gates that are neither 0 nor 1 with a probability of `sure` or more."""
+    def undecided(self) -> int:
+        """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
         last = self.log_alpha[-1][self.gated]
-        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < sure).sum())
+        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.files import lock as locked
 from headlab.files import make_folder, read_json, sync_folder, unwritable
 from headlab.records import content_key
 
@@ -240,17 +241,13 @@ def _held(out: Path) -> tuple[Path, int | None]:
 def _lock(folder: Path, *, wait: bool) -> int | None:
     """Lock a folder until the returned descriptor is closed or the process dies. None if it cannot be locked."""
     try:
-        import fcntl  # missing on Windows
-
         opened = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
+    except OSError:  # Windows opens no folders
         return None
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        os.close(opened)
-        return None
-    return opened
+    if locked(opened, wait=wait):
+        return opened
+    os.close(opened)
+    return None
 
 
 def _sweep(out: Path) -> None:

@@ -460,40 +460,32 @@ def config(h: Header) -> dict[str, object]:
     }
 
 
-def shapes(h: Header) -> dict[str, tuple[int, ...]]:
-    """{the file's tensor name: shape} for every tensor the model has."""
-    wide: dict[str, tuple[int, ...]] = {"fi": (h.ffn, h.hidden), "fo": (h.hidden, h.ffn)}
-    out: dict[str, tuple[int, ...]] = {
-        "emb.word": (h.vocab, h.hidden), "emb.pos": (h.positions, h.hidden), "emb.type": (h.types, h.hidden),
-        "emb.ln.w": (h.hidden,), "emb.ln.b": (h.hidden,),
-    }  # fmt: skip
+def layout(h: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """{the file's tensor name: (its Hugging Face name, its shape)} for every tensor the model has."""
+    rows = {"word": h.vocab, "pos": h.positions, "type": h.types}
+    out = {
+        f"emb.{name}": (f"embeddings.{theirs}", (*([rows[name]] if name in rows else []), h.hidden))
+        for name, theirs in EMBEDDINGS.items()
+    }
+    own = {"fi": (h.ffn, h.hidden), "fo": (h.hidden, h.ffn), "aln": (h.hidden,), "oln": (h.hidden,)}
     for layer in range(h.layers):
-        for part in PARTS:
-            norm = part in ("aln", "oln")
-            weight = (h.hidden,) if norm else wide.get(part, (h.hidden, h.hidden))
-            out |= {f"l{layer}.{part}.w": weight, f"l{layer}.{part}.b": weight[:1]}
+        for part, theirs in PARTS.items():
+            place, shape = f"encoder.layer.{layer}.{theirs}", own.get(part, (h.hidden, h.hidden))
+            out[f"l{layer}.{part}.w"] = (f"{place}.weight", shape)
+            out[f"l{layer}.{part}.b"] = (f"{place}.bias", shape[:1])
     return out
-
-
-def hub_name(name: str) -> str:
-    """The Hugging Face name of one of the file's tensors."""
-    place, _, rest = name.partition(".")
-    if place == "emb":
-        return f"embeddings.{EMBEDDINGS[rest]}"
-    part, _, kind = rest.partition(".")
-    return f"encoder.layer.{place[1:]}.{PARTS[part]}.{'weight' if kind == 'w' else 'bias'}"
 
 
 def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
     """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
     h = file.header
     check(len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers, "it has too many or too few tensors")
-    wanted = shapes(h)
-    for name, shape in wanted.items():
+    wanted = layout(h)
+    for name, (_, shape) in wanted.items():
         check(
             name in file.tensors and file.tensors[name].size == np.prod(shape), f"tensor {name} is missing or misshapen"
         )
-    out = {hub_name(name): (shape, file.tensors[name]) for name, shape in wanted.items()}
+    out = {theirs: (shape, file.tensors[name]) for name, (theirs, shape) in wanted.items()}
     identity = np.eye(h.hidden, dtype="<f4")
     out["pooler.dense.weight"] = (identity.shape, Tensor(identity.reshape(-1), identity.size))
     out["pooler.dense.bias"] = ((h.hidden,), Tensor(np.zeros(h.hidden, "<f4"), h.hidden))

@@ -131,22 +131,19 @@ def paired_bootstrap(
     groups: tuple[str, ...],
     rng: np.random.Generator,
     draws: int = DRAWS,
-    level: float = 0.95,
 ) -> Paired:
     """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
 
-    before, after: right or wrong, or a value in [0, 1], [example].  groups, draws, level: as in `group_bootstrap`.
+    before, after: right or wrong, or a value in [0, 1], [example].  groups, draws: as in `group_bootstrap`.
     """
     gain = after.astype(np.float64) - before.astype(np.float64)
-    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws, level=level)
+    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws)
     return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def share_interval(
-    correct: Bools, groups: tuple[str, ...], rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
+def share_interval(correct: Bools, groups: tuple[str, ...], rng: np.random.Generator) -> tuple[float, float]:
     """Interval for an accuracy, by resampling whole groups; one right and one wrong pseudo-example are added."""
-    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0), level=level)
+    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0))
     return float(low[0]), float(high[0])
 
 

@@ -56,10 +56,14 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one spec: result, checkpoint, log."""
+    """The folder of one spec: result, checkpoint, log.
+
+    kept: called with the run whenever part of it has been stored, and with whether that was all.
+    """
 
     folder: Path
     spec: Mapping[str, Any]
+    kept: Callable[[Run, bool], None] = lambda run, finished: None
 
     @property
     def key(self) -> str:
@@ -101,12 +105,16 @@ class Run:
 
         Also None if the file is invalid, with the reason in the log, so that the report is made again.
         """
-        try:
-            found = self.result(Report)
-        except HeadlabError as error:
-            self.log(f"report skipped: {error}")
-            return None
+        found = self._sound("report", lambda: self.result(Report))
         return None if found is None else found.record
+
+    def _sound(self, what: str, read: Callable[[], R | None]) -> R | None:
+        """What is read; None if that fails, with the reason in the log."""
+        try:
+            return read()
+        except HeadlabError as error:
+            self.log(f"{what} skipped: {error}")
+            return None
 
     def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
         """Write the result atomically, then delete the checkpoints."""
@@ -114,6 +122,7 @@ class Run:
         self.open()
         write_atomic(self.folder / "result.npz", data)
         self._sweep()
+        self.kept(self, True)
 
     def _sweep(self) -> None:
         """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
@@ -134,36 +143,32 @@ class Run:
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
             return None
-        try:
-            return read_evaluation(path, digest, self.spec, examples)
-        except HeadlabError as error:
-            self.log(f"answers under {digest[:12]} skipped: {error}")
-            return None
+        return self._sound(f"answers under {digest[:12]}", lambda: read_evaluation(path, digest, self.spec, examples))
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
         """Store a complete evaluation; units: int [example], answers per example."""
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
         write_atomic(self.folder / f"{digest}.npz", data)
+        self.kept(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
         """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
         path = self.folder / "checkpoint.npz"
-        if not os.path.lexists(path):
-            return None
-        try:
+
+        def own() -> dict[str, Array]:
             arrays = read_arrays(path)
             if str(arrays.pop(OWNER, "")) != self.key:
                 raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
-        except HeadlabError as error:
-            self.log(f"checkpoint skipped: {error}")
-            return None
-        return arrays
+            return arrays
+
+        return self._sound("checkpoint", own) if os.path.lexists(path) else None
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
         self.open()
         write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
+        self.kept(self, False)
 
     def log(self, line: str) -> None:
         """Append a line to the run's log."""

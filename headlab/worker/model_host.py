@@ -221,7 +221,7 @@ class Resident:
         self._tasks, self.store, self._limit = tasks, Store(cache), state_bytes
         self._model: Model | None = None
         self.resident: str | None = None
-        self._base, self._fetches = base, Fetches(fetch)
+        self.base, self._fetches = base, Fetches(fetch)
         self._helping = helping
         self._helpers: Helpers | None = None
         self._background = Background()
@@ -233,12 +233,10 @@ class Resident:
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
         loaded = self.need(model)
-        identity, place = loaded.identity(), place_of(loaded)
+        place = place_of(loaded)
         self._costs = self._costs or costs_of(loaded).to_json()
         return LoadedModel(
-            name=identity["name"],
-            revision=identity["revision"],
-            fingerprint=loaded.fingerprint,
+            **loaded.identity(),
             grid=loaded.grid.to_json(),
             device=str(loaded.device),
             note=loaded.checkpoint.note,
@@ -251,10 +249,6 @@ class Resident:
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
         """A task by its name, with the classes that stand for its labels where these are stated."""
         return self._tasks(name).mapped(label_map)
-
-    def base(self) -> Path:
-        """Folder of the base model that fine-tuning starts from."""
-        return self._base()
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""

@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable
-from headlab.records import Evaluation, Ints
 from headlab.scores import HeadScores
-from headlab.store import CHECKPOINTS, Record, Run, Store
-from headlab.store.folder import Arrays
+from headlab.store import CHECKPOINTS, Run, Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -120,30 +118,8 @@ class Running:
 # A store that tells a running job what is computed and what has been stored.
 
 
-@dataclass(frozen=True)
-class WatchedRun(Run):
-    """A run that calls `kept` with itself whenever part of it has been stored, and with whether that was all."""
-
-    kept: Callable[[Run, bool], None] = lambda run, finished: None
-
-    def save(self, arrays: Arrays) -> None:
-        """See `Run.save`."""
-        super().save(arrays)
-        self.kept(self, False)
-
-    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
-        """See `Run.finish`."""
-        super().finish(record, meta)
-        self.kept(self, True)
-
-    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
-        """See `Run.keep_answers`."""
-        super().keep_answers(digest, evaluation, units)
-        self.kept(self, True)
-
-
 class WatchedStore(Store):
-    """A store that calls `begun` with each run asked for, about to be computed, and `kept` as `WatchedRun` does."""
+    """A store that calls `begun` with each run asked for, about to be computed, and whose runs call `kept`."""
 
     def __init__(
         self,
@@ -159,7 +135,7 @@ class WatchedStore(Store):
         """The run of a spec, finished or not."""
         run = super().run(spec)
         self._begun(run)
-        return WatchedRun(run.folder, run.spec, self._kept)
+        return replace(run, kept=self._kept)
 
 
 # The work itself, as the engine sees it.
