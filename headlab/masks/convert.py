@@ -323,12 +323,17 @@ def convert_in(
 
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
     """The form of a file: as given, or detected from its content. Raises HeadlabError if unknown or ambiguous."""
-    if form is not None and form not in FORMS:
-        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+    if form is not None:
+        _check_form(form)
     raw = as_utf8(raw)
     if form != "text" and not raw.strip():  # an empty text removes nothing
         raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty")
     return form or guess(raw, what)
+
+
+def _check_form(form: str) -> None:
+    if form not in FORMS:
+        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
 
 
 def _require_used(form: str, how: Iterable[str]) -> None:
@@ -395,8 +400,8 @@ def convert_out(
     count_from, lists: as in `convert_in`.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
     if the form cannot express the mask, or does not use an option that is given.
     """
-    if form in FORMS:
-        _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
+    _check_form(form)
+    _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
     count_from = count_from or 0
     if form == "headlab":
         return _lines(mask.to_json(), indent=1)
@@ -408,10 +413,8 @@ def convert_out(
         ones = mask.kept if lists != "removed" else ~mask.kept
         rows = [values.astype(int).tolist() for _, _, values in by_layer(mask.grid, ones)]
         return _npy(rows, np.uint8) if binary else _lines(rows)
-    if form == "pairs":
-        pairs = _pairs(mask, count_from, kept=lists == "kept")
-        return _npy(pairs, np.int64) if binary else _lines(pairs)
-    raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+    pairs = _pairs(mask, count_from, kept=lists == "kept")
+    return _npy(pairs, np.int64) if binary else _lines(pairs)
 
 
 def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:

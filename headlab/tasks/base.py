@@ -27,6 +27,12 @@ DEV_SIZE = 512
 TREEBANK = "treebank"  # stands for the task in reports of roles on gold trees
 
 
+def check_split(split: str) -> None:
+    """Raise HeadlabError for an unknown split."""
+    if split not in SPLITS:
+        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One labelled input.
@@ -103,8 +109,7 @@ class Task:
                 f"task {self.name} has no language {language!r}; it has {', '.join(self.languages)}",
                 code="task.language_unknown",
             )
-        if split not in SPLITS:
-            raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+        check_split(split)
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""

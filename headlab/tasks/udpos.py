@@ -12,12 +12,12 @@ from typing import NamedTuple
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
     CONLLU,
-    SPLITS,
     VARIABLE,
     Example,
     Source,
     Split,
     Task,
+    check_split,
     conllu_fields,
     conllu_sentences,
     folder_or_hub,
@@ -190,8 +190,7 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
 
     Raises HeadlabError if there is no such file, and as `read_trees` does.
     """
-    if split not in SPLITS:
-        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+    check_split(split)
     folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
         there = ", ".join(treebank_languages(data)) or "no language"

@@ -97,11 +97,12 @@ def card() -> str:
         hassil_version=versions["hassil"],
         intents_version=versions["home-assistant-intents"],
     )
+    classes: list[list[object]] = [[i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)]
     pinned = "" if versions == PINNED else f"\n**Not the pinned versions** ({PINNED}).\n"
     parts = [
         intro,
         pinned,
-        class_table(),
+        "## Classes\n" + table(["", "class", "intents", "meaning"], classes),
         METHOD,
         language_table(splits),
         short_table(splits),
@@ -116,12 +117,6 @@ def table(head: list[str], rows: list[list[object]]) -> str:
     """A Markdown table."""
     lines: list[list[object]] = [[*head], ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
-
-
-def class_table() -> str:
-    """Classes and the intents grouped under them."""
-    rows: list[list[object]] = [[i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)]
-    return "## Classes\n" + table(["", "class", "intents", "meaning"], rows)
 
 
 def counts(splits: Splits, split: str) -> Counter[int]:
@@ -213,7 +208,10 @@ or `{outside}`. {labels} labels, plain; which they are, and their share of the w
 
 def slots_section(languages: Sequence[str]) -> str:
     """The section on the task `slots`, at seed 0."""
-    counts = {language: {split: Counter(slot_labels(language, split)) for split in SPLITS} for language in languages}
+    counts = {
+        language: {split: Counter(label for e in read(language, split, 0) for label in e.labels) for split in SPLITS}
+        for language in languages
+    }
     train = counts["en"]["train"]
     shares = ", ".join(f"`{label}` {percent(train, i)}" for i, label in enumerate(SLOT_LABELS))
     rows = [slot_row(language, splits) for language, splits in counts.items()]
@@ -224,16 +222,11 @@ def slots_section(languages: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def slot_labels(language: str, split: Split) -> list[int]:
-    """Labels of all words of a split."""
-    return [label for example in read(language, split, 0) for label in example.labels]
-
-
 def slot_row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object]:
     """One table row: a language's counts as train/dev/test, without the splits it lacks."""
     there = [counts for counts in splits.values() if counts]
-    slashed = ("/".join(map(str, column)) for column in ([c.total() for c in there], [len(c) for c in there]))
-    return [language, *slashed, "/".join(percent(counts, 0) for counts in there)]
+    columns = ([c.total() for c in there], [len(c) for c in there], [percent(c, 0) for c in there])
+    return [language, *("/".join(map(str, column)) for column in columns)]
 
 
 def percent(counts: Counter[int], label: int) -> str:
