@@ -115,18 +115,14 @@ def sentence_counts(texts: Sequence[str], references: Sequence[str], language: s
         raise HeadlabError(
             f"{len(texts)} translations for {len(references)} references; give one for each", code="bleu.counts_differ"
         )
-    metric, signature = _metric(language)
+    metric, signature = metric_of(language)
     scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, dtype=np.int64), signature
 
 
-def check_language(language: str) -> None:
-    """Raise HeadlabError if a package needed for BLEU in this language is not installed."""
-    _metric(language)
-
-
-def _metric(language: str) -> tuple[BLEU, str]:
+def metric_of(language: str) -> tuple[BLEU, str]:
+    """Sacrebleu's metric for a language, and its signature. Raises HeadlabError if a package it needs is missing."""
     first = re.split("[-_]", language)[0].lower()
     try:
         from sacrebleu.metrics.bleu import BLEU

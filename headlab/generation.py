@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.bleu import Bleu, bleu, check_language
+from headlab.bleu import Bleu, bleu, metric_of
 from headlab.encoding import IGNORED, Choices, NextTokens, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
@@ -122,7 +122,7 @@ def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> N
             code="task.not_translation",
         )
     _references(task, task.examples(language, split, 1))
-    check_language(sides(language)[1])
+    metric_of(sides(language)[1])
 
 
 def _references(task: Task, examples: Sequence[Example]) -> list[str]:

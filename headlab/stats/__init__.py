@@ -2,11 +2,9 @@
 
 from headlab.stats.agreement import Agreement as Agreement
 from headlab.stats.agreement import Estimate as Estimate
-from headlab.stats.agreement import Noise as Noise
 from headlab.stats.agreement import Outlier as Outlier
 from headlab.stats.agreement import agreement as agreement
 from headlab.stats.agreement import cluster_order as cluster_order
-from headlab.stats.agreement import cluster_support as cluster_support
 from headlab.stats.agreement import cluster_tree as cluster_tree
 from headlab.stats.agreement import clusters as clusters
 from headlab.stats.agreement import noise_ceiling as noise_ceiling
@@ -14,7 +12,6 @@ from headlab.stats.agreement import reliability as reliability
 from headlab.stats.agreement import spearman as spearman
 from headlab.stats.agreement import spearman_interval as spearman_interval
 from headlab.stats.agreement import spearman_of_counts as spearman_of_counts
-from headlab.stats.agreement import stepped_up as stepped_up
 from headlab.stats.betting import FRACTIONS as FRACTIONS
 from headlab.stats.betting import SHARES as SHARES
 from headlab.stats.betting import Interval as Interval

@@ -20,12 +20,11 @@ from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store.codecs import ANSWERS as ANSWERS
-from headlab.store.codecs import CODECS, pack, pack_evaluation, read_evaluation
+from headlab.store.codecs import CODECS, pack, pack_evaluation, read_evaluation, read_result
 from headlab.store.codecs import GATES as GATES
 from headlab.store.codecs import REPORT as REPORT
 from headlab.store.codecs import Result as Result
 from headlab.store.codecs import pack_answers as pack_answers
-from headlab.store.codecs import read_result as read_result
 from headlab.store.codecs import trained_folder as trained_folder
 from headlab.store.codecs import unpack_answers as unpack_answers
 from headlab.store.folder import FORMAT as FORMAT
