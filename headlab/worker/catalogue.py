@@ -15,7 +15,6 @@ from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
-from headlab.tasks.base import Example, Task
 from headlab.tasks.own import Draft, Upload, save
 from headlab.worker.kinds.kind import HOMES, Kind, kind_of
 from headlab.worker.schemas import (
@@ -107,20 +106,17 @@ def _task_card(name: str) -> TaskCard:
 def sentences(request: SentencesRequest) -> list[ExampleCard]:
     """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
     chosen = task(request.task)
-    found = chosen.examples(request.language, request.split, request.n)
-    return [_example_card(chosen, example) for example in found]
-
-
-def _example_card(chosen: Task, example: Example) -> ExampleCard:
-    named = chosen.names_of(example)
-    return ExampleCard(
-        id=example.id,
-        text=example.text + (example.target or "") if chosen.likelihood else example.text,
-        label=named[example.label] if example.label >= 0 else None,
-        pair=example.pair,
-        words=list(example.words),
-        labels=[chosen.labels[label] for label in example.labels],
-    )
+    return [
+        ExampleCard(
+            id=example.id,
+            text=example.text + (example.target or "") if chosen.likelihood else example.text,
+            label=chosen.names_of(example)[example.label] if example.label >= 0 else None,
+            pair=example.pair,
+            words=list(example.words),
+            labels=[chosen.labels[label] for label in example.labels],
+        )
+        for example in chosen.examples(request.language, request.split, request.n)
+    ]
 
 
 # Their routes.

@@ -7,7 +7,7 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,8 @@ class AccessControl:
             most, seconds = (MAX_SENT, SENT_SECONDS) if sends else (MAX_BODY, BODY_SECONDS)
             await self._app(scope, _limited(receive, most, seconds), _with_headers(watched))
         except Exception as error:  # last resort: nothing but a message may get out
-            log_failure(log, _what(scope), error)
+            route = getattr(scope.get("route"), "path", "unknown path")  # never what was typed
+            log_failure(log, f"{scope['method']} {route}", error)
             if not started:
                 await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
         finally:
@@ -280,9 +281,3 @@ def _place_of(origin: str) -> str:
         return urlsplit(origin).netloc
     except ValueError:
         return ""
-
-
-def _what(scope: MutableMapping[str, Any]) -> str:
-    """The request's method and route for the log, never what was typed."""
-    route = scope.get("route")
-    return f"{scope['method']} {getattr(route, 'path', 'unknown path')}"

@@ -234,17 +234,13 @@ class Local:
                 str(told),
                 *warm,
             )
-            environment = {**_environment(), "HEADLAB_TOKEN": self._token}
+            home = str(Path(__file__).parents[2])  # on the path, as headlab need not be installed
+            paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "PYTHONPATH": paths, "HEADLAB_TOKEN": self._token}
             self._process = subprocess.Popen(
                 (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
             )
             self._url = _wait_for_url(self._process, told)
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, with headlab's folder on PYTHONPATH: headlab need not be installed."""
-    home = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
 
 
 def _output(cache: Path) -> IO[bytes]:

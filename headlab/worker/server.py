@@ -137,16 +137,11 @@ async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIte
         if record.superseded:
             yield '{"superseded": true, "done": false}\n'
     except Exception as error:  # the status has been sent: the error is the last line
-        yield json.dumps(_told(error)) + "\n"
+        if not isinstance(error, HeadlabError):
+            log_failure(log, "a live request", error)
+        yield json.dumps({"error": sentence_of(error), "code": code_of(error)}) + "\n"
     finally:
         live.stopped = True
-
-
-def _told(error: Exception) -> dict[str, str]:
-    """An error as the client receives it; unexpected ones are logged."""
-    if not isinstance(error, HeadlabError):
-        log_failure(log, "a live request", error)
-    return {"error": sentence_of(error), "code": code_of(error)}
 
 
 # What a job will cost, from stored results and, where these are too few, from what was just timed.
@@ -284,9 +279,8 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.add_middleware(AccessControl, token=token, hosts=hosts)
-    app.add_exception_handler(HeadlabError, _say)
-    app.add_exception_handler(RequestValidationError, _say_invalid)
-    app.add_exception_handler(HTTPException, _say_http)
+    for problem in (HeadlabError, RequestValidationError, HTTPException):
+        app.add_exception_handler(problem, _say)
     _add_health(app, engine, state, note)
     catalogue.add_catalogue(app, engine.store.root, admit)
     _add_live(app, engine, admit)
@@ -355,27 +349,20 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
 
 def _say(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HeadlabError)
-    return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
-
-
-def _say_invalid(_: Request, error: Exception) -> Response:
-    """Report the field and the reason, never the value: it may be a user's sentence."""
-    assert isinstance(error, RequestValidationError)
-    parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
-    return refused(422, "; ".join(parts), code="request.field_invalid")
+    if isinstance(error, HeadlabError):
+        return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
+    if isinstance(error, RequestValidationError):  # the field and the reason, never the value: it may be a sentence
+        parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
+        return refused(422, "; ".join(parts), code="request.field_invalid")
+    assert isinstance(error, HTTPException)
+    sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
+    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
 
 
 def _where(place: Sequence[str | int]) -> str:
     """The field's name; an unknown one may be long, or not encodable."""
     name = ".".join(str(part) for part in place[1:])[:100]
     return name.encode(errors="replace").decode() or "the request"
-
-
-def _say_http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
-    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
 
 
 # The worker's process from start to end: access, folder, port, engine, and stopping with its parent.
