@@ -14,22 +14,10 @@ if TYPE_CHECKING:
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
     from headlab.shrink.folder import load_shrunk as load_shrunk
-    from headlab.studies.curves import prune_curve
-    from headlab.tasks.resolve import task
+    from headlab.studies.curves import prune_curve as prune_curve
+    from headlab.tasks.resolve import task as task
 
 __version__ = "0.1.0"
-__all__ = [
-    "HeadlabError",
-    "Mask",
-    "evaluate",
-    "gated",
-    "load",
-    "load_mask",
-    "load_shrunk",
-    "prune_curve",
-    "score",
-    "task",
-]
 # Looked up when first used, so that `import headlab` does not import torch.
 _HOMES = {
     "HeadlabError": "headlab.errors",
@@ -43,6 +31,7 @@ _HOMES = {
     "score": "headlab.methods.run",
     "task": "headlab.tasks.resolve",
 }
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

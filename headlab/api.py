@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import NoneType
 
 from headlab.errors import require_seed, require_type
@@ -14,23 +13,16 @@ from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 
-@dataclass(frozen=True)
-class Report(Mapping[str, Comparison | Evaluation]):
+class Report(dict[str, Comparison | Evaluation]):
     """Evaluations by language; `str` gives a table."""
 
-    languages: Mapping[str, Comparison | Evaluation]
-
-    def __getitem__(self, language: str) -> Comparison | Evaluation:
-        return self.languages[language]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.languages)
-
-    def __len__(self) -> int:
-        return len(self.languages)
+    @property
+    def languages(self) -> Mapping[str, Comparison | Evaluation]:
+        """The evaluations as a plain mapping."""
+        return dict(self)
 
     def __str__(self) -> str:
-        return "\n".join(describe(row) for row in self.languages.values())
+        return "\n".join(map(describe, self.values()))
 
 
 def describe(row: Comparison | Evaluation) -> str:
@@ -62,10 +54,10 @@ def evaluate(
     require_type("task", task, Task, "a task that headlab.task returns")
     require_type("mask", mask, (Mask, NoneType), "a mask; headlab.load_mask reads one from a file")
     require_seed(seed)
-    rows: dict[str, Comparison | Evaluation] = {}
+    found = Report()
     for language in task.languages:
-        rows[language] = evaluated(Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed)
-    return Report(rows)
+        found[language] = evaluated(Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed)
+    return found
 
 
 def evaluated(

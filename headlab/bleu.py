@@ -11,8 +11,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.records import Floats, Ints
-from headlab.stats import Paired
-from headlab.stats.bootstrap import DIGITS, DRAWS, resampled_sums
+from headlab.stats.bootstrap import DRAWS, Paired, resampled_sums, summary
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -69,8 +68,8 @@ def bleu(
     counts, signature = sentence_counts(texts, references, language)
     kept = tuple(map(str, range(len(counts)))) if groups is None else tuple(groups)
     drawn = corpus_bleu(_drawn(_pool(counts, kept, perfect=True), seed, draws))
-    low, high = np.quantile(np.round(drawn, DIGITS), [(1 - level) / 2, (1 + level) / 2])
-    return Bleu(float(corpus_bleu(counts.sum(axis=0))), float(low), float(high), counts, kept, signature)
+    low, high, _ = summary(drawn[None], level)
+    return Bleu(float(corpus_bleu(counts.sum(axis=0))), float(low[0]), float(high[0]), counts, kept, signature)
 
 
 def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95) -> Paired:
@@ -86,10 +85,9 @@ def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level:
         )
     pools = (_pool(before.counts, before.groups, perfect=True), _pool(after.counts, after.groups, perfect=False))
     drawn = _drawn(np.concatenate(pools, axis=1), seed, draws)
-    found = np.round(corpus_bleu(drawn[:, WIDTH:]) - corpus_bleu(drawn[:, :WIDTH]), DIGITS)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    p = 2 * (1 + min((found <= 0).sum(), (found >= 0).sum())) / (draws + 1)
-    return Paired(after.score - before.score, float(low), float(high), min(1.0, float(p)))
+    gains = corpus_bleu(drawn[:, WIDTH:]) - corpus_bleu(drawn[:, :WIDTH])
+    low, high, p = summary(gains[None], level)
+    return Paired(after.score - before.score, float(low[0]), float(high[0]), float(p[0]))
 
 
 def corpus_bleu(counts: Floats | Ints) -> Floats:
@@ -117,18 +115,14 @@ def sentence_counts(texts: Sequence[str], references: Sequence[str], language: s
         raise HeadlabError(
             f"{len(texts)} translations for {len(references)} references; give one for each", code="bleu.counts_differ"
         )
-    metric, signature = _metric(language)
+    metric, signature = metric_of(language)
     scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, dtype=np.int64), signature
 
 
-def check_language(language: str) -> None:
-    """Raise HeadlabError if a package needed for BLEU in this language is not installed."""
-    _metric(language)
-
-
-def _metric(language: str) -> tuple[BLEU, str]:
+def metric_of(language: str) -> tuple[BLEU, str]:
+    """Sacrebleu's metric for a language, and its signature. Raises HeadlabError if a package it needs is missing."""
     first = re.split("[-_]", language)[0].lower()
     try:
         from sacrebleu.metrics.bleu import BLEU

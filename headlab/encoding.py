@@ -15,6 +15,7 @@ from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task
+from headlab.value_functions import log_probability
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 
@@ -29,11 +30,9 @@ class Sized(Protocol):
     @property
     def lengths(self) -> Ints:
         """Number of tokens of every row."""
-        ...
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
-        ...
 
 
 def encode(
@@ -266,7 +265,9 @@ class Chosen:
         self.answers: Ints = np.array([example.label for example in examples], dtype=np.int64)
         self.units: Ints = np.ones_like(self.answers)
         most = max(len(example.choices) for example in examples)
-        self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+        self.bytes: Floats = np.zeros((len(examples), most))
+        for row, example in enumerate(examples):
+            self.bytes[row, : len(example.choices)] = [len(choice.strip().encode()) for choice in example.choices]
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Numbers of the right continuations, int [row]."""
@@ -275,9 +276,7 @@ class Chosen:
 
 def log_probabilities(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Log-probability of each wanted token, of the shape of `wanted`; 0 where none is wanted."""
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
-    return each.masked_fill(wanted == IGNORED, 0.0)
+    return log_probability(logits, wanted.clamp(min=0)).masked_fill(wanted == IGNORED, 0.0)
 
 
 class Choices(Chosen, Asked):
@@ -355,9 +354,7 @@ class Choices(Chosen, Asked):
         own = np.array(self._wanted[row])[np.array(self._choice[row]) == choice]
         ids = torch.as_tensor(tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device)
         scores = self.model.module(input_ids=ids[None], use_cache=False).logits[0, -len(own) :]
-        wide = scores if scores.dtype == torch.float64 else scores.float()
-        places = torch.as_tensor(own, device=self.model.device)
-        return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
+        return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
 
 
 def check_lengths(model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = ()) -> None:
@@ -480,7 +477,3 @@ def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
             "tell them apart, and the first counts as its answer"
         )
     return "; ".join(told)
-
-
-def _sizes(example: Example) -> list[float]:
-    return [float(len(choice.strip().encode())) for choice in example.choices]

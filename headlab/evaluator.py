@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task, answer_names
 from headlab.value_functions import Value, value_of, worth
 
 # Size of a batch of examples, and what is cached of its last pass.
@@ -130,7 +131,8 @@ class Evaluator:
         self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
         self._last = np.cumsum(self.inputs.units)
-        self._chunks = self._make_chunks()
+        edges = sorted({min(edge, len(self.examples)) for edge in (0, *accumulate(CHUNKS), len(self.examples))})
+        self._chunks = [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
         self._below_chance = ""
@@ -166,20 +168,13 @@ class Evaluator:
             for batch in chunk:
                 batch.states = batch.gates = None
 
-    def _make_chunks(self) -> list[list[Batch]]:
-        edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
-        edges = sorted({min(e, len(self.examples)) for e in edges})
-        return [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
-
     def cut(self, rows: Ints) -> list[Batch]:
         """Batches of the given rows for `answers`, with as many tokens as suit the device."""
         return list(cut(self.inputs, rows, token_budget(self.model), self.batch_size))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""
-        size = size or self.batch_size
-        order = rows[np.argsort(self.lengths[rows], kind="stable")]
-        return [Batch(part, self.tensors(part)) for part in np.split(order, range(size, len(order), size)) if len(part)]
+        return list(cut(self.inputs, rows, sys.maxsize, size or self.batch_size))
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
@@ -242,7 +237,10 @@ class Evaluator:
                 fitted.append(batch)
             chunk[:] = fitted  # batches that did not fit in memory stay cut
             seen += sum(len(batch.rows) for batch in chunk)
-            evaluation = self._record(seen, predicted[: self._last[seen - 1]])
+            given = predicted[: self._last[seen - 1]].copy()
+            ids, groups = answer_names(self.examples[:seen], self.inputs.units[:seen])
+            right = given == self.inputs.answers[: len(given)]
+            evaluation = Evaluation(self.language, right, given, ids, groups, len(predicted))
             if evaluation.done:
                 self._remember(key, evaluation)
                 if kept.kept.all():
@@ -298,18 +296,6 @@ class Evaluator:
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
 
-    def _record(self, seen: int, predicted: Ints) -> Evaluation:
-        units = zip(self.examples[:seen], self.inputs.units[:seen], strict=True)
-        asked = [(example, place, n) for example, n in units for place in range(n)]
-        return Evaluation(
-            self.language,
-            predicted == self.inputs.answers[: len(predicted)],
-            predicted.copy(),
-            tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked),
-            tuple(e.group or e.id for e, _, _ in asked),
-            len(self.inputs.answers),
-        )
-
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
         room = batch.states is not None or self.bytes < self.state_bytes
@@ -321,8 +307,9 @@ class Evaluator:
             states = batch.states or LayerStates(self.model.grid.layers)
             start = None
             if batch.gates is not None:
-                changed = _first_change(batch.gates, gates)
-                start = torch.full((len(batch.rows),), changed, device=self.model.device)
+                changed = np.flatnonzero((batch.gates != gates).any(axis=1))
+                first = int(changed[0]) if len(changed) else len(gates)  # the number of layers if none has changed
+                start = torch.full((len(batch.rows),), first, device=self.model.device)
             states.begin(start)
             batch.gates = None  # a pass cut short must not be resumed from
             found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
@@ -404,12 +391,6 @@ class Evaluator:
 
 def _named(mask: Mask, ablation: str = "zero") -> str:
     return f"{mask.digest}:{ablation}"
-
-
-def _first_change(before: Bools, after: Bools) -> int:
-    """First layer whose gates differ; the number of layers if none does."""
-    changed = np.flatnonzero((before != after).any(axis=1))
-    return int(changed[0]) if len(changed) else len(before)
 
 
 def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:

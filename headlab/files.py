@@ -71,7 +71,7 @@ def _held(temporary: Path) -> BinaryIO:
         file.close()  # swept before it was locked
 
 
-def lock(file: BinaryIO, *, wait: bool) -> bool:
+def lock(file: BinaryIO | int, *, wait: bool) -> bool:
     """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
     try:
         import fcntl  # missing on Windows

@@ -12,19 +12,19 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.bleu import Bleu, bleu, check_language
+from headlab.bleu import Bleu, bleu, metric_of
 from headlab.encoding import IGNORED, Chosen, NextTokens, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
-from headlab.hooks.model import Model, as_gates, not_finite
+from headlab.hooks.model import Gates, Model, as_gates, not_finite
 from headlab.hooks.state import Active
 from headlab.inputs import LanguageSetup, encode_sources, language_setup
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
-from headlab.stats import Paired, group_bootstrap
+from headlab.stats import Paired, group_bootstrap, paired_bootstrap
 from headlab.stats.bootstrap import DRAWS, resampled_sums
-from headlab.tasks.base import Example, Split, Task, unspaced
+from headlab.tasks.base import Example, Split, Task, answer_names, unspaced
 from headlab.tasks.translation import sides
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.
@@ -44,7 +44,6 @@ OURS: Mapping[str, Any] = MappingProxyType(
         "token_healing": False,
     }
 )  # fmt: skip
-Gates = Mask | torch.Tensor | np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> N
             code="task.not_translation",
         )
     _references(task, task.examples(language, split, 1))
-    check_language(sides(language)[1])
+    metric_of(sides(language)[1])
 
 
 def _references(task: Task, examples: Sequence[Example]) -> list[str]:
@@ -265,8 +264,7 @@ def likelihood(
     the resampling.  Raises HeadlabError for another model's mask, and for outputs that are not finite.
     """
     nats, choices = nats_of(evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation)
-    units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
-    groups = tuple(example.group or example.id for example, n in units for _ in range(n))
+    _, groups = answer_names(evaluator.examples, evaluator.inputs.units)
     made_up = (0.0, -float(np.log(choices)))
     rng = np.random.default_rng([seed, STREAM])
     low, high, _ = group_bootstrap(nats[None], groups, rng, made_up=made_up, draws=draws)
@@ -283,9 +281,7 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
             "the two were measured on different answers; compare models with the same tokenizer, on the same language",
             code="likelihood.other_answers",
         )
-    difference = after.nats - before.nats
-    low, high, p = group_bootstrap(difference[None], before.groups, np.random.default_rng([seed, STREAM]), draws=draws)
-    return Paired(float(difference.mean()), float(low[0]), float(high[0]), float(p[0]))
+    return paired_bootstrap(before.nats, after.nats, before.groups, np.random.default_rng([seed, STREAM]), draws)
 
 
 def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
@@ -313,7 +309,7 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     return nats, choices
 
 
-def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict[str, float]:
     """Bits per byte and perplexity of a word of texts whose every token was predicted, each with its 95 % interval.
 
     sure: likelihood of the evaluator's answers.  Documents are resampled as a whole, with two pseudo-tokens of mean
@@ -331,7 +327,7 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0, draws: 
         if of is _words and unspaced(evaluator.language):
             continue
         sizes = np.array([of(text) for text in texts])
-        ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed, draws=draws)
+        ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed)
         shown = [end / float(np.log(2)) if of is _bytes else float(np.exp(end)) for end in ends]
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), shown, strict=True))
     return found

@@ -38,7 +38,7 @@ from headlab.encoding import (
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.state import Active, teach_positions
-from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, try_orders
+from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -185,18 +185,15 @@ class Inputs(Sized, Protocol):
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some examples, padded to the longest of them."""
-        ...
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Right answers: int [row], or [row, token] with -100 where there is no answer.
 
         width: least number of tokens; rows of a larger batch keep its padding.
         """
-        ...
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The model's scores, [row, label] or [row, token, label], labels in the task's order."""
-        ...
 
 
 def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
@@ -217,16 +214,33 @@ def _labelled(
     return (Words if examples[0].words else Texts)(model, task, examples, columns)
 
 
-class Texts:
-    """Texts or pairs of texts with one label each, for a sequence classifier."""
+class Classified:
+    """What texts and words with labels share. columns: of the model's scores; None for those of the task's labels."""
 
     note = ""
+    _tokens: dict[str, Any]
+
+    def __init__(self, model: Model, task: Task, columns: Sequence[int] | None, ending: str, kind: str) -> None:
+        require(model, task, ending, kind)
+        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """See `Inputs.tensors`."""
+        return pad(self.model, self._tokens, rows)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the task's labels, [row, label] or [row, token, label]."""
+        found: torch.Tensor = self.model.module(**inputs).logits
+        return found[..., self._columns]
+
+
+class Texts(Classified):
+    """Texts or pairs of texts with one label each, for a sequence classifier."""
 
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
-        require(model, task, "ForSequenceClassification", "sequence classifier")
-        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+        super().__init__(model, task, columns, "ForSequenceClassification", "sequence classifier")
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
         self._tokens = encode(model, [e.text for e in examples], second)
@@ -235,33 +249,21 @@ class Texts:
         self.lengths = lengths(self._tokens["input_ids"])
         self.units = np.ones_like(self.lengths)
 
-    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """See `Inputs.tensors`."""
-        return pad(self.model, self._tokens, rows)
-
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels, int [row]."""
         return torch.as_tensor(self.answers[rows], device=self.model.device)
 
-    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, label]."""
-        found: torch.Tensor = self.model.module(**inputs).logits
-        return found[:, self._columns]
 
-
-class Words:
+class Words(Classified):
     """Sentences with one label per word, for a token classifier: a word is scored at its first token.
 
     words: [example][answer], which word of the example each answer is of.
     """
 
-    note = ""
-
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
-        require(model, task, "ForTokenClassification", "token classifier")
-        self.model, self._columns = model, list(columns or label_order(model, task).columns)
+        super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         words = self._tokens.pop("word_ids")
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
@@ -271,18 +273,9 @@ class Words:
         self.units = lengths(asked)
         self.answers = np.concatenate(asked).astype(np.int64)
 
-    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """See `Inputs.tensors`."""
-        return pad(self.model, self._tokens, rows)
-
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
         return padded([self._labels[i] for i in rows], IGNORED, width).to(self.model.device)
-
-    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, token, label]."""
-        found: torch.Tensor = self.model.module(**inputs).logits
-        return found[..., self._columns]
 
 
 class Pairs:
@@ -470,8 +463,8 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
     if len(names) == len(task.labels) and nameless(names):
         return _found(model, task, names)
     raise HeadlabError(
-        f"{model.name} distinguishes {len(names)} classes ({_some(names)}), task {task.name} has {len(task.labels)} "
-        f"labels ({_some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
+        f"{model.name} distinguishes {len(names)} classes ({some(names)}), task {task.name} has {len(task.labels)} "
+        f"labels ({some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
         f"with {_example(task, names)}",
         code="model.labels_mismatch",
     )
@@ -480,10 +473,6 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
 def _assumed(task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = "") -> LabelOrder:
     named = {label: names[column] for label, column in zip(task.labels, columns, strict=True)}
     return LabelOrder(columns, None if all(a == b for a, b in named.items()) else named, note)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
 
 
 def _example(task: Task, names: Sequence[str]) -> str:
@@ -508,12 +497,12 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                 )
                 return _assumed(
                     task, names, tried.columns,
-                    f"{model.name} names its classes {_some(names)}; they are taken for {named}, which has {shares}; "
+                    f"{model.name} names its classes {some(names)}; they are taken for {named}, which has {shares}; "
                     "a label map can say otherwise",
                 )  # fmt: skip
         why = f"no order of them is surely the best: one has {shares}"
     raise HeadlabError(
-        f"{model.name} names its classes {_some(names)}, which does not say which label of task {task.name} each is, "
+        f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
         f"and {why}; say it with {_example(task, names)}",
         code="model.labels_unknown",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from scipy.special import expit
 
 from headlab.errors import HeadlabError
 from headlab.masks.mask import Mask
-from headlab.records import Bools, Floats, HeadGrid, Ints
+from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -159,10 +158,10 @@ class LearnedGates:
         found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
         return found
 
-    def undecided(self, sure: float = 0.9) -> int:
-        """Number of gates that are neither 0 nor 1 with a probability of `sure` or more."""
+    def undecided(self) -> int:
+        """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
         last = self.log_alpha[-1][self.gated]
-        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < sure).sum())
+        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""
@@ -184,7 +183,4 @@ class LearnedGates:
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""
-        digest = hashlib.sha256()
-        for array, kind in ((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8")):
-            digest.update(np.ascontiguousarray(array, kind).tobytes())
-        return digest.hexdigest()
+        return arrays_sha256((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8"))

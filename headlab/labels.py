@@ -175,7 +175,7 @@ def told_by_names(
 
     told: the label map, if any.  Raises HeadlabError for one that does not fit.
     """
-    own = ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
+    own = some(names)
     if told is not None:
         as_stated(task, labels, names, told)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
@@ -189,6 +189,11 @@ def told_by_names(
     if len(labels) > FEW:
         return False, f"The model's classes are {own}, which says nothing, and too many to try all orders. {advice}"
     return None, f"The model's classes are {own}, which says nothing: all orders are tried on dev examples. {advice}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of many."""
+    return ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
 
 
 def below_chance(right: int, answers: int, labels: int) -> bool:

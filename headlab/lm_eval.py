@@ -21,6 +21,7 @@ from headlab.hooks.state import Active
 from headlab.masks import Mask, full_mask
 from headlab.parallel import one_thread, spread
 from headlab.stats import paired_bootstrap
+from headlab.value_functions import log_probability
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
 
@@ -83,7 +84,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             logits = inputs.logits(batch.inputs).float()
         wanted = inputs.targets(batch.rows)
         real = wanted != IGNORED
-        each = torch.log_softmax(logits, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
+        each = log_probability(logits, wanted.clamp(min=0))
         greedy = ((logits.argmax(dim=-1) == wanted) | ~real).all(dim=-1)
         return list(zip((each * real).sum(dim=-1).tolist(), greedy.tolist(), strict=True))
 

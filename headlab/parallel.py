@@ -28,7 +28,6 @@ class Cuttable(Protocol):
 
     def cut(self) -> Sequence[Cuttable]:
         """Two halves, or nothing if it cannot be cut."""
-        ...
 
 
 Part = TypeVar("Part", bound=Cuttable)
@@ -162,15 +161,11 @@ def spread(
     waiting = deque(batches)
     with one_thread(device) as threads:
         if min(threads, len(waiting)) <= 1:
-            yield from _with_ticks(waiting, run, tick)
+            for batch, found in in_turn(waiting, lambda part: run(part, tick)):
+                tick()
+                yield batch, found
         else:
             yield from _side_by_side(waiting, run, tick, threads)
-
-
-def _with_ticks(waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick) -> Iterator[tuple[Part, R]]:
-    for batch, found in in_turn(waiting, lambda part: run(part, tick)):
-        tick()
-        yield batch, found
 
 
 def _side_by_side(

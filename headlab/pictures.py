@@ -153,9 +153,8 @@ def head_map(
 ) -> HeadMap:
     """A map of any values, float [head]; arguments as in `HeadMap`. limit: by default the largest magnitude."""
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
-    none = np.zeros(grid.size, np.int64)
-    found = HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
-    return replace(found, named=tuple(named))
+    marks = np.zeros(grid.size, np.int64) if marks is None else marks
+    return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
@@ -206,11 +205,11 @@ def common_limit(scores: Iterable[HeadScores]) -> float:
     return symmetric_limit([shown_unit(s.unit)[0] * s.values for s in scores])
 
 
-def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
-    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not pale the rest."""
+def symmetric_limit(values: Iterable[Floats]) -> float:
+    """One scale end for several maps: the 99 % quantile of the magnitudes, so that one head does not pale the rest."""
     every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
     every = every[np.isfinite(every)]
-    limit = float(np.quantile(every, quantile)) if every.size else 0.0
+    limit = float(np.quantile(every, 0.99)) if every.size else 0.0
     return limit or float(every.max(initial=0.0)) or 1.0
 
 

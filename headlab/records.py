@@ -29,6 +29,14 @@ def content_key(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def arrays_sha256(*arrays: tuple[npt.NDArray[Any], str]) -> str:
+    """sha256 (hex) of the bytes of some arrays, each as the type named, one after the other."""
+    digest = hashlib.sha256()
+    for array, kind in arrays:
+        digest.update(np.ascontiguousarray(array, kind).tobytes())
+    return digest.hexdigest()
+
+
 def part(spec: Any, *path: str) -> Any:
     """The value at a path in a spec, or None."""
     value = spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -13,8 +12,8 @@ import numpy as np
 from headlab.errors import HeadlabError, require_type
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
-from headlab.records import Bools, Floats, HeadGrid, Ints
-from headlab.stats.bootstrap import Paired, benjamini_hochberg, group_bootstrap, holm
+from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
+from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
 
 # The fields of scores beside grid, spec and halves: arrays [head], and plain values with their types.
 ARRAYS = ("values", "low", "high", "p_values", "samples")
@@ -104,7 +103,7 @@ class HeadScores:
 
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
-        return hashlib.sha256(np.ascontiguousarray(self.values, "<f8").tobytes()).hexdigest()
+        return arrays_sha256((self.values, "<f8"))
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the halves as JSON values, arrays as flat lists [head]."""
@@ -294,11 +293,8 @@ class Curve:
 
     def values_sha256(self) -> str:
         """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
-        digest = hashlib.sha256()
-        for array in (self.order, self.removed, self.correct, self.groups, self.low, self.high, self.p_values):
-            kind = {"i": "<i8", "b": "|b1"}.get(array.dtype.kind, "<f8")
-            digest.update(np.ascontiguousarray(array, kind).tobytes())
-        return digest.hexdigest()
+        whole = ((self.order, "<i8"), (self.removed, "<i8"), (self.correct, "|b1"), (self.groups, "<i8"))
+        return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
 
 
 def kept_without(gone: Ints, size: int) -> Bools:
@@ -371,9 +367,7 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
             "the two curves were measured on different examples; compare curves of one language, split and size",
             code="curve.other_examples",
         )
-    gain = areas(one) - areas(other)
-    low, high, p = group_bootstrap(gain[None], labels(one.groups), np.random.default_rng(seed))
-    return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
+    return paired_bootstrap(areas(other), areas(one), labels(one.groups), np.random.default_rng(seed))
 
 
 def areas(curve: Curve) -> Floats:

@@ -94,11 +94,18 @@ def surrogate(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple
     return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(dim=-1)
 
 
+def log_probability(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Log-probability of chosen labels, [...], from logits [..., label], in float32 or more."""
+    import torch
+
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.log_softmax(wide, dim=-1).gather(-1, chosen[..., None])[..., 0]
+
+
 def _each(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     import torch
 
     if value.key == "accuracy":
         return (logits.argmax(dim=-1) == labels).to(torch.float64)
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    chosen = torch.log_softmax(wide, dim=-1).gather(-1, labels[..., None])[..., 0]
+    chosen = log_probability(logits, labels)
     return chosen.exp() if value.key == "probability" else 1 + chosen.clamp(min=-CLIP) / CLIP

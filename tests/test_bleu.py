@@ -12,7 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import binom
 
 from headlab import bleu as module
-from headlab.bleu import Bleu, bleu, check_language, corpus_bleu, gain, sentence_counts
+from headlab.bleu import Bleu, bleu, corpus_bleu, gain, metric_of, sentence_counts
 
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
     with raises("package.sacrebleu_missing"):
         bleu(["a"], ["a"])
     with raises("package.sacrebleu_missing"):
-        check_language("de")
+        metric_of("de")
 
 
 def test_a_record_says_what_was_counted():

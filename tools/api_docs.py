@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.store import Store
-from headlab.worker.apidocs import described, markdown
+from headlab.worker.apidocs import markdown
 from headlab.worker.catalogue import CHECKS
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
@@ -33,7 +33,7 @@ def description() -> dict[str, Any]:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(markdown(described(description())), encoding="utf-8")
+    PAGE.write_text(markdown(description()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -75,10 +75,11 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 def logits(module: PreTrainedModel) -> torch.Tensor:
     """First output for the probe input: logits, or hidden states for a model without a task head."""
     with torch.inference_mode():
-        return _first(module(**probe_inputs(module))).clone()
+        return first_output(module(**probe_inputs(module))).clone()
 
 
-def _first(out: Mapping[str, Any]) -> torch.Tensor:
+def first_output(out: Mapping[str, Any]) -> torch.Tensor:
+    """The first output that has rows: logits, or hidden states."""
     return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2)
 
 
@@ -183,7 +184,7 @@ def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
         undo.enter_context(_hooked(model, probe))
         try:
             with torch.inference_mode(), probe:
-                out = _first(_run(model, probe))
+                out = first_output(_run(model, probe))
         except FAILURES as error:
             raise _refused(model, f"its heads could not be probed ({error})", "model.heads_not_found") from error
     if not probe.calls and probe.pending is None:

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError, require_type
-from headlab.hooks.find import FAILURES, PROBE_TOKENS, Call, find, grid_of, logits, probe_inputs
+from headlab.hooks.find import FAILURES, PROBE_TOKENS, Call, find, first_output, grid_of, logits, probe_inputs
 from headlab.hooks.state import (
     SITE,
     Active,
@@ -268,7 +268,7 @@ def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int
     how = FanOut(start, origin, model.grid.layers, first_token=first_token)
     with model.active(Active(gates=both, states=how)), torch.inference_mode():
         out = model.module(**doubled)
-    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2)[rows:].clone()
+    return first_output(out)[rows:].clone()
 
 
 # Finding the heads of a checkpoint and making them gateable.

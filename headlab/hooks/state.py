@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,24 +25,35 @@ Rows = torch.Tensor | slice
 Inner = Callable[..., Any]
 
 
-class Pass(Protocol):
+class Pass:
     """How the layers of one forward pass are run when not all rows need every layer.
 
     rows: rows of the batch passed to the layer that is running; None for all of them.  first_token: the
     last layer's feed-forward part is run on the first token only, for models whose answer is read there.
     """
 
-    rows: Rows | None
-    first_token: bool
+    rows: Rows | None = None
+    first_token = False
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """Output of a layer, given its input [row, token, width] and the function that computes it."""
-        ...
+        raise NotImplementedError
+
+    def _run_on(
+        self, rows: Rows, batch: int, inner: Inner, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Output of a layer for some rows of a batch, given these rows' input and all rows' arguments."""
+        self.rows = rows
+        try:
+            out: torch.Tensor = inner(hidden, *_take(args, rows, batch), **_take(kwargs, rows, batch))
+        finally:
+            self.rows = None
+        return out
 
 
-class LayerStates:
+class LayerStates(Pass):
     """Cached inputs of every layer for the rows of one batch, so that later passes can start midway.
 
     inputs[l]: [row, token, width], the input of layer l; inputs[layers] is the last layer's output.
@@ -52,8 +63,6 @@ class LayerStates:
     def __init__(self, layers: int) -> None:
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
         self.start: torch.Tensor | None = None
-        self.rows: Rows | None = None
-        self.first_token = False
 
     @property
     def bytes(self) -> int:
@@ -77,25 +86,19 @@ class LayerStates:
             out: torch.Tensor = inner(hidden, *args, **kwargs)
             self.inputs[layer + 1] = out
             return out
-        self.rows = rows
-        try:
-            part = inner(hidden[rows], *_take(args, rows, len(hidden)), **_take(kwargs, rows, len(hidden)))
-        finally:
-            self.rows = None
         out = kept.clone()
-        out[rows] = part
+        out[rows] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
         self.inputs[layer + 1] = out
         return out
 
 
-class Trunk:
+class Trunk(Pass):
     """A full pass that stores the input of every layer, so that other rows can branch off it later.
 
     inputs[l]: [row, token, width], the input of layer l, detached.
     """
 
     def __init__(self, layers: int, *, first_token: bool = False) -> None:
-        self.rows: Rows | None = None
         self.first_token = first_token
         self.inputs: list[torch.Tensor | None] = [None] * layers
 
@@ -108,7 +111,7 @@ class Trunk:
         return out
 
 
-class FanOut:
+class FanOut(Pass):
     """A branching pass: each row joins at its own layer as a copy of the row it branches off.
 
     start: int [row], the layer at which a row joins, non-decreasing along the batch.  origin: int [row], the row
@@ -125,7 +128,6 @@ class FanOut:
         first_token: bool = False,
         trunk: Trunk | None = None,
     ) -> None:
-        self.rows: Rows | None = None
         self.first_token = first_token
         self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
         self._origin = torch.as_tensor(origin)
@@ -144,12 +146,7 @@ class FanOut:
             hidden = torch.cat([hidden, source[self._origin[before:now].to(hidden.device)]])
         if not now:
             return hidden
-        self.rows = slice(0, now)
-        try:
-            out: torch.Tensor = inner(hidden, *_take(args, self.rows, batch), **_take(kwargs, self.rows, batch))
-        finally:
-            self.rows = None
-        return out
+        return self._run_on(slice(0, now), batch, inner, hidden, args, kwargs)
 
 
 def _take(value: Any, rows: Rows, batch: int) -> Any:

@@ -226,7 +226,8 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
         for split, task, language, figure in seen(mask):
             low, high = figure.get("low"), figure.get("high")
             interval = None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
-            points = [_percent(figure.get(key)) for key in ("accuracy", "baseline", "difference")]
+            shares = [figure.get(key) for key in ("accuracy", "baseline", "difference")]
+            points = [None if share is None else 100 * share for share in shares]
             rows.append((name, split, shown(task), shown(language), int(figure["n"]), *points, interval))
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
     return Table("mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows))
@@ -236,7 +237,3 @@ def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
     """What stands beside the accuracies recorded in masks, like the label map they were measured with; each once."""
     notes = (one.figure.get("note") for mask in masks for one in seen(mask))
     return list(dict.fromkeys(shown(note, 500) for note in notes if note))
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

@@ -29,10 +29,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 
     stack: name of the stack where the text has none.  Raises HeadlabError for anything else.
     """
-    if not STACK.fullmatch(stack):
-        raise HeadlabError(
-            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
-        )
+    _check_stack(stack)
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
         found = PART.fullmatch(part.strip())
@@ -47,6 +44,13 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
         stacks[name] = [int(heads)] * int(layers) if layers else [int(n) for n in uneven.split("/")]
     _require_sizes(stacks.values(), f"grid {text[:80]!r}")
     return HeadGrid.from_json(stacks)
+
+
+def _check_stack(name: str) -> None:
+    if not STACK.fullmatch(name):
+        raise HeadlabError(
+            f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
+        )
 
 
 def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
@@ -164,10 +168,7 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
     rows = _values(raw, what)
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no heads
-    if not STACK.fullmatch(stack):
-        raise HeadlabError(
-            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
-        )
+    _check_stack(stack)
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(
             f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "
@@ -322,12 +323,17 @@ def convert_in(
 
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
     """The form of a file: as given, or detected from its content. Raises HeadlabError if unknown or ambiguous."""
-    if form is not None and form not in FORMS:
-        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+    if form is not None:
+        _check_form(form)
     raw = as_utf8(raw)
     if form != "text" and not raw.strip():  # an empty text removes nothing
         raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty")
     return form or guess(raw, what)
+
+
+def _check_form(form: str) -> None:
+    if form not in FORMS:
+        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
 
 
 def _require_used(form: str, how: Iterable[str]) -> None:
@@ -394,8 +400,8 @@ def convert_out(
     count_from, lists: as in `convert_in`.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
     if the form cannot express the mask, or does not use an option that is given.
     """
-    if form in FORMS:
-        _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
+    _check_form(form)
+    _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
     count_from = count_from or 0
     if form == "headlab":
         return _lines(mask.to_json(), indent=1)
@@ -407,10 +413,8 @@ def convert_out(
         ones = mask.kept if lists != "removed" else ~mask.kept
         rows = [values.astype(int).tolist() for _, _, values in by_layer(mask.grid, ones)]
         return _npy(rows, np.uint8) if binary else _lines(rows)
-    if form == "pairs":
-        pairs = _pairs(mask, count_from, kept=lists == "kept")
-        return _npy(pairs, np.int64) if binary else _lines(pairs)
-    raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+    pairs = _pairs(mask, count_from, kept=lists == "kept")
+    return _npy(pairs, np.int64) if binary else _lines(pairs)
 
 
 def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:

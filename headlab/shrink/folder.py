@@ -24,11 +24,10 @@ from headlab.files import as_path, unwritable, write_atomic, write_json
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
-from headlab.models.files import SAFETENSORS
+from headlab.models.files import SAFETENSORS, Writer, built, check_replaced, files_of, require_folder, resolved
 from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
 from headlab.shrink.proof import Inputs, Proof, Speed, card, compare, first_tensor, prove, short_name
-from headlab.training.atomic_folder import Writer, built, check_replaced, files_of, require_folder, resolved
 
 # The folder of a shrunk model: what it may replace, and the state its files are left in.
 

@@ -1,79 +1,33 @@
 """Intervals, tests and agreement: pure functions of arrays, independent of any model."""
 
-from headlab.stats.agreement import (
-    Agreement,
-    Estimate,
-    Noise,
-    Outlier,
-    agreement,
-    cluster_order,
-    cluster_support,
-    cluster_tree,
-    clusters,
-    noise_ceiling,
-    reliability,
-    spearman,
-    spearman_interval,
-    spearman_of_counts,
-    stepped_up,
-)
-from headlab.stats.betting import (
-    FRACTIONS,
-    SHARES,
-    Interval,
-    Learned,
-    bernstein_width,
-    betting_interval,
-    betting_p,
-    learn,
-    log_capital,
-    sample_mean,
-)
-from headlab.stats.bootstrap import (
-    Bootstrap,
-    Paired,
-    benjamini_hochberg,
-    group_bootstrap,
-    holm,
-    paired_bootstrap,
-    resampled_means,
-    share_interval,
-    stratified_bootstrap,
-)
-
-__all__ = [
-    "FRACTIONS",
-    "SHARES",
-    "Agreement",
-    "Bootstrap",
-    "Estimate",
-    "Interval",
-    "Learned",
-    "Noise",
-    "Outlier",
-    "Paired",
-    "agreement",
-    "benjamini_hochberg",
-    "bernstein_width",
-    "betting_interval",
-    "betting_p",
-    "cluster_order",
-    "cluster_support",
-    "cluster_tree",
-    "clusters",
-    "group_bootstrap",
-    "holm",
-    "learn",
-    "log_capital",
-    "noise_ceiling",
-    "paired_bootstrap",
-    "reliability",
-    "resampled_means",
-    "sample_mean",
-    "share_interval",
-    "spearman",
-    "spearman_interval",
-    "spearman_of_counts",
-    "stepped_up",
-    "stratified_bootstrap",
-]
+from headlab.stats.agreement import Agreement as Agreement
+from headlab.stats.agreement import Estimate as Estimate
+from headlab.stats.agreement import Outlier as Outlier
+from headlab.stats.agreement import agreement as agreement
+from headlab.stats.agreement import cluster_order as cluster_order
+from headlab.stats.agreement import cluster_tree as cluster_tree
+from headlab.stats.agreement import clusters as clusters
+from headlab.stats.agreement import noise_ceiling as noise_ceiling
+from headlab.stats.agreement import reliability as reliability
+from headlab.stats.agreement import spearman as spearman
+from headlab.stats.agreement import spearman_interval as spearman_interval
+from headlab.stats.agreement import spearman_of_counts as spearman_of_counts
+from headlab.stats.betting import FRACTIONS as FRACTIONS
+from headlab.stats.betting import SHARES as SHARES
+from headlab.stats.betting import Interval as Interval
+from headlab.stats.betting import Learned as Learned
+from headlab.stats.betting import bernstein_width as bernstein_width
+from headlab.stats.betting import betting_interval as betting_interval
+from headlab.stats.betting import betting_p as betting_p
+from headlab.stats.betting import learn as learn
+from headlab.stats.betting import log_capital as log_capital
+from headlab.stats.betting import sample_mean as sample_mean
+from headlab.stats.bootstrap import Bootstrap as Bootstrap
+from headlab.stats.bootstrap import Paired as Paired
+from headlab.stats.bootstrap import benjamini_hochberg as benjamini_hochberg
+from headlab.stats.bootstrap import group_bootstrap as group_bootstrap
+from headlab.stats.bootstrap import holm as holm
+from headlab.stats.bootstrap import paired_bootstrap as paired_bootstrap
+from headlab.stats.bootstrap import resampled_means as resampled_means
+from headlab.stats.bootstrap import share_interval as share_interval
+from headlab.stats.bootstrap import stratified_bootstrap as stratified_bootstrap

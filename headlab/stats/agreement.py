@@ -18,6 +18,7 @@ from headlab.stats.betting import Interval
 # Rank correlation of rows, under any resampling of their items, and the cluster tree based on it.
 
 DRAWS = 2000
+TAILS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # shares below the ends of a 95 % interval
 BLOCK = 1 << 19  # array elements handled at once: as many as fit in a CPU's cache
 
 
@@ -94,8 +95,8 @@ def left_out(items: int) -> Ints:
     return 1 - np.eye(items, dtype=np.int64)
 
 
-def bca(point: Floats, resampled: Floats, jackknife: Floats, level: float = 0.95) -> Interval:
-    """Bias-corrected and accelerated bootstrap interval of any statistic, elementwise (Efron 1987).
+def bca(point: Floats, resampled: Floats, jackknife: Floats) -> Interval:
+    """95 % bias-corrected and accelerated bootstrap interval of any statistic, elementwise (Efron 1987).
 
     point: float [...].  resampled: float [draw, ...].  jackknife: float [item, ...], the statistic without each
     item.  NaN where the point is.
@@ -108,7 +109,7 @@ def bca(point: Floats, resampled: Floats, jackknife: Floats, level: float = 0.95
     skew = np.divide((gap**3).sum(axis=0), 6 * spread, out=np.zeros_like(spread), where=spread > 0)
     ranked = np.sort(resampled, axis=0)
     ends = []
-    for z in ndtri([(1 - level) / 2, (1 + level) / 2]):
+    for z in ndtri(TAILS):
         # Linear between order statistics, as in numpy's quantile.
         at = ndtr(bias + (bias + z) / np.maximum(1 - skew * (bias + z), 1e-6)) * (draws - 1)
         lower = np.floor(at).astype(np.int64)[None]
@@ -117,16 +118,14 @@ def bca(point: Floats, resampled: Floats, jackknife: Floats, level: float = 0.95
     return Interval(*ends)
 
 
-def spearman_interval(
-    values: Floats, rng: np.random.Generator, draws: int = DRAWS, level: float = 0.95
-) -> tuple[Floats, Interval]:
+def spearman_interval(values: Floats, rng: np.random.Generator, draws: int = DRAWS) -> tuple[Floats, Interval]:
     """`spearman` with an interval for every pair of rows, by resampling items: each float [row, row].
 
     values: float [row, item].  The interval reflects the choice of items, not the noise in their values.
     """
     rho, items = spearman(values), values.shape[1]
     drawn, without = (spearman_of_counts(values, c) for c in (resamples(items, rng, draws), left_out(items)))
-    return rho, bca(rho, drawn, without, level)
+    return rho, bca(rho, drawn, without)
 
 
 def cluster_tree(rho: Floats) -> Floats:
@@ -261,18 +260,18 @@ class _Draws(NamedTuple):
     def of(self, statistic: Callable[[Floats], Floats]) -> _Draws:
         return _Draws(*map(statistic, self))
 
-    def estimate(self, level: float) -> Estimate:
-        return Estimate(self.point[0], *bca(self.point[0], self.resampled, self.without, level))
+    def estimate(self) -> Estimate:
+        return Estimate(self.point[0], *bca(self.point[0], self.resampled, self.without))
 
 
-def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS, level: float = 0.95) -> Estimate:
+def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) -> Estimate:
     """Split-half reliability of the rows' ranks: Spearman's rho of two halves, stepped up to full length.
 
     halves: float [row, half, item], values from each half of the examples alone.  The noise is that from the choice
     of examples and of samples.  Returns [row]; NaN where halves are NaN.
     """
     rows, _, items = halves.shape
-    return _correlations(halves.reshape(2 * rows, items), rng, draws).of(_own).of(stepped_up).estimate(level)
+    return _correlations(halves.reshape(2 * rows, items), rng, draws).of(_own).of(stepped_up).estimate()
 
 
 def agreement(
@@ -280,7 +279,6 @@ def agreement(
     halves: Floats | None,
     rng: np.random.Generator,
     draws: int = DRAWS,
-    level: float = 0.95,
     *,
     matched: Bools | None = None,
 ) -> Agreement:
@@ -297,12 +295,12 @@ def agreement(
     rho = found.of(lambda part: part[:, :rows, :rows])
     tree = cluster_tree(rho.point[0])
     return Agreement(
-        rho.estimate(level),
-        rho.of(_mean_to_others).estimate(level),
+        rho.estimate(),
+        rho.of(_mean_to_others).estimate(),
         tree,
         cluster_support(tree, rho.resampled),
-        _outlier(rho, level),
-        None if halves is None else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched, level),
+        _outlier(rho),
+        None if halves is None else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched),
     )
 
 
@@ -345,31 +343,31 @@ def _mean_to_others(rho: Floats) -> Floats:
     return np.asarray((np.nan_to_num(rho).sum(axis=-1) - 1) / max(1, rho.shape[-1] - 1))
 
 
-def _outlier(rho: _Draws, level: float) -> Outlier | None:
+def _outlier(rho: _Draws) -> Outlier | None:
     mean = rho.of(_mean_to_others)
     rows = mean.point.shape[1]
     if rows < 3 or np.isnan(rho.point).any():
         return None
     lowest, second = (int(row) for row in np.argsort(mean.point[0], kind="stable")[:2])
-    gap = mean.of(lambda part: part[:, second] - part[:, lowest]).estimate(level)
+    gap = mean.of(lambda part: part[:, second] - part[:, lowest]).estimate()
     share = np.bincount(mean.resampled.argmin(axis=1), minlength=rows) / len(mean.resampled)
     return Outlier(lowest, second, share, gap)
 
 
-def _noise(rho: _Draws, of_halves: _Draws, matched: Bools, level: float) -> Noise:
+def _noise(rho: _Draws, of_halves: _Draws, matched: Bools) -> Noise:
     whole = of_halves.of(_own).of(stepped_up)
     ceiling = whole.of(noise_ceiling)
     across = of_halves.of(_across).of(lambda part: np.where(matched, part, np.nan))
-    bounds = ceiling.estimate(level)
+    bounds = ceiling.estimate()
     clear = np.asarray(bounds.low > LOWEST_CEILING)
     corrected = _Draws(*(_over(r, c) for r, c in zip(rho, ceiling, strict=True)))
     return Noise(
-        whole.estimate(level),
+        whole.estimate(),
         bounds,
-        _filled(corrected).estimate(level),
-        _filled(across).estimate(level),
+        _filled(corrected).estimate(),
+        _filled(across).estimate(),
         clear,
-        _outlier(_filled(across), level) if clear.all() else None,
+        _outlier(_filled(across)) if clear.all() else None,
     )
 
 
@@ -383,18 +381,17 @@ def _filled(draws: _Draws) -> _Draws:
 
 
 class Chance(NamedTuple):
-    """Number of heads shared with a random choice: mean, and a range that covers at least `level` of all choices."""
+    """Number of heads shared with a random choice: mean, and a range that covers at least 95 % of all choices."""
 
     mean: float
     low: int
     high: int
 
 
-def by_chance(heads: int, one: int, other: int, level: float = 0.95) -> Chance:
+def by_chance(heads: int, one: int, other: int) -> Chance:
     """Overlap of `one` chosen heads and `other` random ones out of `heads` (Feller 1968, section II.6)."""
     law = hypergeom(heads, one, other)
-    low, high = (int(law.ppf(share)) for share in ((1 - level) / 2, (1 + level) / 2))
-    return Chance(one * other / heads, low, high)
+    return Chance(one * other / heads, *(int(law.ppf(share)) for share in TAILS))
 
 
 def chance_of_more(heads: int, one: int, other: int, shared: int) -> float:

@@ -44,7 +44,7 @@ def group_bootstrap(
     difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's result depends only on
     that row and the state of `rng`: rows share a random stream, not the groups that are drawn.
     """
-    return _summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
+    return summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
 
 
 def stratified_bootstrap(
@@ -62,7 +62,7 @@ def stratified_bootstrap(
     which gives the same result for one stratum.
     """
     found = [resampled_means(values, groups, rng, made_up=made_up, draws=draws) for values, groups in strata]
-    return _summary(np.mean(found, axis=0), level)
+    return summary(np.mean(found, axis=0), level)
 
 
 def resampled_means(
@@ -75,8 +75,8 @@ def resampled_means(
     return np.array(_resampled(sums, sizes, int(rng.integers(2**63)), draws))
 
 
-def _summary(resampled: Floats, level: float) -> Bootstrap:
-    """Quantiles and two-sided p of resampled means, float [row, draw]."""
+def summary(resampled: Floats, level: float) -> Bootstrap:
+    """Interval and two-sided p of resampled means, or other statistics, float [row, draw]."""
     rounded, draws = np.round(resampled, DIGITS), resampled.shape[1]
     low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in rounded]).T
     tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in rounded]
@@ -131,22 +131,19 @@ def paired_bootstrap(
     groups: tuple[str, ...],
     rng: np.random.Generator,
     draws: int = DRAWS,
-    level: float = 0.95,
 ) -> Paired:
     """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
 
-    before, after: right or wrong, or a value in [0, 1], [example].  groups, draws, level: as in `group_bootstrap`.
+    before, after: right or wrong, or a value in [0, 1], [example].  groups, draws: as in `group_bootstrap`.
     """
     gain = after.astype(np.float64) - before.astype(np.float64)
-    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws, level=level)
+    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws)
     return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def share_interval(
-    correct: Bools, groups: tuple[str, ...], rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
+def share_interval(correct: Bools, groups: tuple[str, ...], rng: np.random.Generator) -> tuple[float, float]:
     """Interval for an accuracy, by resampling whole groups; one right and one wrong pseudo-example are added."""
-    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0), level=level)
+    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0))
     return float(low[0]), float(high[0])
 
 

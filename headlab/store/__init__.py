@@ -14,51 +14,25 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, as_path, default_root, read_json, sync_folder, write_atomic, write_json
+from headlab.files import append_line, as_path, read_json, sync_folder, write_atomic, write_json
+from headlab.files import default_root as default_root
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
-from headlab.store.codecs import (
-    ANSWERS,
-    CODECS,
-    GATES,
-    REPORT,
-    Result,
-    named,
-    pack,
-    pack_answers,
-    pack_evaluation,
-    read_evaluation,
-    read_result,
-    trained_folder,
-    unpack_answers,
-)
-from headlab.store.folder import FORMAT, MAX_ARRAY_BYTES, Array, Arrays, kind_of, npz, read_arrays
+from headlab.store.codecs import ANSWERS as ANSWERS
+from headlab.store.codecs import CODECS, pack, pack_evaluation, read_evaluation, read_result
+from headlab.store.codecs import GATES as GATES
+from headlab.store.codecs import REPORT as REPORT
+from headlab.store.codecs import Result as Result
+from headlab.store.codecs import pack_answers as pack_answers
+from headlab.store.codecs import trained_folder as trained_folder
+from headlab.store.codecs import unpack_answers as unpack_answers
+from headlab.store.folder import FORMAT as FORMAT
+from headlab.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.store.folder import Array, Arrays, kind_of, npz
+from headlab.store.folder import read_arrays as read_arrays
 from headlab.tables import Report
 from headlab.tasks.base import Example
-
-__all__ = [
-    "ADAPTERS",
-    "ANSWERS",
-    "FORMAT",
-    "GATES",
-    "MAX_ARRAY_BYTES",
-    "REPORT",
-    "Listing",
-    "Record",
-    "Result",
-    "Run",
-    "Store",
-    "default_root",
-    "matches",
-    "named",
-    "pack_answers",
-    "read_arrays",
-    "read_result",
-    "trained_folder",
-    "unpack_answers",
-]
-
 
 # Runs, and the store that holds them.
 
@@ -81,10 +55,14 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one spec: result, checkpoint, log."""
+    """The folder of one spec: result, checkpoint, log.
+
+    kept: called with the run whenever part of it has been stored, and with whether that was all.
+    """
 
     folder: Path
     spec: Mapping[str, Any]
+    kept: Callable[[Run, bool], None] = lambda run, finished: None
 
     @property
     def key(self) -> str:
@@ -126,12 +104,16 @@ class Run:
 
         Also None if the file is invalid, with the reason in the log, so that the report is made again.
         """
-        try:
-            found = self.result(Report)
-        except HeadlabError as error:
-            self.log(f"report skipped: {error}")
-            return None
+        found = self._sound("report", lambda: self.result(Report))
         return None if found is None else found.record
+
+    def _sound(self, what: str, read: Callable[[], R | None]) -> R | None:
+        """What is read; None if that fails, with the reason in the log."""
+        try:
+            return read()
+        except HeadlabError as error:
+            self.log(f"{what} skipped: {error}")
+            return None
 
     def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
         """Write the result atomically, then delete the checkpoints."""
@@ -139,6 +121,7 @@ class Run:
         self.open()
         write_atomic(self.folder / "result.npz", data)
         self._sweep()
+        self.kept(self, True)
 
     def _sweep(self) -> None:
         """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
@@ -159,36 +142,32 @@ class Run:
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
             return None
-        try:
-            return read_evaluation(path, digest, self.spec, examples)
-        except HeadlabError as error:
-            self.log(f"answers under {digest[:12]} skipped: {error}")
-            return None
+        return self._sound(f"answers under {digest[:12]}", lambda: read_evaluation(path, digest, self.spec, examples))
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
         """Store a complete evaluation; units: int [example], answers per example."""
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
         write_atomic(self.folder / f"{digest}.npz", data)
+        self.kept(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
         """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
         path = self.folder / "checkpoint.npz"
-        if not os.path.lexists(path):
-            return None
-        try:
+
+        def own() -> dict[str, Array]:
             arrays = read_arrays(path)
             if str(arrays.pop(OWNER, "")) != self.key:
                 raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
-        except HeadlabError as error:
-            self.log(f"checkpoint skipped: {error}")
-            return None
-        return arrays
+            return arrays
+
+        return self._sound("checkpoint", own) if os.path.lexists(path) else None
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
         self.open()
         write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
+        self.kept(self, False)
 
     def log(self, line: str) -> None:
         """Append a line to the run's log."""

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
 from headlab.l0_gates import HardConcrete, LearnedGates
-from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key
+from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key, part
 from headlab.scores import ARRAYS, PLAIN, Curve, HeadScores
 from headlab.store.folder import (
     FORMAT,
@@ -31,7 +31,7 @@ from headlab.store.folder import (
     telling,
 )
 from headlab.tables import Report
-from headlab.tasks.base import Example
+from headlab.tasks.base import Example, answer_names
 
 # Answers under a mask, one file per mask.
 
@@ -86,17 +86,12 @@ def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: 
     units, predicted = _counts("units", arrays), _counts("predicted", arrays)
     if len(units) != len(examples) or int(units.sum()) != len(predicted):
         raise HeadlabError(f"{path.name} has a different number of examples or answers", code="answers.counts_mismatch")
-    ids, groups = named(examples, units)
+    ids, groups = answer_names(examples, units)
     if about.get("ids_sha256") != content_key(list(ids)):
         raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
-    return Evaluation(spec["task"]["language"], _correct(arrays["correct"], len(ids)), predicted, ids, groups, len(ids))
-
-
-def named(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ids and groups of all answers, example by example, as `headlab.evaluator` names them."""
-    asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
-    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
-    return ids, tuple(e.group or e.id for e, _, _ in asked)
+    check_array("correct", arrays["correct"], (-(-len(ids) // 8),), np.uint8)
+    correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
+    return Evaluation(spec["task"]["language"], correct, predicted, ids, groups, len(ids))
 
 
 def _small(values: Ints) -> Array:
@@ -112,11 +107,6 @@ def _counts(name: str, arrays: Arrays) -> Ints:
             f"its {name} is {array.dtype} {array.shape}, not counts in a row", code="answers.counts_invalid"
         )
     return array.astype(np.int64)
-
-
-def _correct(packed: Array, answers: int) -> Bools:
-    check_array("correct", packed, (-(-answers // 8),), np.uint8)
-    return np.unpackbits(packed, count=answers).astype(bool)
 
 
 def _about(arrays: Arrays) -> Mapping[str, Any]:
@@ -140,6 +130,7 @@ def _sha256(arrays: Arrays) -> str:
 # The result of a run, whatever its kind.
 
 T = TypeVar("T")
+R = TypeVar("R", HeadScores, Curve, LearnedGates)
 Content = tuple[Mapping[str, Array], dict[str, Any]]  # the arrays of a file, and what it says about them as JSON
 
 
@@ -186,6 +177,20 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
         return Result(folder.name, folder, codec.unpack(arrays, about, spec), dict(about["meta"]))
 
 
+def _require(arrays: Arrays, names: set[str]) -> None:
+    """Raise HeadlabError for arrays that a result lacks."""
+    if lacking := names - set(arrays):
+        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+
+
+def _unchanged(value: Any, sha256: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is a JSON object with this checksum."""
+    try:
+        return isinstance(value, dict) and sha256 == content_key(value)
+    except ValueError:  # a lone surrogate, or a number that overflows
+        return False
+
+
 # Scores as the result of a run.
 
 SCORE_ARRAYS = (*ARRAYS, "halves")
@@ -210,6 +215,13 @@ def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str
     return fields | {"grid": record.grid.to_json(), "values_sha256": record.values_sha256()}
 
 
+def _matching(record: R, about: Mapping[str, Any], named: bool) -> R:
+    """A record that was read. Raises HeadlabError for another checksum, or one that the spec does not name."""
+    if record.values_sha256() != about.get("values_sha256") or not named:
+        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
+    return record
+
+
 def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
     grid = read_grid(about.get("grid"))
     given = {name: arrays[name] for name in SCORE_ARRAYS if name in arrays}
@@ -221,9 +233,8 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     fields = {name: read_field(about, name, kind) for name, kind in PLAIN.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     _check_intervals(scores, "head")
-    if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
-        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
-    return scores
+    named = spec["task"]["language"], part(spec, "method", "name")
+    return _matching(scores, about, (scores.language, scores.method) == named)
 
 
 def _check_intervals(record: HeadScores | Curve, what: str) -> None:
@@ -241,11 +252,6 @@ def _check_intervals(record: HeadScores | Curve, what: str) -> None:
     if p is not None and (wrong := np.flatnonzero(~((p >= 0) & (p <= 1 + ROUNDING)))).size:
         at = int(wrong[0])
         raise HeadlabError(f"the p-value of {what} {at} is {p[at]:g}, not from 0 to 1", code="result.p_value_invalid")
-
-
-def _scored(spec: Mapping[str, Any]) -> tuple[str, Any]:
-    method = spec.get("method")
-    return spec["task"]["language"], method.get("name") if isinstance(method, dict) else None
 
 
 # Pruning curves as the result of a run.
@@ -277,9 +283,7 @@ def _pack_curve(curve: Curve) -> Content:
 
 def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Curve:
     grid = read_grid(about.get("grid"))
-    lacking = {*CURVE_FLOATS, "order", "removed", "groups", "correct"} - set(arrays)
-    if lacking:
-        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+    _require(arrays, {*CURVE_FLOATS, "order", "removed", "groups", "correct"})
     points, answers = len(np.atleast_1d(arrays["removed"])), len(np.atleast_1d(arrays["groups"]))
     check_array("order", arrays["order"], (grid.size,), np.int64)
     check_array("removed", arrays["removed"], (points,), np.int64)
@@ -292,9 +296,8 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     _check_intervals(curve, "point")
-    if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _curve_named(spec):
-        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
-    return curve
+    named = spec["task"]["language"], spec["task"]["split"], part(spec, "order", "method"), spec.get("removed")
+    return _matching(curve, about, (curve.language, curve.split, curve.ordering, curve.removed.tolist()) == named)
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
@@ -306,16 +309,6 @@ def _check_counts(arrays: Arrays, size: int) -> None:
         raise HeadlabError("its counts of removed heads do not rise from 0 to all heads", code="curve.counts_invalid")
     if not len(arrays["groups"]) or (arrays["groups"] < 0).any():
         raise HeadlabError("it has no answers, or groups that are not counted from 0", code="curve.answers_invalid")
-
-
-def _said(curve: Curve) -> tuple[object, ...]:
-    return curve.language, curve.split, curve.ordering, curve.removed.tolist()
-
-
-def _curve_named(spec: Mapping[str, Any]) -> tuple[object, ...]:
-    order = spec.get("order")
-    method = order.get("method") if isinstance(order, dict) else None
-    return spec["task"]["language"], spec["task"]["split"], method, spec.get("removed")
 
 
 # Reports of experiments as the result of a run.
@@ -338,11 +331,7 @@ def _pack_report(report: Report) -> Content:
 
 def _report(_: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     content = about.get("report")
-    try:
-        good = isinstance(content, dict) and about.get("sha256") == content_key(content)
-    except ValueError:  # a lone surrogate, or a number that overflows
-        good = False
-    if not good or not isinstance(content, dict):
+    if not _unchanged(content, about.get("sha256")):
         raise HeadlabError("its tables do not match the stored checksum or spec", code="result.values_mismatch")
     report = Report.from_json({**content, "spec": {}})
     if report.name != spec.get("experiment"):
@@ -413,21 +402,13 @@ def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
         penalty=arrays["penalty"], concrete=_concrete(about.get("concrete")), spec=spec, **fields,
         measured=told["measured"], trained=told["trained"], notes=tuple(told["notes"]),
     )  # fmt: skip
-    asked = spec.get("options")
-    named = asked.get("weight") if isinstance(asked, dict) else None
-    if gates.values_sha256() != about.get("values_sha256") or (gates.language, gates.weight) != (
-        spec["task"]["language"],
-        named,
-    ):
-        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
-    return gates
+    named = spec["task"]["language"], part(spec, "options", "weight")
+    return _matching(gates, about, (gates.language, gates.weight) == named)
 
 
 def _check(arrays: Arrays, grid: HeadGrid) -> None:
     """Raise HeadlabError unless the arrays form one history of some of the grid's heads."""
-    lacking = {"steps", "gated", "log_alpha", "loss", "penalty"} - set(arrays)
-    if lacking:
-        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+    _require(arrays, {"steps", "gated", "log_alpha", "loss", "penalty"})
     times, heads = len(np.atleast_1d(arrays["steps"])), len(np.atleast_1d(arrays["gated"]))
     check_array("steps", arrays["steps"], (times,), np.int64)
     check_array("gated", arrays["gated"], (heads,), np.int64)
@@ -453,11 +434,7 @@ def _concrete(value: Any) -> HardConcrete:
 def _told(about: Mapping[str, Any]) -> dict[str, Any]:
     """The fields stored beside the arrays: measured, trained, notes. Raises HeadlabError if they are invalid."""
     told = about.get("told")
-    try:
-        good = isinstance(told, dict) and about.get("told_sha256") == content_key(told)
-    except ValueError:  # a lone surrogate, or a number that overflows
-        good = False
-    if not good or not isinstance(told, dict) or set(told) != set(TOLD):
+    if not _unchanged(told, about.get("told_sha256")) or set(told) != set(TOLD):
         raise HeadlabError(
             "what was measured does not match the stored checksum or spec", code="result.measured_mismatch"
         )

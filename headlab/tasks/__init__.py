@@ -66,14 +66,9 @@ __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "
 Maker = Callable[[Path | None], Task]
 
 
-def embedded_intents(_: Path | None) -> Task:
-    """The task `intents`, whose data come with its source packages."""
-    return intents_task()
-
-
 # Each maker is called with the data folder (None: $HEADLAB_DATA, or the task's embedded data).
 BUILT_IN: dict[str, Maker] = {
-    "intents": embedded_intents,
+    "intents": intents_task,
     "slots": slots_task,
     "xnli": xnli.xnli_task,
     "udpos": udpos.udpos_task,

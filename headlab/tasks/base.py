@@ -18,13 +18,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
-from headlab.records import content_key
+from headlab.records import Ints, content_key
 
 Split = Literal["train", "dev", "test"]
 Likelihood = Literal["", "tokens", "choices"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 DEV_SIZE = 512
 TREEBANK = "treebank"  # stands for the task in reports of roles on gold trees
+
+
+def check_split(split: str) -> None:
+    """Raise HeadlabError for an unknown split."""
+    if split not in SPLITS:
+        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,7 @@ class Task:
                 f"task {self.name} has no language {language!r}; it has {', '.join(self.languages)}",
                 code="task.language_unknown",
             )
-        if split not in SPLITS:
-            raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+        check_split(split)
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
@@ -148,6 +153,13 @@ def _asked(example: Example) -> list[object]:
     if example.choices:
         return [list(example.choices)]
     return [] if example.target is None else [example.target]
+
+
+def answer_names(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids and groups of all answers, example by example. units: int [example], answers per example."""
+    asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
+    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
+    return ids, tuple(e.group or e.id for e, _, _ in asked)
 
 
 # The order of a split: random and seeded, so that any prefix is a random subset.
@@ -251,20 +263,12 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """
     header, *lines = read_lines(path)
     names = header.split("\t")
-    absent = [name for name in columns if name not in names]
-    if absent:
-        raise HeadlabError(
-            f"{path}, line 1: no column {', '.join(absent)}; it has {', '.join(names)}", code="data.column_missing"
-        )
+    require_columns(Record(1, dict.fromkeys(names)), path, columns)
     places = [names.index(name) for name in columns]
     out = []
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
-        if len(fields) != len(names):
-            raise HeadlabError(
-                f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}",
-                code="data.fields_mismatch",
-            )
+        _sound(_record(names, fields, path, number))
         out.append(tuple(fields[place] for place in places))
     return out
 
@@ -286,8 +290,19 @@ CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEP
 WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 
 
-def conllu_fields(line: str, path: Where, number: int) -> list[str]:
-    """The fields of a line of CoNLL-U. Raises HeadlabError unless there is one for each column."""
+def conllu_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each sentence, comments included, with their numbers; an empty line ends a sentence."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines_of(text), ""], start=1):
+        if line:
+            block.append((number, line))
+        elif block:
+            yield block
+            block = []
+
+
+def conllu_fields(line: str, path: Where, number: int) -> dict[str, str]:
+    """The fields of a line of CoNLL-U by column. Raises HeadlabError unless there is one for each."""
     fields = line.split("\t")
     if len(fields) != len(CONLLU):
         raise HeadlabError(
@@ -295,7 +310,7 @@ def conllu_fields(line: str, path: Where, number: int) -> list[str]:
             f"({', '.join(CONLLU)}): {line!r:.60}",
             code="treebank.fields_mismatch",
         )
-    return fields
+    return dict(zip(CONLLU, fields, strict=True))
 
 
 def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
@@ -303,7 +318,7 @@ def word_fields(line: str, path: Where, number: int, following: int) -> list[dic
 
     following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
     """
-    told = dict(zip(CONLLU, conllu_fields(line, path, number), strict=True))
+    told = conllu_fields(line, path, number)
     if NO_WORD.fullmatch(told["ID"]):
         return []
     if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
@@ -442,14 +457,7 @@ def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
 
 def _conllu(text: str, where: Where) -> Found:
     """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _."""
-    block: list[tuple[int, str]] = []
-    for number, line in enumerate([*lines_of(text), ""], start=1):
-        if line:
-            block.append((number, line))
-        elif block:
-            if found := _sentence(block, where):
-                yield found
-            block = []
+    yield from filter(None, (_sentence(block, where) for block in conllu_sentences(text)))
 
 
 def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:

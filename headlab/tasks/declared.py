@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.files import is_text
@@ -192,7 +192,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             raise HeadlabError(
                 f"columns.{key} is {value!r:.60}; give the name of a column", code="declaration.column_invalid"
             )
-    if not _says_what(set(columns)):
+    if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
             "columns must name text and label (and pair, if any), or text and target, or words and labels, or context, "
             "choices and answer, or text alone for a language model",
@@ -208,10 +208,6 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
                 code="declaration.place_ambiguous",
             )
     return columns
-
-
-def _says_what(columns: set[str]) -> bool:
-    return columns - {"group", "id", "language", "split"} in MEANINGS
 
 
 def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
@@ -253,7 +249,7 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     file, line and column for a declaration or data that cannot be read.
     """
     said, root = read_declaration(path), _root(path, data)
-    files = (path, *(part.path for part in _parts(said, root)))
+    files = (path, *(file for file, _ in _parts(said, root)))
     languages, labels = _learned(path, root, tuple(map(state_of, files)))
     salt = content_key([list(labels), said.aligned])
     reader = partial(read, said, root, labels, languages[0])
@@ -366,24 +362,14 @@ def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Ro
     return [row for row in _every(said, path) if all(row.text(k) == v for k, v in wanted.items() if row.has(k))]
 
 
-class Part(NamedTuple):
-    """A file of the task.  language, split: from its name; None if the name does not give them."""
+def _parts(said: Declaration, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
+    """The files of the task as `found` gives them, without those of a language or split it does not have."""
 
-    path: Path
-    language: str | None
-    split: str | None
+    def of_task(split: str | None = None, language: str | None = None) -> bool:
+        own = language is None or (LANGUAGE.fullmatch(language) and language in (said.languages or (language,)))
+        return split in (None, *said.splits.values()) and bool(own)
 
-
-def _parts(said: Declaration, root: Path) -> list[Part]:
-    """The files of the task, without those of a language or split it does not have."""
-    found = (Part(path, places.get("language"), places.get("split")) for path, places in said.found(root))
-    return [
-        part
-        for part in found
-        if part.split in (None, *said.splits.values())
-        and (part.language is None or LANGUAGE.fullmatch(part.language))
-        and (part.language is None or part.language in (said.languages or (part.language,)))
-    ]
+    return [(path, places) for path, places in said.found(root) if of_task(**places)]
 
 
 @lru_cache(maxsize=64)
@@ -394,14 +380,15 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     """
     said = read_declaration(path)
     codes, labels = set[str](), set[str]()
-    for part in _parts(said, root):
-        codes |= {part.language} if part.language else set()
+    for file, places in _parts(said, root):
+        language = places.get("language")
+        codes |= {language} if language else set()
         # everything is known without reading the rows
-        told = (said.labels or said.unlabelled) and (part.language or said.languages)
-        for row in () if told else _every(said, part.path):
-            own = row.text("language") if row.has("language") else part.language
+        told = (said.labels or said.unlabelled) and (language or said.languages)
+        for row in () if told else _every(said, file):
+            own = row.text("language") if row.has("language") else language
             codes |= {own} if own else set()
-            split = row.text("split") if row.has("split") else part.split
+            split = row.text("split") if row.has("split") else places.get("split")
             if split != said.splits["test"] and (not own or own in (said.languages or (own,))):
                 labels.update(labels_of(row))
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))

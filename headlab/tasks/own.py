@@ -201,7 +201,7 @@ def _check_files(draft: Draft) -> None:
     seen = dict[str, str]()
     for upload in draft.files:
         _check_file(draft, upload)
-        place = _name(draft, upload, upload.split or "dev")
+        place = _name(draft, upload.language, upload.split or "dev")
         if place in seen or upload.name in seen.values():
             raise HeadlabError(
                 f"{upload.name} and {seen.get(place, upload.name)} are the same language, split and name, or a column "
@@ -317,17 +317,17 @@ def _divided(places: Sequence[tuple[str, str]], draft: Draft) -> set[int]:
     return dev
 
 
-def _name(draft: Draft, upload: Upload, split: Split) -> str:
-    """The file that holds a split of an upload, as the declaration names it; no part of it is the owner's text."""
-    language = [] if "language" in draft.columns else [str(upload.language)]
-    parts = [*language, *([] if "split" in draft.columns else [split])]
+def _name(draft: Draft, language: str | None, split: str) -> str:
+    """The file that holds a language's split, as the declaration names it; no part of it is the owner's text."""
+    told = {"language": str(language), "split": split}
+    parts = [part for place, part in told.items() if place not in draft.columns]
     return ".".join([*(parts or ["data"]), draft.format])
 
 
 def _files(draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[Split]) -> dict[str, bytes]:
     """The files that an upload becomes: itself, unchanged, or one for dev and one for test."""
     if draft.share is None:
-        return {_name(draft, upload, upload.split or "dev"): upload.data}
+        return {_name(draft, upload.language, upload.split or "dev"): upload.data}
     text = decoded(upload.data, upload.name)
     # what the readers take for lines
     lines = list(io.StringIO(text, newline="")) if draft.format == "csv" else [f"{line}\n" for line in lines_of(text)]
@@ -335,7 +335,7 @@ def _files(draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[S
     parts = ["".join(lines[a:b]) for a, b in pairwise(starts)]
     head = "".join(lines[: starts[0]])
     return {
-        _name(draft, upload, split): (
+        _name(draft, upload.language, split): (
             head + "".join(p for p, s in zip(parts, splits, strict=True) if s == split)
         ).encode()
         for split in SPLITS
@@ -345,9 +345,7 @@ def _files(draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[S
 
 def _toml(draft: Draft, labels: Sequence[str]) -> str:
     """The declaration's text."""
-    places = {"language": "{language}", "split": "{split}"}
-    parts = [mark for place, mark in places.items() if place not in draft.columns]
-    files = ".".join([*(parts or ["data"]), draft.format])
+    files = _name(draft, "{language}", "{split}")
     lines = [f"name = {_quoted(draft.name)}", f"format = {_quoted(draft.format)}", f"files = {_quoted(files)}"]
     lines += [f"labels = [{', '.join(map(_quoted, labels))}]"] if labels else []
     lines += ["aligned = true"] if draft.aligned else []

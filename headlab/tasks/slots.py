@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from headlab.tasks.base import Example, Split, Task
@@ -73,15 +74,11 @@ def words_of(said: Said, clean: Sequence[tuple[re.Pattern[str], str]], language:
     out = []
     for match in re.finditer(r"\S+", text):
         letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
-        for part in _parts(letters) if language in UNSPACED else [letters]:
+        pieces = [list(of_one) for _, of_one in groupby(letters, key=itemgetter(1))]
+        for part in pieces if language in UNSPACED else [letters]:
             slots = Counter(said.pieces[mark].slot for _, mark in part if mark != OWN and said.pieces[mark].slot)
             out.append(("".join(letter for letter, _ in part), slots.most_common(1)[0][0] if slots else OUTSIDE))
     return out
-
-
-def _parts(letters: Sequence[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    for _, part in groupby(letters, key=lambda letter: letter[1]):
-        yield list(part)
 
 
 def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:

@@ -12,17 +12,18 @@ from typing import NamedTuple
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
     CONLLU,
-    SPLITS,
     VARIABLE,
     Example,
     Source,
     Split,
     Task,
+    check_split,
     conllu_fields,
+    conllu_sentences,
     folder_or_hub,
     in_order,
     languages_in,
-    read_lines,
+    read_text,
     subfolder,
     word_fields,
 )
@@ -43,7 +44,6 @@ PARTS = {
 LANGUAGES = tuple(PARTS)
 HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
-READ = ("id", "form", "lemma", "upos")  # the rest is not parsed: some treebanks omit the trees
 
 Tagged = tuple[tuple[str, int], ...]
 
@@ -117,50 +117,42 @@ def sentences(path: Path) -> Iterator[Tagged]:
     Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
     naming file, line and column.
     """
-    found: list[tuple[str, int]] = []
-    for number, line in enumerate([*read_lines(path), ""], start=1):
-        if not line:
-            if found:
-                yield tuple(found)
-            found = []
-        elif not line.startswith("#"):
-            found += _word(line, path, number, len(found) + 1)
+    for block in conllu_sentences(read_text(path)):
+        found: list[tuple[str, int]] = []
+        for number, line in block:
+            found += [] if line.startswith("#") else _word(line, path, number, len(found) + 1)
+        if found:
+            yield tuple(found)
 
 
 def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str, int]]:
     """The word of a line and its label; empty for a multiword token or an empty node."""
     from conllu.exceptions import ParseException  # only this task needs it
-    from conllu.parser import parse_line
+    from conllu.parser import parse_id_value
 
     fields = conllu_fields(line, path, number)
-    for column, field in zip(CONLLU[:4], fields, strict=False):
-        if not field.strip():
+    for column in CONLLU[:4]:
+        if not fields[column].strip():
             raise HeadlabError(
                 f"{path}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
                 code="treebank.field_empty",
             )
     try:
-        # a form may contain spaces, but conllu ends the field at two in a row
-        token = parse_line(re.sub(" {2,}", " ", line), READ)
+        parse_id_value(fields["ID"])
     except (ParseException, ValueError) as error:  # ValueError: more digits than Python converts
         raise HeadlabError(
-            f"{path}, line {number}, column ID: {fields[0]!r:.60} is not a CoNLL-U id", code="treebank.id_invalid"
+            f"{path}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id", code="treebank.id_invalid"
         ) from error
-    if isinstance(token["id"], tuple):
-        return []
-    if token["id"] != following:
-        raise HeadlabError(
-            f"{path}, line {number}, column ID: {fields[0]!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence",
-            code="treebank.id_out_of_order",
-        )
-    if token["upos"] not in LABELS:
-        raise HeadlabError(
-            f"{path}, line {number}, column UPOS: {token['upos']!r:.60} is none of the {len(LABELS)} universal parts "
-            f"of speech ({', '.join(LABELS)})",
-            code="treebank.tag_unknown",
-        )
-    return [(token["form"], LABELS.index(token["upos"]))]
+    for told in word_fields(line, path, number, following):
+        if told["UPOS"] not in LABELS:
+            raise HeadlabError(
+                f"{path}, line {number}, column UPOS: {told['UPOS']!r:.60} is none of the {len(LABELS)} universal "
+                f"parts of speech ({', '.join(LABELS)})",
+                code="treebank.tag_unknown",
+            )
+        # two spaces in a form count as one, as in earlier versions: the data's hash depends on it
+        return [(re.sub(" {2,}", " ", told["FORM"]), LABELS.index(told["UPOS"]))]
+    return []
 
 
 # Gold trees, read from CoNLL-U files.
@@ -198,8 +190,7 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
 
     Raises HeadlabError if there is no such file, and as `read_trees` does.
     """
-    if split not in SPLITS:
-        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+    check_split(split)
     folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
         there = ", ".join(treebank_languages(data)) or "no language"
@@ -240,25 +231,19 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
 
 
 def _trees(path: Path) -> Iterator[Tree]:
-    rows: list[_Row] = []
-    name, count, begun = "", 0, 0
-    for number, line in enumerate([*read_lines(path), ""], start=1):
-        if line.startswith("#"):
-            said = SENTENCE.match(line)
-            name = said.group(1) if said and not begun else name
-        elif line:
-            begun = begun or number
-            rows += _tree_word(line, path, number, len(rows) + 1)
-        elif begun:
+    name, count = "", 0
+    for block in conllu_sentences(read_text(path)):
+        rows, begun = list[_Row](), 0
+        for number, line in block:
+            if not line.startswith("#"):
+                begun = begun or number
+                rows += [_in_tree(told, path, number) for told in word_fields(line, path, number, len(rows) + 1)]
+            elif not begun and (said := SENTENCE.match(line)):
+                name = said.group(1)
+        if begun:
             count += 1
             yield _tree(rows, name or str(count), path, begun)
-            rows, name, begun = [], "", 0
-
-
-def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
-    """The word of a line; empty for a multiword token or an empty node."""
-    found = word_fields(line, path, number, following)
-    return [_in_tree(told, path, number) for told in found]
+            name = ""
 
 
 def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:

@@ -15,9 +15,9 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, attach
 from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.files import checkpoint_beside
 from headlab.records import Evaluation, content_key
 from headlab.tasks.base import DEV_SIZE, Example, Task
-from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (
     Base,

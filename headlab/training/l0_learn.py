@@ -29,11 +29,10 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
-from headlab.models.files import fingerprint_folder
+from headlab.models.files import checkpoint_beside, fingerprint_folder
 from headlab.records import Bools, Floats, Ints, content_key
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (

@@ -20,8 +20,8 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM, parameters
 from headlab.models.checkpoint import alone
+from headlab.models.files import checkpoint_beside
 from headlab.records import Floats, Ints, content_key
-from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.options import TRANSFORMER, LmOptions, LmStep

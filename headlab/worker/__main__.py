@@ -43,23 +43,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a worker. Returns the exit code: 0, or 2 if it could not start."""
-    given = parser().parse_args(arguments)
-    cache = given.cache or default_root()
+    given = vars(parser().parse_args(arguments))
+    given["cache"] = given["cache"] or default_root()
+    given["ray"] = given["ray"] or os.environ.get(RAY) or None
     try:
-        serve(
-            Settings(
-                cache,
-                given.host,
-                given.port,
-                given.device,
-                given.warm,
-                given.parent,
-                given.told,
-                tuple(given.allow),
-                given.ray or os.environ.get(RAY) or None,
-                given.workers,
-            )
-        )
+        serve(Settings(**given))
     except HeadlabError as error:
         sys.stderr.write(f"headlab worker: {error}\n")
         return 2

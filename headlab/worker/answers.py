@@ -6,6 +6,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterato
     for after in masked:
         while before is None or before.n < after.n:
             before = next(whole)
-        yield _compared(before, after)
+        both = compare(before, after)
+        yield Figure(**asdict(both), done=both.n == both.total)
 
 
 def untouched(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
@@ -73,24 +75,6 @@ def figure(seen: Evaluation) -> Figure:
     )
 
 
-def _compared(before: Evaluation, after: Evaluation) -> Figure:
-    both = compare(before, after)
-    return Figure(
-        language=both.language,
-        n=both.n,
-        total=both.total,
-        accuracy=both.accuracy,
-        low=both.low,
-        high=both.high,
-        done=both.n == both.total,
-        baseline=both.baseline,
-        difference=both.difference,
-        p=both.p,
-        flipped_right=both.flipped_right,
-        flipped_wrong=both.flipped_wrong,
-    )
-
-
 # Attention of chosen heads for one sentence, as the worker sends it.
 
 
@@ -107,33 +91,29 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     cut = given["input_ids"][0]
     check_tokens(model, [cut])
     inputs = given.convert_to_tensors("pt").to(model.device)
-    every = _attending(model) if request.maps else []
-    with one_thread(
-        model.device
-    ):  # for one sentence, threads that wait for each other take longer, by far on a busy CPU
+    pairs = bool(model.module.config.is_encoder_decoder)  # in which only the encoder attends from a plain sentence
+    every = [head for head in model.grid.heads if request.maps and (not pairs or head.stack == "encoder")]
+    with one_thread(model.device):  # threads that wait for each other take longer, by far on a busy CPU
         found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     words, places = _words(model, given, texts, cut)
     return Weights(
         tokens=readable(model.tokenizer, cut),
-        weights={_key(head): _rounded(found[head]) for head in heads},
+        weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
         truncated=len(whole) > len(cut),
         words=words,
         places=places,
-        maps={_key(head): _as_bytes(found[head]) for head in every},
+        maps={
+            _key(head): b64encode((255 * found[head]).round().byte().numpy().tobytes()).decode("ascii")
+            for head in every
+        },
     )
 
 
 def _key(head: Head) -> str:
     return f"{head.stack}.{head.layer}.{head.head}"
-
-
-def _attending(model: Model) -> list[Head]:
-    """The heads that attend from a plain sentence: all, or the encoder's where there is a decoder."""
-    pairs = bool(model.module.config.is_encoder_decoder)
-    return [head for head in model.grid.heads if not pairs or head.stack == "encoder"]
 
 
 def readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -145,10 +125,6 @@ def readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     whole = ["▁" + text[1:] if text.startswith(" ") else text for text in texts]
     # part of a letter is no text
     return [token if "\ufffd" in text else text for token, text in zip(tokens, whole, strict=True)]
-
-
-def _as_bytes(weights: torch.Tensor) -> str:
-    return b64encode((255 * weights).round().byte().numpy().tobytes()).decode("ascii")
 
 
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:
@@ -211,11 +187,6 @@ def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
                 code="head.of_translation",
             )
     return started(model, 1)
-
-
-def _rounded(weights: torch.Tensor) -> list[list[float]]:
-    rounded: list[list[float]] = weights.double().numpy().round(3).tolist()
-    return rounded
 
 
 # How long a forward pass of some work takes, timed over a few batches.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from http import HTTPStatus
 from typing import Any
@@ -50,77 +49,12 @@ TYPE = re.compile(r"\[([A-Z]\w+)\]")
 Schema = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Field:
-    """One field of a record.  kind: its type in words.  default: "required", or the value if it is omitted."""
-
-    name: str
-    kind: str
-    default: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """One type of the interface."""
-
-    name: str
-    says: str
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True)
-class Route:
-    """One route.  takes, gives: types in words, empty for none.  refuses: HTTP error statuses."""
-
-    title: str
-    says: str
-    path: tuple[Field, ...]
-    takes: str
-    gives: str
-    refuses: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Api:
-    """All routes, and the types they use."""
-
-    version: str
-    routes: tuple[Route, ...]
-    records: tuple[Record, ...]
-
-
 def add_docs(app: FastAPI) -> None:
     """Serve the page at /docs; it needs the token like any other path."""
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return HTMLResponse(page(described(app.openapi())), headers={"Content-Security-Policy": POLICY})
-
-
-def described(openapi: Schema) -> Api:
-    """An OpenAPI description in words."""
-    asked = [(path, method, what) for path, ways in openapi["paths"].items() for method, what in ways.items()]
-    schemas: Mapping[str, Schema] = openapi.get("components", {}).get("schemas", {})
-    known = {name: s for name, s in schemas.items() if not name.endswith("ValidationError")}
-    records = tuple(
-        Record(name, _flat(s.get("description", "")), _fields(s))
-        for name, s in sorted(known.items())
-        if s.get("type") == "object"
-    )
-    return Api(str(openapi["info"]["version"]), tuple(_route(*one) for one in asked), records)
-
-
-def _route(path: str, method: str, what: Schema) -> Route:
-    answers = {int(code): answer for code, answer in what["responses"].items() if code.isdigit()}
-    good = [f"{code}: {_body(answer)}".rstrip(": ") for code, answer in answers.items() if code < 300]
-    return Route(
-        f"{method.upper()} {path}",
-        _flat(what.get("description", "")),
-        tuple(Field(p["name"], in_words(p["schema"]), "required") for p in what.get("parameters", [])),
-        _body(what.get("requestBody", {})),
-        "; ".join(good),
-        frozenset(code for code in answers if code >= 400),
-    )
+        return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
 def _body(content: Schema) -> str:
@@ -128,14 +62,6 @@ def _body(content: Schema) -> str:
         in_words(kind["schema"]) + ("" if media == "application/json" else f" as `{media}`")
         for media, kind in content.get("content", {}).items()
         if kind.get("schema")
-    )
-
-
-def _fields(schema: Schema) -> tuple[Field, ...]:
-    required = schema.get("required", ())
-    return tuple(
-        Field(name, in_words(of), "required" if name in required else _default(of))
-        for name, of in schema.get("properties", {}).items()
     )
 
 
@@ -174,8 +100,8 @@ def _kind(schema: Schema) -> str:
 
 
 def _limits(schema: Schema) -> str:
-    low = _bound(schema, ("minimum", "exclusiveMinimum"), ("from", "above"))
-    high = _bound(schema, ("maximum", "exclusiveMaximum"), ("to", "below"))
+    low = _bound(schema, {"minimum": "from", "exclusiveMinimum": "above"})
+    high = _bound(schema, {"maximum": "to", "exclusiveMaximum": "below"})
     said = [f"{low}{',' if low and 'below' in high else ''} {high}".strip()]
     for few, many, what in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "entries")):
         if "prefixItems" not in schema and many in schema:
@@ -187,74 +113,73 @@ def _limits(schema: Schema) -> str:
     return ", ".join(filter(None, said))
 
 
-def _bound(schema: Schema, keys: Iterable[str], words: Iterable[str]) -> str:
-    for key, word in zip(keys, words, strict=True):
+def _bound(schema: Schema, words: Mapping[str, str]) -> str:
+    for key, word in words.items():
         if key in schema:
             number = schema[key]
             return f"{word} {int(number) if float(number).is_integer() else number}"
     return ""
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def markdown(api: Api) -> str:
-    """The whole interface as one Markdown page."""
+def markdown(openapi: Schema) -> str:
+    """The whole interface as one Markdown page, from its OpenAPI description."""
+    routes = {
+        f"{method.upper()} {path}": what for path, ways in openapi["paths"].items() for method, what in ways.items()
+    }
+    refused = {title: {int(code) for code in what["responses"] if code >= "400"} for title, what in routes.items()}
+    everywhere = set.intersection(*refused.values())  # these are listed once
     lines = ["# The worker's interface", "", MADE, "", INTRO, ""]
-    everywhere = _everywhere(api)
     lines += ["## What can be asked", "", f"Any request may be refused with {_said(everywhere)}.", ""]
-    for route in api.routes:
-        lines += [f"### {route.title}", "", *([route.says, ""] if route.says else [])]
-        lines += [f"- `{f.name}`: {_linked(f.kind)}" for f in route.path]
-        lines += [f"- takes: {_linked(route.takes)}"] if route.takes else []
-        lines += [f"- answers: {_linked(route.gives)}"]
-        lines += [f"- also refuses with: {_said(more)}"] if (more := route.refuses - everywhere) else []
+    for title, what in routes.items():
+        lines += [f"### {title}", "", *_says(what)]
+        lines += [f"- `{p['name']}`: {_linked(in_words(p['schema']))}" for p in what.get("parameters", [])]
+        lines += [f"- takes: {_linked(taken)}"] if (taken := _body(what.get("requestBody", {}))) else []
+        good = (f"{code}: {_body(answer)}".rstrip(": ") for code, answer in what["responses"].items() if code < "300")
+        lines += [f"- answers: {_linked('; '.join(good))}"]
+        lines += [f"- also refuses with: {_said(more)}"] if (more := refused[title] - everywhere) else []
         lines += [""]
     lines += ["## Types", ""]
-    for record in api.records:
-        lines += [f"### {record.name}", "", *([record.says, ""] if record.says else [])]
-        lines += ["| field | type | default |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{f.name}` | {_linked(f.kind).replace('|', chr(92) + '|')} | {f.default} |" for f in record.fields
-        ]
-        lines += [""]
+    for name, schema in sorted(openapi.get("components", {}).get("schemas", {}).items()):
+        if schema.get("type") == "object" and not name.endswith("ValidationError"):
+            lines += [f"### {name}", "", *_says(schema), "| field | type | default |", "| --- | --- | --- |"]
+            lines += [*_rows(schema), ""]
     lines += ["## Refusals", "", "| status | when |", "| --- | --- |"]
-    lines += [f"| {code} {phrase(code)} | {WHEN[code]} |" for code in _codes(api)]
+    codes = sorted(set[int]().union(*refused.values()))
+    lines += [f"| {code} {HTTPStatus(code).phrase} | {WHEN[code]} |" for code in codes]
     return "\n".join(lines) + "\n"
+
+
+def _says(what: Schema) -> list[str]:
+    text = " ".join(what.get("description", "").split())
+    return [text, ""] if text else []
+
+
+def _rows(schema: Schema) -> Iterator[str]:
+    """A row for each field of a type: its name, its type in words, and its value if it is omitted."""
+    for name, of in schema.get("properties", {}).items():
+        kind = _linked(in_words(of)).replace("|", chr(92) + "|")
+        yield f"| `{name}` | {kind} | {'required' if name in schema.get('required', ()) else _default(of)} |"
 
 
 def _linked(text: str) -> str:
     return TYPE.sub(lambda m: f"[{m[1]}](#{m[1].lower()})", text)
 
 
-def _codes(api: Api) -> list[int]:
-    return sorted(frozenset[int]().union(*(route.refuses for route in api.routes)))
-
-
-def _everywhere(api: Api) -> frozenset[int]:
-    """Error statuses that every route has; these are listed once."""
-    return frozenset.intersection(*(route.refuses for route in api.routes))
-
-
 def _said(codes: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(codes)))
 
 
-def phrase(code: int) -> str:
-    """Name of an HTTP status."""
-    return HTTPStatus(code).phrase
-
-
-def page(api: Api) -> str:
+def page(openapi: Schema) -> str:
     """The whole interface as one HTML page: no script, nothing fetched, everything escaped."""
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(api).replace(MADE, ""))
-    body = re.sub(r"<h([23])>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{_anchor(m[2])}">{m[2]}</h{m[1]}>', body)
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(openapi).replace(MADE, ""))
+    body = re.sub(r"<h([23])>(.*?)</h\1>", _anchored, body)
     body = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    title = f"<title>headlab worker {escape(api.version)}</title>"
+    title = f"<title>headlab worker {escape(str(openapi['info']['version']))}</title>"
     return f'<!doctype html><html lang="en"><head>{head}{title}<style>{STYLE}</style></head><body>{body}</body></html>'
 
 
-def _anchor(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+def _anchored(heading: re.Match[str]) -> str:
+    level, text = heading.groups()
+    anchor = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return f'<h{level} id="{anchor}">{text}</h{level}>'

@@ -15,7 +15,6 @@ from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
-from headlab.tasks.base import Example, Task
 from headlab.tasks.own import Draft, Upload, save
 from headlab.worker.kinds.kind import HOMES, Kind, kind_of
 from headlab.worker.schemas import (
@@ -107,48 +106,17 @@ def _task_card(name: str) -> TaskCard:
 def sentences(request: SentencesRequest) -> list[ExampleCard]:
     """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
     chosen = task(request.task)
-    found = chosen.examples(request.language, request.split, request.n)
-    return [_example_card(chosen, example) for example in found]
-
-
-def _example_card(chosen: Task, example: Example) -> ExampleCard:
-    named = chosen.names_of(example)
-    return ExampleCard(
-        id=example.id,
-        text=example.text + (example.target or "") if chosen.likelihood else example.text,
-        label=named[example.label] if example.label >= 0 else None,
-        pair=example.pair,
-        words=list(example.words),
-        labels=[chosen.labels[label] for label in example.labels],
-    )
-
-
-# What people bring: a model of their own, checked before its weights are read, and a task made from files.
-
-
-def check(request: CheckRequest) -> list[Finding]:
-    """What a model's files tell; a task that cannot be read is left to its own advice."""
-    with IMPORTING:
-        from headlab.models.load import examine  # imports torch
-
-    known = None if request.task is None else task(request.task).mapped(request.label_map)
-    return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
-
-
-def save_task(request: TaskRequest, cache: Path) -> SavedTask:
-    """Save a task below the cache folder. Raises HeadlabError for the first error of its rows, and for a taken name."""
-    sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
-    draft = Draft(
-        request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
-    )  # fmt: skip
-    found = save(draft, cache)
-    sizes: dict[str, dict[str, int]] = {}
-    for (language, split), many in found.sizes.items():
-        sizes.setdefault(language, {})[split] = many
-    return SavedTask(
-        name=draft.name, path=f"{SAVED}/{draft.name}/{draft.name}.toml", declaration=found.declaration,
-        labels=list(found.labels), sizes=sizes,
-    )  # fmt: skip
+    return [
+        ExampleCard(
+            id=example.id,
+            text=example.text + (example.target or "") if chosen.likelihood else example.text,
+            label=chosen.names_of(example)[example.label] if example.label >= 0 else None,
+            pair=example.pair,
+            words=list(example.words),
+            labels=[chosen.labels[label] for label in example.labels],
+        )
+        for example in chosen.examples(request.language, request.split, request.n)
+    ]
 
 
 # Their routes.
@@ -156,11 +124,7 @@ def save_task(request: TaskRequest, cache: Path) -> SavedTask:
 
 def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
     """Add the routes of all this.  cache: where tasks are saved.  admit: refuses models that may not be requested."""
-    _add_lists(app)
-    _add_own(app, cache, admit)
 
-
-def _add_lists(app: FastAPI) -> None:
     @app.get("/models")
     def list_models() -> list[ModelCard]:
         return models()
@@ -173,13 +137,15 @@ def _add_lists(app: FastAPI) -> None:
     def read_sentences(request: SentencesRequest) -> list[ExampleCard]:
         return sentences(request)
 
-
-def _add_own(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
     @app.post("/check")
     def check_model(request: CheckRequest) -> list[Finding]:
         """Whether a model can be used, as far as its files tell; its weights are neither fetched nor read."""
         admit(request.model)
-        return check(request)
+        with IMPORTING:
+            from headlab.models.load import examine  # imports torch
+
+        known = None if request.task is None else task(request.task).mapped(request.label_map)
+        return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
 
     @app.post("/tasks")
     def make_task(request: TaskRequest) -> SavedTask:
@@ -187,4 +153,15 @@ def _add_own(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
 
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
-        return save_task(request, cache)
+        sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
+        draft = Draft(
+            request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
+        )  # fmt: skip
+        found = save(draft, cache)
+        sizes: dict[str, dict[str, int]] = {}
+        for (language, split), many in found.sizes.items():
+            sizes.setdefault(language, {})[split] = many
+        return SavedTask(
+            name=draft.name, path=f"{SAVED}/{draft.name}/{draft.name}.toml", declaration=found.declaration,
+            labels=list(found.labels), sizes=sizes,
+        )  # fmt: skip

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -22,6 +22,7 @@ LOAD_SECONDS = 900.0  # a model may have to be downloaded first
 # Idle connections expire here well before the worker closes them: a request sent as it closes one would be lost.
 MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
 class Client:
@@ -36,9 +37,11 @@ class Client:
         self._url = base_url
         token = token or os.environ.get("HEADLAB_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Loading the certificate authorities takes 20 ms, which plain http can skip.
+        https = isinstance(base_url, str) and base_url.startswith("https")
         # No proxy from the environment: the worker is on this machine or its address was given.
         self._http = httpx.Client(
-            headers=headers, trust_env=False, limits=MANY, timeout=_timeout(ANSWER_SECONDS), verify=_https(base_url)
+            headers=headers, trust_env=False, limits=MANY, timeout=_timeout(ANSWER_SECONDS), verify=https
         )
 
     def close(self) -> None:
@@ -110,17 +113,9 @@ class Client:
         session: id of the caller; a newer call with the same session, task, language and split ends this one,
         whose iterator then stops before `done`. Closing the iterator stops the work at the worker's next batch.
         """
-        asked = {
-            "model": model,
-            "task": task,
-            "language": language,
-            "mask": None if mask is None else mask.to_json(),
-            "split": split,
-            "size": size,
-            "ablation": ablation,
-            "session": session,
-            "label_map": label_map,
-        }
+        asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
+        asked |= {"mask": None if mask is None else mask.to_json(), "ablation": ablation}
+        asked |= {"session": session, "label_map": label_map}
         with self._sentences("/evaluate"), self._stream("/evaluate", asked) as answer:
             done = False
             for line in answer.iter_lines():
@@ -208,26 +203,22 @@ class Client:
     def _one(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = ANSWER_SECONDS
     ) -> Record:
-        with self._sentences(path):
-            answer = self._call(method, path, body, seconds)
-            if not isinstance(answer, dict):
-                raise ValueError("not an object")
-            return answer
+        return self._call(dict, method, path, body, seconds)
 
     def _many(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Record]:
-        with self._sentences(path):
-            answer = self._call(method, path, body, ANSWER_SECONDS)
-            if not isinstance(answer, list):
-                raise ValueError("not a list")
-            return answer
+        return self._call(list, method, path, body, ANSWER_SECONDS)
 
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
-        answer = self._retried(
-            lambda: self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds)),
-            changes=method != "GET",
-        )
-        _check(answer)
-        return answer.json()
+    def _call(self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> T:
+        def send() -> httpx.Response:
+            return self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds))
+
+        with self._sentences(path):
+            answer = self._retried(send, changes=method != "GET")
+            _check(answer)
+            found = answer.json()
+            if not isinstance(found, kind):
+                raise ValueError(f"not a {kind.__name__}")
+            return found
 
     @contextmanager
     def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
@@ -274,12 +265,10 @@ class Client:
                 f"the worker cannot be reached ({type(error).__name__}); {self._advice()}", code="worker.unreachable"
             ) from error
         except ValueError as error:
+            where = self._url if isinstance(self._url, str) else "the local worker's address"
             raise HeadlabError(
-                f"what answers at {self._where()} is not a headlab worker; {self._advice()}", code="worker.not_a_worker"
+                f"what answers at {where} is not a headlab worker; {self._advice()}", code="worker.not_a_worker"
             ) from error
-
-    def _where(self) -> str:
-        return self._url if isinstance(self._url, str) else "the local worker's address"
 
     def _advice(self) -> str:
         if callable(self._url):
@@ -320,8 +309,3 @@ def error_of(record: Mapping[str, Any]) -> HeadlabError:
 
 def _timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=CONNECT_SECONDS)
-
-
-def _https(base_url: str | Callable[[], str]) -> bool:
-    """Whether to verify certificates: loading the authorities takes 20 ms, which plain http can skip."""
-    return isinstance(base_url, str) and base_url.startswith("https")

@@ -18,11 +18,8 @@ from headlab.store import Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (
-    AttentionRequest,
     EvaluateRequest,
-    GradientRequest,
     Job,
-    MeasureRequest,
     Place,
     Refusal,
     Submitted,
@@ -41,11 +38,11 @@ PATIENCE = 8
 REMEMBERED = 1000
 
 
+@dataclass(frozen=True)
 class End:
     """Last message of a stream.  superseded: a newer request of the same session took its place."""
 
-    def __init__(self, superseded: bool = False) -> None:
-        self.superseded = superseded
+    superseded: bool = False
 
 
 class Stopped(Exception):
@@ -141,10 +138,9 @@ class Waiting:
                     429,
                     code="worker.session_requests_too_many",
                 )
-            older = self._latest.get(live.key) if live.key is not None else None
-            if older is not None:
-                older.stopped = older.superseded = True
             if live.key is not None:
+                if (older := self._latest.get(live.key)) is not None:
+                    older.stopped = older.superseded = True
                 self._latest[live.key] = live
             self._new.append(live)
 
@@ -258,14 +254,15 @@ class Engine:
         return not self._under_way and not self.waiting
 
     @property
-    def trouble(self) -> str:
-        """Why nothing can be computed or the job list cannot be written, or empty."""
-        return sentence_of(self._broken) if self._broken is not None else self._runner.trouble
+    def trouble(self) -> Exception | None:
+        """Why nothing can be computed or the job list cannot be written, or None."""
+        return self._broken or self._runner.trouble
 
-    @property
-    def trouble_code(self) -> str:
-        """The code that goes with `trouble`, or empty."""
-        return code_of(self._broken) if self._broken is not None else self._runner.trouble_code
+    def unable(self, sentence: str, *, code: str) -> Refusal:
+        """The refusal (503) of a request: because of the trouble, or else for the reason given."""
+        if (trouble := self.trouble) is not None:
+            sentence, code = sentence_of(trouble), code_of(trouble)
+        return Refusal(sentence, 503, code=code)
 
     @property
     def alive(self) -> bool:
@@ -281,30 +278,16 @@ class Engine:
         nothing.set_result(None)
         return nothing
 
-    def load(self, model: str, send: Callable[[Message], None]) -> Live:
-        """Request that a model be loaded and described."""
-        return self._ask(Live(lambda: iter([self._ready.load(model)]), send, model))
+    def ask(
+        self, work: Callable[[Bench], BaseModel], model: str, send: Callable[[Message], None], *, long: bool = False
+    ) -> Live:
+        """Request one record.  work: makes it, in the device's thread.  model, long: as in `Live`."""
+        return self._ask(Live(lambda: iter([work(self._ready)]), send, model, long=long))
 
     def evaluate(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
         """Request the accuracy of a mask, figure by figure."""
         key = None if request.session is None else (request.session, request.task, request.language, request.split)
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
-
-    def changes(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
-        """Request the answers that a mask changes."""
-        return self._ask(Live(lambda: iter([self._ready.changes(request)]), send, request.model, long=True))
-
-    def attention(self, request: AttentionRequest, send: Callable[[Message], None]) -> Live:
-        """Request attention weights."""
-        return self._ask(Live(lambda: iter([self._ready.attention(request)]), send, request.model))
-
-    def gradient(self, request: GradientRequest, send: Callable[[Message], None]) -> Live:
-        """Request the gradient importance of every head in a language."""
-        return self._ask(Live(lambda: iter([self._ready.gradient(request)]), send, request.model, long=True))
-
-    def measure(self, request: MeasureRequest, send: Callable[[Message], None]) -> Live:
-        """Request the time that some work takes now."""
-        return self._ask(Live(lambda: iter([self._ready.measure(request)]), send, request.model, long=True))
 
     def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A job's params, checked and filled in. Raises HeadlabError if they are invalid."""
@@ -340,11 +323,7 @@ class Engine:
 
     def _ask(self, live: Live) -> Live:
         if not self.alive:
-            raise Refusal(
-                self.trouble or "the worker is shutting down; try again in a moment",
-                503,
-                code=self.trouble_code or "worker.going_down",
-            )
+            raise self.unable("the worker is shutting down; try again in a moment", code="worker.going_down")
         self._waiting.add(live)
         self._wake.set()
         return live
@@ -370,7 +349,8 @@ class Engine:
         except Exception as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
             log_failure(log, "the device's thread ended", error)
             self._broken = error
-        self._refuse_rest()
+        while (live := self._waiting.take()) is not None:
+            live.send(Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down"))
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
@@ -384,10 +364,6 @@ class Engine:
             self._ready.load(model)
         except Exception as error:  # a request for the model will say why
             log_failure(log, "the model asked for at start could not be loaded", error)
-
-    def _refuse_rest(self) -> None:
-        while (live := self._waiting.take()) is not None:
-            live.send(Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down"))
 
     def _serve(self) -> None:
         """Serve all waiting live requests, one record of each in turn."""

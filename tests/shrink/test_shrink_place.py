@@ -17,10 +17,10 @@ from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 
 import headlab
+from headlab.models import files
+from headlab.models.files import built
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import check_out, write_shrunk
-from headlab.training import atomic_folder
-from headlab.training.atomic_folder import built
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def names(folder):
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_is_replaced_by_a_newer_one(model, folder, tmp_path, exchange, monkeypatch):
     if not exchange:
-        monkeypatch.setattr(atomic_folder, "exchanged", lambda one, other: False)
+        monkeypatch.setattr(files, "exchanged", lambda one, other: False)
     second = written(model, folder, mask_of(model, np.arange(12) != 3))
     assert second.fingerprint == headlab.load(str(folder)).fingerprint
     assert names(tmp_path) == ["m"]
@@ -141,7 +141,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
 
 def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_is_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic_folder, "exchanged", lambda one, other: False)
+    monkeypatch.setattr(files, "exchanged", lambda one, other: False)
     out = tmp_path / "m"
     with built(out) as build:
         (build / "first").write_text("")
@@ -157,7 +157,7 @@ def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_i
 
 
 def test_a_name_that_cannot_be_given_brings_the_older_folder_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic_folder, "exchanged", lambda one, other: False)
+    monkeypatch.setattr(files, "exchanged", lambda one, other: False)
     out = tmp_path / "m"
     with built(out) as build:
         (build / "first").write_text("")

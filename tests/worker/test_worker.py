@@ -32,7 +32,7 @@ from headlab.worker.__main__ import main
 from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
-from headlab.worker.middleware import admit_embedded
+from headlab.worker.middleware import Allowed
 from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
 from headlab.worker.runner import WatchedStore
@@ -519,7 +519,7 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
-    with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=admit_embedded) as run:
+    with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=Allowed()) as run:
         for name in ("/etc", "../..", "someone/model"):
             with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.model(name)
@@ -631,7 +631,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
         process.connect()
     monkeypatch.setenv("HEADLAB_WORKER", "localhost:8700")
     with raises("worker.url_invalid"):
-        process.ensure_local_worker(Path("nowhere"))
+        process.connect(Path("nowhere"))
 
 
 def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ class AllAttentionPreTrainedModel(PreTrainedModel):
     config_class = AllAttentionConfig
     config: AllAttentionConfig
     base_model_prefix = "model"
+    _input_embed_layer = "embeddings"
     _supports_sdpa = True
     _supports_attention_backend = True
 
@@ -291,14 +292,6 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         self.layers = nn.ModuleList(AllAttentionLayer(config, heads) for heads in config.heads_per_layer)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.pre_norm else nn.Identity()
         self.post_init()  # type: ignore[no-untyped-call]
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embedding."""
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding."""
-        self.embeddings = value  # type: ignore[assignment]
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> BaseModelOutput:
         """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
@@ -337,15 +330,6 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         super().__init__(config)
         self.model = AllAttentionModel(config)
         self.post_init()  # type: ignore[no-untyped-call]
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embedding."""
-        table: nn.Module = self.model.embeddings
-        return table
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding."""
-        self.model.embeddings = value
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, labels: torch.Tensor | None = None

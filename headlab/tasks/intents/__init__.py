@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import Example, Split, Task
@@ -12,8 +13,11 @@ from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED
 INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED.items())
 
 
-def intents_task(seed: int = 0) -> Task:
-    """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages."""
+def intents_task(data: Path | None = None, seed: int = 0) -> Task:
+    """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages.
+
+    data: not used; the templates come with the packages.
+    """
     return Task("intents", LABELS, LANGUAGES, False, read, seed)
 
 

@@ -97,11 +97,12 @@ def card() -> str:
         hassil_version=versions["hassil"],
         intents_version=versions["home-assistant-intents"],
     )
+    classes: list[list[object]] = [[i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)]
     pinned = "" if versions == PINNED else f"\n**Not the pinned versions** ({PINNED}).\n"
     parts = [
         intro,
         pinned,
-        class_table(),
+        "## Classes\n" + table(["", "class", "intents", "meaning"], classes),
         METHOD,
         language_table(splits),
         short_table(splits),
@@ -116,12 +117,6 @@ def table(head: list[str], rows: list[list[object]]) -> str:
     """A Markdown table."""
     lines: list[list[object]] = [[*head], ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
-
-
-def class_table() -> str:
-    """Classes and the intents grouped under them."""
-    rows: list[list[object]] = [[i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)]
-    return "## Classes\n" + table(["", "class", "intents", "meaning"], rows)
 
 
 def counts(splits: Splits, split: str) -> Counter[int]:
@@ -141,42 +136,26 @@ def slashed(numbers: dict[str, int]) -> str:
 
 def language_table(all_splits: dict[str, Splits]) -> str:
     """One row per language: templates, examples, exceptions."""
-    rows: list[list[object]] = []
+    rows: list[dict[str, object]] = []
     for language, splits in all_splits.items():
         templates = {s: sum(len(some) for some in plan.values()) for s, plan in splits.plan.items()}
         examples = {s: len(some) for s, some in splits.examples.items()}
-        present = {template.label for template in splits.book.templates}
-        single = ", ".join(LABELS[label] for label in splits.shared)
-        dropped = len(ambiguous_groups(language))
         rows.append(
-            [
-                language,
-                splits.book.sentences,
-                dropped,
-                len(splits.book.templates),
-                slashed(templates),
-                slashed(examples),
-                len(present),
-                single or "none",
-                splits.ambiguous,
-                splits.repeats,
-                data_hash(splits)[:12],
-            ]
+            {
+                "language": language,
+                "source sentences": splits.book.sentences,
+                "ambiguous templates left out": len(ambiguous_groups(language)),
+                "templates": len(splits.book.templates),
+                "templates per split": slashed(templates),
+                "examples per split": slashed(examples),
+                "classes": len({template.label for template in splits.book.templates}),
+                "single-template classes": ", ".join(LABELS[label] for label in splits.shared) or "none",
+                "ambiguous sentences left out": splits.ambiguous,
+                "repeats refused": splits.repeats,
+                "data hash": data_hash(splits)[:12],
+            }
         )
-    head = [
-        "language",
-        "source sentences",
-        "ambiguous templates left out",
-        "templates",
-        "templates per split",
-        "examples per split",
-        "classes",
-        "single-template classes",
-        "ambiguous sentences left out",
-        "repeats refused",
-        "data hash",
-    ]
-    return "## Languages\n" + table(head, rows)
+    return "## Languages\n" + table([*rows[0]], [[*row.values()] for row in rows])
 
 
 def short_table(all_splits: dict[str, Splits]) -> str:
@@ -229,7 +208,10 @@ or `{outside}`. {labels} labels, plain; which they are, and their share of the w
 
 def slots_section(languages: Sequence[str]) -> str:
     """The section on the task `slots`, at seed 0."""
-    counts = {language: {split: Counter(slot_labels(language, split)) for split in SPLITS} for language in languages}
+    counts = {
+        language: {split: Counter(label for e in read(language, split, 0) for label in e.labels) for split in SPLITS}
+        for language in languages
+    }
     train = counts["en"]["train"]
     shares = ", ".join(f"`{label}` {percent(train, i)}" for i, label in enumerate(SLOT_LABELS))
     rows = [slot_row(language, splits) for language, splits in counts.items()]
@@ -240,16 +222,11 @@ def slots_section(languages: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def slot_labels(language: str, split: Split) -> list[int]:
-    """Labels of all words of a split."""
-    return [label for example in read(language, split, 0) for label in example.labels]
-
-
 def slot_row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object]:
     """One table row: a language's counts as train/dev/test, without the splits it lacks."""
     there = [counts for counts in splits.values() if counts]
-    slashed = ("/".join(map(str, column)) for column in ([c.total() for c in there], [len(c) for c in there]))
-    return [language, *slashed, "/".join(percent(counts, 0) for counts in there)]
+    columns = ([c.total() for c in there], [len(c) for c in there], [percent(c, 0) for c in there])
+    return [language, *("/".join(map(str, column)) for column in columns)]
 
 
 def percent(counts: Counter[int], label: int) -> str:

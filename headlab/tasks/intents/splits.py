@@ -51,7 +51,7 @@ class Draw:
     """The state of one drawing of sentences.
 
     banned: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
-    found ambiguous sentences.  repeats: refused draws, as in `Splits`.
+    found ambiguous sentences.  repeats: refused draws, as in `Splits`.  said: sentences drawn so far.
     """
 
     book: Book
@@ -60,9 +60,7 @@ class Draw:
     owner: dict[str, Template] = field(default_factory=dict)
     clashes: set[str] = field(default_factory=set)
     repeats: int = 0
-
-    def __post_init__(self) -> None:
-        self._said: set[str] = set()
+    said: set[str] = field(default_factory=set)
 
     def fresh(self, template: Template, least: int) -> Said | None:
         """A new sentence of at least `least` words; None if TRIES draws gave none."""
@@ -71,8 +69,8 @@ class Draw:
             if said is None or (key := said.text.casefold()) in self.banned or len(said.text.split()) < least:
                 continue
             holder = self.owner.setdefault(key, template)
-            if holder is template and key not in self._said:
-                self._said.add(key)
+            if holder is template and key not in self.said:
+                self.said.add(key)
                 return said
             self.repeats += holder is not template
             if holder.label != template.label:
