@@ -14,6 +14,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.plots import report_figures
+from headlab.plots.report import heads_by_row
 from headlab.records import Head, content_key, part
 from headlab.report.build import document, find, html, ordered_on
 from headlab.report.commands import shell_lines
@@ -26,7 +27,7 @@ from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, matching, sizes_words
-from headlab.ui.figures import figure, heads_by_row, how_made, saved_name, show
+from headlab.ui.figures import figure, how_made, saved_name, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import download, start_with
@@ -39,16 +40,11 @@ AGNOSTIC, SPECIFIC = KINDS
 TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few")}
 
 
-def heads_of(table: Table) -> Iterator[Head]:
-    """The heads that a table lists, each once, in table order."""
-    yield from dict.fromkeys(heads_by_row(table))
-
-
 def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
     """Heads by kind, from the first table of that kind that lists any."""
     found: dict[str, list[Head]] = {}
     for kind, names in TABLES.items():
-        heads = (list(heads_of(table)) for name in names for table in tables if table.name == name)
+        heads = (list(dict.fromkeys(heads_by_row(t))) for name in names for t in tables if t.name == name)
         if first := next(filter(None, heads), None):
             found[kind] = first
     return found

@@ -14,7 +14,7 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
-from headlab.records import Head
+from headlab.plots.report import heads_by_row
 from headlab.tables import NOTHING, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import download, uninterrupted
@@ -114,15 +114,6 @@ def show(table: Table, key: str) -> None:
 
 def ticked() -> None:
     """Nothing: the run that follows reads which row it was."""
-
-
-def heads_by_row(table: Table) -> list[Head]:
-    """The head of each row; empty where a table's rows are of no heads."""
-    names = ("stack", "layer", "head")
-    if not all(name in table.columns for name in names):
-        return []
-    rows = zip(*(table.column(name) for name in names), strict=True)
-    return [Head(str(stack), int(layer), int(head)) for stack, layer, head in rows]
 
 
 def frame(table: Table) -> pd.DataFrame:

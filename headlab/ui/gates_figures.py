@@ -372,7 +372,6 @@ def _beside(
 
 def of_sweep(
     sweep: Sweep, split: str, known: Mapping[tuple[str, str], Figure], at: int, *, names: Mapping[str, str],
-    template: str | None = None,
 ) -> go.Figure:  # fmt: skip
     """The figure: the runs measured on the split, and other methods' masks whose accuracy is known.
 
@@ -392,7 +391,7 @@ def of_sweep(
         series[f"{name}, as many heads"] = _dots(sweep, method, name, known)
     ringed = next((place for place, (run, _) in enumerate(found) if run is sweep.runs[at]), None)
     size, unit = sweep.first.grid.size, f"{accuracy_name(sweep.first)} on {split}, %"
-    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed, template=template)
+    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed)
 
 
 def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
