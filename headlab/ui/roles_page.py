@@ -12,7 +12,8 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.plots.heads import in_order, look_of, roles_across_languages
+from headlab.pictures import in_order, look_of
+from headlab.plots.heads import roles_across_languages
 from headlab.records import Bools, Floats, Head, part
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, show

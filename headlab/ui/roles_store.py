@@ -11,8 +11,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import MINUS
-from headlab.plots.heads import IDLE, POSITIONAL, in_order, kind_of, look_of
+from headlab.pictures import IDLE, MINUS, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack, part
 from headlab.report.commands import job_of
 from headlab.roles.table import OPTIONS, resolve

@@ -25,7 +25,8 @@ from typer.main import get_command
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.options import parse_options
-from headlab.plots.heads import IDLE, LOOKS, in_order, kind_of, roles_across_languages, stacked
+from headlab.pictures import IDLE, LOOKS, in_order, kind_of
+from headlab.plots.heads import roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import shell_lines
 from headlab.roles.table import KINDS, OPTIONS
