@@ -1,7 +1,5 @@
 """Gates that learn which heads to keep: over training, at each weight, and compared with other methods."""
 
-import json
-
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
@@ -40,12 +38,10 @@ def choose(shelf, focus):
 
 def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
-        show(every_gate(result.record), result.key)
-        how_made(
-            gates_store.facts(result), shell_lines(*job_of("gates", result.record.spec)),
-            f"gates-{result.record.language}-{result.key[:12]}.json", "gates-json",
-            lambda: json.dumps(every_gate(result.record).to_json(), indent=1),
-        )  # fmt: skip
+        gates, table = result.record, every_gate(result.record)
+        show(table, result.key)
+        command = shell_lines(*job_of("gates", gates.spec))
+        how_made(gates_store.facts(result), command, table, f"gates-{gates.language}", result.key)
 
 
 def body(choice, shelf):

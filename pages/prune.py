@@ -68,7 +68,7 @@ def board(choice, loaded, identity, now, results, measured):
             prune_page.toolbar(now)
         with more:
             st.caption(READING)
-            mask_pages.draw(mask, now, question, known, choice.languages)
+            mask_pages.draw(mask, now, loaded, question, known, choice.languages)
             seen = mask_pages.with_seen(mask, question, known, choice.languages)
             experiments_report.save_view(choice, results.scores, {"Mask of the Prune page": seen} if asked else {})
         write_link(now)

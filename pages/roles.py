@@ -1,11 +1,10 @@
 """What heads do: the map by role, each head's roles with intervals, by relation, by language, after pruning."""
 
-import json
-
 import streamlit as st
 
-from headlab.report.commands import shell_lines
+from headlab.report.commands import job_of, shell_lines
 from headlab.ui import contrast, roles_form, roles_page, roles_store
+from headlab.ui.experiments import facts
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
@@ -57,11 +56,9 @@ def made(kept):
         for name in ("measures", "roles"):
             if table := kept.roles.table(name):
                 show(table, kept.key)
-        how_made(
-            roles_store.facts(kept), shell_lines("roles", roles_store.job_spec(kept.result.record)),
-            f"roles-{kept.language}-{kept.key[:12]}.json", f"json-{kept.key[:12]}",
-            lambda: json.dumps(kept.result.record.to_json(), indent=1),
-        )  # fmt: skip
+        report = kept.result.record
+        command = shell_lines("roles", job_of("report", report.spec)[1])
+        how_made(facts(kept.result), command, report, f"roles-{kept.language}", kept.key)
 
 
 def body(choice, shelf):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
@@ -45,20 +44,12 @@ SEED = 0  # of the resamples behind the interval of ρ
 Click = Callable[[Head], None]
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A result to compare with, and what tells it from the one shown."""
-
-    record: HeadScores
-    label: str
-
-
-def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, Rival]:
-    """{short key: result} on the same heads, without the one that is shown: those of its language first."""
+def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, tuple[str, HeadScores]]:
+    """{short key: (label, scores)} on the same heads, without those that are shown: those of their language first."""
     fitting = (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
-    found = [(r.key, Rival(r.record, label(r.record, shown))) for r in fitting]
-    found.sort(key=lambda one: (one[1].record.language != shown.language, one[1].label, one[0]))
-    return {key[:SHORT]: rival for key, rival in found}
+    found = [(r.record.language != shown.language, label(r.record, shown), r.key, r.record) for r in fitting]
+    found.sort(key=lambda one: one[:3])
+    return {key[:SHORT]: (words, record) for _, words, key, record in found}
 
 
 def label(other: HeadScores, shown: HeadScores) -> str:
@@ -95,12 +86,12 @@ def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Cl
     """The list of scores to compare with and, when one is chosen, the comparison."""
     results = listing(HeadScores).results
     there = rivals(results, shown)
-    labels = {key: rival.label for key, rival in there.items()}
+    labels = {key: words for key, (words, _) in there.items()}
     key = pick(labels, SCORES, f"{shown.language}-{shown.values_sha256()[:SHORT]}", [r.key for r in results])
     if key == NOTHING:
         return
-    other = there[key].record
-    names = f"{label(shown, other)} (shown)", there[key].label
+    words, other = there[key]
+    names = f"{label(shown, other)} (shown)", words
     compare(shown, other, names, notes(shown, other), f"{key}-{choice.method}", head, on_click)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -149,13 +148,10 @@ def _of(report: Report) -> str:
 
 def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
-        spec = job_spec(result.record.spec)
         if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
-        how_made(
-            facts(result), shell_lines("experiment", spec), f"{result.record.name}-{result.key[:12]}.json",
-            f"json-{result.key[:12]}", lambda: json.dumps(result.record.to_json(), indent=1),
-        )  # fmt: skip
+        command = shell_lines("experiment", job_spec(result.record.spec))
+        how_made(facts(result), command, result.record, result.record.name, result.key)
 
 
 # What a page shows as one HTML file, as `headlab report` writes it.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -15,7 +16,7 @@ from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.report import heads_by_row
-from headlab.tables import NOTHING, Table, is_p, p_words
+from headlab.tables import NOTHING, Report, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import download, uninterrupted
 
@@ -143,12 +144,14 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 # How a result was made, and which ones could not be read.
 
 
-def how_made(facts: Sequence[tuple[str, str]], command: str, name: str, key: str, data: Callable[[], str]) -> None:
-    """Draw (name, value) pairs, the command, and a button that saves `data` as `name`. key: of the button."""
+def how_made(facts: Sequence[tuple[str, str]], command: str, record: Report | Table, name: str, key: str) -> None:
+    """Draw (name, value) pairs, the command, and a button that saves a record as a file. key: of its result."""
     st.table(pd.DataFrame(facts, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
     st.caption("The same from a terminal; what is in the cache is not computed again:")
     st.code(command, language="bash", wrap_lines=True)
-    download("Download all of it as JSON", data, name, "application/json", key=key)
+    file = f"{name}-{key[:12]}.json"
+    data = partial(json.dumps, record.to_json(), indent=1)
+    download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
 
 
 def skipped(problems: Sequence[str], what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import streamlit as st
 
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
-from headlab.pictures import MINUS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.records import Bools, part
 from headlab.scores import HeadScores, kept_without
@@ -48,10 +46,9 @@ def at_a_glance(gates: LearnedGates) -> None:
         st.metric("Undecided", f"{gates.undecided()} of {gated} gates", width="content")
         for split in SPLITS:
             if (found := worth(gates, split)) is not None:
-                gain = f"{100 * found.difference:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
                 name = f"{accuracy_name(gates).capitalize()} on {split}"
                 st.metric(
-                    name, f"{100 * found.accuracy:.1f} %", gain.replace("-", MINUS),
+                    name, f"{100 * found.accuracy:.1f} %", found.gain,
                     delta_color="gray", delta_arrow="off", width="content",
                 )  # fmt: skip
 
@@ -111,18 +108,6 @@ SHAPLEY = "shapley"
 METHODS = (SHAPLEY, "gradient")
 KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is shared with the Prune page
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
-
-
-@dataclass(frozen=True)
-class Sized(Question):
-    """A question on as many examples as the gates' masks were measured on."""
-
-    examples: int = 0
-
-    @property
-    def size(self) -> int:
-        """Number of examples requested."""
-        return self.examples
 
 
 def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
@@ -221,7 +206,7 @@ def questions(
             mask = mask_of(run.record, own)
             fingerprint = str(part(own.spec, "model", "fingerprint"))
             asked = mask if mask.removed else None
-            out[run.key, method] = Sized(
+            out[run.key, method] = Question(
                 choice.model, fingerprint, choice.task, split, asked, asker, choice.label_map,
                 examples=int(found.examples),
             )  # fmt: skip

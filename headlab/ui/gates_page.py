@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,8 +32,9 @@ from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
+from headlab.ui.mask_pages import export
 from headlab.ui.names import language_title, page_link, plain
-from headlab.ui.presses import button, download
+from headlab.ui.presses import button
 from headlab.ui.results import risk
 from headlab.ui.roles_form import stacks
 from headlab.ui.roles_store import Kept
@@ -188,9 +188,8 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
             "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
             disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
         )  # fmt: skip
-        text = json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
         name = f"mask-gates-{result.record.language}-{off}-off.json"
-        download("Export the mask (JSON)", text, name, "application/json", key="gates-export")
+        export("Export the mask (JSON)", mask, name, key="gates-export")
 
 
 def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:

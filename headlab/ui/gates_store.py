@@ -13,6 +13,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
+from headlab.pictures import MINUS
 from headlab.records import canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
@@ -56,11 +57,10 @@ class MaskAccuracy(NamedTuple):
         return 100 * (self.baseline + self.low), 100 * (self.baseline + self.high)
 
     @property
-    def words(self) -> str:
-        """'91.3 %, −0.4 points [−1.1, +0.2]'."""
-        ends = f"{100 * self.low:+.1f}, {100 * self.high:+.1f}"
-        told = f"{100 * self.accuracy:.1f} %, {100 * self.difference:+.1f} points [{ends}]"
-        return told.replace("-", "\N{MINUS SIGN}")
+    def gain(self) -> str:
+        """'−0.4 points [−1.1, +0.2]'."""
+        told = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        return told.replace("-", MINUS)
 
 
 def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
@@ -127,7 +127,7 @@ def hover(gates: LearnedGates, split: str) -> str:
     found = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
-    return "<br>".join([*lines, *([f"{split}: {found.words}"] if found else [])])
+    return "<br>".join([*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])])
 
 
 def splits_of(sweep: Sweep) -> list[str]:

@@ -33,16 +33,18 @@ def draw_map(
 
     pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
     """
-    data = _data(shown, title) | {
-        "mode": "map",
-        "compact": compact,
-        "clickable": on_click is not None,
-        "selected": -1 if selected is None else shown.grid.index(selected),
-        "off": [],
-        "pictures": list(pictures),
-    }
+    data = _data(shown) | {"compact": compact, "pictures": list(pictures)}
+    draw_grid("headgrid", data, shown.grid, key, title, selected, on_click)
 
-    presses.draw("headgrid", key, data | {"key": key}, {key: picker(shown.grid, on_click)})
+
+def draw_grid(
+    kind: str, data: dict[str, Any], grid: HeadGrid, key: str, title: str, selected: Head | None,
+    on_click: Callable[[Head], None] | None,
+) -> None:  # fmt: skip
+    """Draw a map by a component. data: what it shows of each head, beyond BLANK."""
+    at = -1 if selected is None else grid.index(selected)
+    about = {"stacks": stacks(grid), "title": title, "clickable": on_click is not None, "selected": at, "key": key}
+    presses.draw(kind, key, BLANK | data | about, {key: picker(grid, on_click)})
 
 
 def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
@@ -55,32 +57,32 @@ def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[
     return picked
 
 
-def head_switches(
-    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads"
-) -> None:
+# What a map that can be clicked has, unless it says otherwise.
+BLANK: dict[str, Any] = {"mode": "map", "compact": False, "signed": False, "off": [], "marks": []}
+
+
+def stacks(grid: HeadGrid) -> list[dict[str, Any]]:
+    """A grid as the browser takes it."""
+    return [{"name": stack.name, "heads": list(stack.heads)} for stack in grid.stacks]
+
+
+def head_switches(shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None]) -> None:
     """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
 
     A click changes only these heads, so one that arrives late cannot revert an undo or an import.
     """
-    grid = shown.grid
-    data = _data(shown, title) | {
-        "mode": "switch",
-        "compact": False,
-        "clickable": True,
-        "selected": -1,
-        "off": np.flatnonzero(~kept).tolist(),
-        "key": key,
-    }
+    grid, off = shown.grid, np.flatnonzero(~kept).tolist()
 
     def switched(change: Any) -> None:
         heads = np.zeros(grid.size, bool)
         heads[[i for i in change["heads"] if isinstance(i, int) and 0 <= i < grid.size]] = True
         on_switch(heads, bool(change["on"]))
 
-    presses.draw("headgrid", key, data, {key: switched})
+    about = {"stacks": stacks(grid), "title": "Heads", "clickable": True, "selected": -1, "key": key}
+    presses.draw("headgrid", key, BLANK | _data(shown) | about | {"mode": "switch", "off": off}, {key: switched})
 
 
-def _data(shown: HeadMap, title: str) -> dict[str, Any]:
+def _data(shown: HeadMap) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
 
     def share(value: float) -> float | None:
@@ -88,8 +90,6 @@ def _data(shown: HeadMap, title: str) -> dict[str, Any]:
         return float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
 
     return {
-        "title": title,
-        "stacks": [{"name": s.name, "heads": list(s.heads)} for s in shown.grid.stacks],
         "shares": [share(value) for value in shown.values.tolist()],
         "named": [[share(value), words] for value, words in shown.named],
         "scale": [colour for _, colour in shown.scale],

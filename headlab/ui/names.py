@@ -23,11 +23,6 @@ LANGUAGES = {
 }  # fmt: skip
 
 
-def language_name(code: str) -> str:
-    """'German' for 'de'; the code itself if the name is unknown."""
-    return LANGUAGES.get(code, code)
-
-
 def language_title(code: str) -> str:
     """'German (de)': the name and its code."""
     return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code

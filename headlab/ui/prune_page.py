@@ -211,7 +211,7 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
         return
     measured = newest(known, choice.model, mask)
     label = "Measure the speed" if measured is None else "Measure the speed again"
-    button(label, icon="speed", key="worth-measure", help=HELP, on_press=_start, args=(choice, mask))
+    button(label, icon="speed", key="worth-measure", help=HELP, on_press=begin, args=(KIND, spec_of(choice, mask)))
     if st.session_state.get(ASKED) == KIND:
         asked("What it measures appears here when it is done.")
     if measured is not None:
@@ -263,13 +263,7 @@ def _grouped(costs: Costs, mask: Mask) -> str:
 def spec_of(choice: Choice, mask: Mask) -> dict[str, Any]:
     """The spec of the job that measures a mask: only its effect, so that equal masks make the same job."""
     alone = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
-    return {
-        **choice.about, "languages": list(choice.languages), "mask": alone.to_json(),
-    }  # fmt: skip
-
-
-def _start(choice: Choice, mask: Mask) -> None:
-    begin(KIND, spec_of(choice, mask))
+    return {**choice.about, "languages": list(choice.languages), "mask": alone.to_json()}
 
 
 def begin(kind: str, spec: Mapping[str, Any]) -> None:

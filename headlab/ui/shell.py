@@ -431,7 +431,8 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     notices.draw()
     stop_if_refused()
     with guarded():
-        yield choose()
+        made = st.session_state.get("_choice")
+        yield made if isinstance(made, Choice) else sidebar()
         notices.settle()
 
 
@@ -449,12 +450,6 @@ def as_cached(choice: Choice) -> dict[str, Any]:
     """
     like, known = found(choice).like, METHODS[choice.method].options
     return {} if like is None else {name: value for name, value in options_of(like).items() if name in known}
-
-
-def choose() -> Choice:
-    """The choice of this session, made in the sidebar."""
-    made = st.session_state.get("_choice")
-    return made if isinstance(made, Choice) else sidebar()
 
 
 @dataclass(frozen=True)
