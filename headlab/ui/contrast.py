@@ -237,13 +237,11 @@ def _turn(found: Contrast, at: int) -> str:
 
 def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
     """What the two results are."""
-    of: Mapping[str, HeadScores] = {"Shown": shown, "Other": other}
-    lines = [
+    return tuple(
         f"{name}: {spec_of(s, 'model', 'name')} on {spec_of(s, 'task', 'name')}, {language_title(s.language)}, "
         f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
-        for name, s in of.items()
-    ]
-    return tuple(lines)
+        for name, s in (("Shown", shown), ("Other", other))
+    )
 
 
 # Roles and gates side by side: the same comparison of what their maps show.

@@ -93,13 +93,17 @@ def show(table: Table, key: str) -> None:
         for name, form in formats.items()
         if FORMAT.fullmatch(form) and not is_p(name)
     } | {name: st.column_config.NumberColumn(format="%.2g") for name in formats if is_p(name) and large}
-    height = min(TALL, 38 + 35 * max(1, len(table.rows)))
     heads, more = heads_by_row(table), dict[str, Any]()
     if heads:
         more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
         more["key"] = f"table-{key[:12]}-{table.name}"
     picked = st.dataframe(
-        with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING, **more
+        with_p(frame(table)),
+        hide_index=True,
+        column_config=columns,
+        placeholder=NOTHING,
+        height=height_of(len(table.rows)),
+        **more,
     )
     if heads:
         st.caption("Tick a row to open its head.")
@@ -111,6 +115,11 @@ def show(table: Table, key: str) -> None:
     short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
     name = f"{saved_name(table.name, chosen())}{short}.csv"
     download("Download this table as CSV", table.csv, name, "text/csv", key=f"csv-{key[:12]}-{table.name}")
+
+
+def height_of(rows: int, most: int = TALL) -> int:
+    """Pixels of a table that shows all its rows, up to `most` pixels."""
+    return min(38 + 35 * max(1, rows), most)
 
 
 def ticked() -> None:
@@ -146,12 +155,17 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 
 def how_made(facts: Sequence[tuple[str, str]], command: str, record: Report | Table, name: str, key: str) -> None:
     """Draw (name, value) pairs, the command, and a button that saves a record as a file. key: of its result."""
-    st.table(pd.DataFrame(facts, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
+    named_values(facts)
     st.caption("The same from a terminal; what is in the cache is not computed again:")
     st.code(command, language="bash", wrap_lines=True)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
     download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> None:
+    """Draw (name, value) pairs, a row each."""
+    st.table(pd.DataFrame(rows, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
 
 
 def skipped(problems: Sequence[str], what: str) -> None:

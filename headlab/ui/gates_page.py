@@ -37,7 +37,6 @@ from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import button
 from headlab.ui.results import risk
 from headlab.ui.roles_form import stacks
-from headlab.ui.roles_store import Kept
 from headlab.ui.shell import Choice, go, languages_of
 
 # Learning gates: languages, weights, forecast, Start and progress.
@@ -230,7 +229,9 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         page_link("roles", "Find their roles")
         return
     try:
-        table = roles_left(sweep, _fitting(sweep, reports).result.record)
+        # The best report on the sweep's weights; if there is none, the best of all, which is rejected.
+        same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == fingerprint(sweep))
+        table = roles_left(sweep, next(same, reports[0]).result.record)
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
         return
@@ -249,13 +250,6 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         f"with several roles counts in each.{along}"
     )
     show(table, f"gates-roles-{language}")
-
-
-def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
-    """The best report on the sweep's weights; if there is none, the best of all, which `roles_left` rejects."""
-    own = fingerprint(sweep)
-    same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == own)
-    return next(same, reports[0])
 
 
 def roles_left(sweep: Sweep, report: Report) -> Table:

@@ -18,7 +18,7 @@ from headlab.records import canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Result, trained_folder
-from headlab.tables import Cell, Table
+from headlab.tables import Cell, Table, is_number
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
@@ -67,16 +67,7 @@ def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     given = gates.measured.get(split)
     values = [given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields]
-    if not all(map(_is_number, values)):
-        return None
-    return MaskAccuracy(*values)  # type: ignore[arg-type] # checked above
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
+    return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,9 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _columns(_sign(next(iter(scores.values()))))
-    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=_height(table))
+    st.dataframe(
+        figures.with_p(table), hide_index=True, column_config=columns, height=figures.height_of(len(table), 738)
+    )
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
         st.caption(
@@ -192,10 +194,6 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
         )
     if "confidence" not in table:
         st.caption("Confidence is not cached for these languages: run method `confidence` to see it here.")
-
-
-def _height(table: pd.DataFrame) -> int:
-    return 38 + 35 * min(len(table), 20)
 
 
 # A map that sharpens: the scores so far of the language that a job is computing.

@@ -21,6 +21,7 @@ from headlab.scores import HeadScores
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
+from headlab.ui.figures import named_values
 from headlab.ui.heads_page import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
@@ -424,5 +425,4 @@ def _stored(job: Job) -> dict[str, HeadScores]:
 
 def _about(job: Job) -> None:
     st.markdown("##### What it computes")
-    table = pd.DataFrame(details(job), columns=["what", "value"])
-    st.table(table, border="horizontal", hide_index=True, hide_header=True)
+    named_values(details(job))

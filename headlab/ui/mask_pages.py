@@ -18,7 +18,6 @@ from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by
 from headlab.methods.costs import spec_of
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
-from headlab.scores import HeadScores
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of
 from headlab.ui.figures import show
@@ -218,24 +217,17 @@ def pick_rule(results: Found) -> Suggestion | None:
 
 def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
     """The masks suggested by each language's scores and by their mean."""
-    made = {}
-    mean: list[HeadScores | None] = [pooled(results.scores, MEAN)] if len(results.scores) > 1 else []
-    for scores in (*results.scores.values(), *mean):
-        if scores is None or (wanted.rule == "harmful" and scores.high is None):
+    made, every = {}, dict(results.scores)
+    if len(every) > 1 and (mean := pooled(every, MEAN)) is not None:
+        every[MEAN] = mean
+    for name, scores in every.items():
+        if wanted.rule == "harmful" and scores.high is None:
             continue
-        whose = (
-            f"Mean of {len(results.scores)} languages" if scores.language == MEAN else language_title(scores.language)
-        )
-        chosen = how_chosen(scores, wanted, list(results.scores))
-        made[f"{whose}: {scores.method}, {wanted.rule}"] = Mask(
-            scores.grid, suggest(scores, wanted), _identity(scores), chosen
-        )
+        whose = f"Mean of {len(results.scores)} languages" if name == MEAN else language_title(name)
+        chosen, model = how_chosen(scores, wanted, list(results.scores)), scores.spec.get("model")
+        mask = Mask(scores.grid, suggest(scores, wanted), {**model} if isinstance(model, Mapping) else {}, chosen)
+        made[f"{whose}: {scores.method}, {wanted.rule}"] = mask
     return made
-
-
-def _identity(scores: HeadScores) -> dict[str, Any]:
-    found = spec_of(scores, "model")
-    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
@@ -335,11 +327,9 @@ def difference_values(found: Difference) -> Floats:
 
 def _counts(found: Difference) -> None:
     with st.container(horizontal=True, gap="medium"):
-        for label, value in (
-            ("Only A", str(len(found.only_a))), ("Only B", str(len(found.only_b))), ("Both", str(len(found.both))),
-            ("Jaccard", f"{found.jaccard:.2f}"),
-        ):  # fmt: skip
-            st.metric(label, value, width="content", help=HELP[label])
+        values = (*(str(len(heads)) for heads in (found.only_a, found.only_b, found.both)), f"{found.jaccard:.2f}")
+        for (label, about), value in zip(HELP.items(), values, strict=True):
+            st.metric(label, value, width="content", help=about)
 
 
 HELP = {

@@ -25,7 +25,7 @@ from headlab.ui.job_format import forecast_line
 from headlab.ui.names import counted, language_title, page_link, plain
 from headlab.ui.presses import Button, button, row, start_with
 from headlab.ui.shell import Choice, client, waited
-from headlab.ui.sidebar import typed, unreadable, use_model, use_task
+from headlab.ui.sidebar import known_task, typed, use_model, use_task
 from headlab.worker.client import Client
 
 # A model: what its files tell at once, and what loading it tells.
@@ -104,7 +104,7 @@ def _load(wanted: Wanted) -> None:
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
 def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
     """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
-    known = wanted.task if wanted.task in names() and not unreadable(wanted.task) else None
+    known = wanted.task if known_task(wanted.task) else None
     try:
         return list(waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None)))
     except HeadlabError as error:

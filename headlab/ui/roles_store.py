@@ -15,7 +15,7 @@ from headlab.pictures import IDLE, MINUS, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack, part
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import Result
-from headlab.tables import Report, Table
+from headlab.tables import Report, Table, is_number
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
 from headlab.ui.headgrid import draw_grid
@@ -108,9 +108,10 @@ def read(report: Report) -> Roles:
     measures, roles = report.table("measures"), report.table(ROLES)
     names = [name for name in measures.columns if name not in PLACE]
     values = [measures.column(name) for name in names]
-    by_head = {}
-    for at, head in enumerate(heads_of(measures)):
-        by_head[head] = {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
+    by_head = {
+        head: {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
+        for at, head in enumerate(heads_of(measures))
+    }
     if not by_head:
         raise HeadlabError("its table measures has no heads", code="roles.no_heads")
     rows = tuple(_rows(roles))
@@ -149,11 +150,9 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
 
 
 def _number(value: Any, name: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
-    return value
+    if value is None or is_number(value):
+        return value
+    raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
 
 
 def _grid(heads: Sequence[Head]) -> HeadGrid:

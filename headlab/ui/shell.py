@@ -27,7 +27,7 @@ from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tables import Report
-from headlab.tasks import names, task
+from headlab.tasks import names
 from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.names import PAGES, counted, plain
@@ -39,6 +39,7 @@ from headlab.ui.sidebar import (
     VARIANT,
     as_text,
     know,
+    known_task,
     label_map,
     notes,
     pick_languages,
@@ -47,7 +48,6 @@ from headlab.ui.sidebar import (
     recall,
     stop_if_refused,
     typed,
-    unreadable,
 )
 from headlab.worker import process
 from headlab.worker.client import Client
@@ -489,9 +489,8 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
-    if name in names() and not unreadable(name):
-        return list(task(name).languages)
-    return spoken(specs_here(), name)
+    found = known_task(name)
+    return list(found.languages) if found else spoken(specs_here(), name)
 
 
 def _restore() -> None:
@@ -566,13 +565,8 @@ def sidebar() -> Choice:
         pick_languages(options)
         status_line()
     chosen = st.session_state["langs"]
-    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant))
-
-
-def _settle(choice: Choice) -> Choice:
-    """Store the choice for the pages; a changed choice clears notices about the link."""
-    before = st.session_state.get("_choice")
-    if before is not None and before != choice:
-        notices.clear()
+    choice = Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant)
+    if st.session_state.get("_choice") not in (None, choice):
+        notices.clear()  # they are about the link
     st.session_state["_choice"] = choice
     return choice
