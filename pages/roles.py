@@ -7,7 +7,7 @@ from headlab.ui import contrast, roles_form, roles_page, roles_store
 from headlab.ui.experiments import facts
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.notices import keep_known
+from headlab.ui.notices import keep_known, pick_one
 from headlab.ui.presses import give
 from headlab.ui.shell import page
 
@@ -32,14 +32,7 @@ def select(shelf):
 
 def choose(shelf, focus):
     by_key = {kept.key: kept for kept in shelf.by_language[focus]}
-    if len(by_key) == 1:
-        return shelf.by_language[focus][0]
-    key = f"roles-report-{focus}"
-    if st.session_state.get(key) not in by_key:
-        st.session_state.pop(key, None)
-    return by_key[
-        st.selectbox("Report", list(by_key), format_func=lambda k: roles_store.label(by_key[k], shelf.weights), key=key)
-    ]
+    return pick_one("Report", by_key, lambda k: roles_store.label(by_key[k], shelf.weights), f"roles-report-{focus}")
 
 
 def tables(kept):

@@ -223,22 +223,18 @@ def _digest(scores: HeadScores) -> str:
     return hashlib.sha256(scores.values_sha256().encode() + halves).hexdigest()
 
 
-def noise_share(scores: Mapping[str, HeadScores]) -> float | None:
-    """Median half-width over the spread (standard deviation) of the values; None without intervals.
+def noise_note(scores: Mapping[str, HeadScores]) -> str:
+    """How far the correlations can be trusted if no noise ceiling is known, in words.
 
-    Near 0 the ranks are the heads' own; near 1 or above they are mostly sampling noise.
+    Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
+    above they are mostly sampling noise.
     """
     ratios = [
         float(np.median(s.half_width) / s.values.std())
         for s in scores.values()
         if s.half_width is not None and s.values.std()
     ]
-    return float(np.median(ratios)) if ratios else None
-
-
-def noise_note(scores: Mapping[str, HeadScores]) -> str:
-    """How far the correlations can be trusted if no noise ceiling is known, in words."""
-    noise = noise_share(scores)
-    if noise is None:
+    if not ratios:
         return "This method gives no intervals, so how much of ρ is noise is not known."
-    return f"Sampling noise pulls ρ towards 0: the median half-width is {noise:.2f} of the spread of the values."
+    noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"
+    return f"Sampling noise pulls ρ towards 0: {noise}."

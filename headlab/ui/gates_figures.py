@@ -362,10 +362,9 @@ def of_sweep(
 
     names: {method: display name of its scores}.
     """
-    found = [(run, w) for run in sweep.runs if (w := worth(run.record, split)) is not None]
-    weights = [
-        name for run, name in zip(sweep.runs, sweep.weights, strict=True) if worth(run.record, split) is not None
-    ]
+    every = zip(sweep.runs, sweep.weights, strict=True)
+    measured = [(run, w, at) for run, at in every if (w := worth(run.record, split)) is not None]
+    found, weights = [(run, w) for run, w, _ in measured], [at for *_, at in measured]
     ends = np.array([w.ends for _, w in found])
     kept = np.array([int(run.record.kept.sum()) for run, _ in found])
     told = [hover(run.record, split) for run, _ in found]

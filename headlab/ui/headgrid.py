@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,16 +130,12 @@ def small_multiples(
 
     missing: by language without scores, a function that draws in place of its map.
     """
-
-    def clicked(language: str) -> Callable[[Head], None] | None:
-        return None if on_click is None else lambda head: on_click(language, head)
-
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
         for language, shown in maps.items():
             with st.container():
                 draw_map(
                     shown, key=f"{key}-{language}", title=language_title(language), selected=selected,
-                    on_click=clicked(language), compact=True,
+                    on_click=None if on_click is None else partial(on_click, language), compact=True,
                 )  # fmt: skip
         for instead in (missing or {}).values():
             with st.container():

@@ -184,9 +184,8 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _columns(_sign(next(iter(scores.values()))))
-    st.dataframe(
-        figures.with_p(table), hide_index=True, column_config=columns, height=figures.height_of(len(table), 738)
-    )
+    height = figures.height_of(len(table), 738)
+    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=height)
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
         st.caption(

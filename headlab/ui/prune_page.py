@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,22 +47,8 @@ HOW = (
 )
 
 
-@dataclass(frozen=True)
-class Board:
-    """The board's data. scores: colour the grid and feed the suggestion; None if nothing is cached."""
-
-    now: History
-    found: Found
-    scores: HeadScores | None
-
-    @property
-    def grid(self) -> HeadGrid:
-        """The model's heads."""
-        return self.now.grid
-
-
 def pick_scores(found: Found) -> HeadScores | None:
-    """The widget that chooses whose scores colour the grid; not drawn if there is no choice."""
+    """The widget that chooses whose scores colour the grid and feed the suggestion; not drawn if there is no choice."""
     if len(found.scores) < 2:
         return pooled(found.scores, MEAN)
     source = st.selectbox(
@@ -86,19 +71,17 @@ def toolbar(now: History) -> None:
     )
 
 
-def switches(board: Board) -> None:
+def switches(now: History, scores: HeadScores | None) -> None:
     """The grid itself, coloured by the scores if there are any."""
-    now, scores = board.now, board.scores
-    shown = head_map(np.full(board.grid.size, np.nan), board.grid) if scores is None else map_of(scores)
+    shown = head_map(np.full(now.grid.size, np.nan), now.grid) if scores is None else map_of(scores)
     head_switches(shown, now.kept, key=GRID, on_switch=now.switch)
 
 
-def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:
+def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
     on_test: draws what the current mask does on test; called where it is the one suggested.
     """
-    scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
             st.markdown("There is no suggestion yet: no scores of this method are cached for these languages.")
@@ -106,21 +89,18 @@ def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:
         wanted = _rule(scores)
         kept = suggest(scores, wanted)
         off = int((~kept).sum())
-        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(_whose(board))}.")
+        whose = language_title(scores.language)
+        if scores.language == MEAN:
+            whose = f"the mean over {len(found.scores)} languages"
+        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}.")
         if false_ones := expected_false(scores, wanted, off):
             st.caption(false_ones)
         if sentence := risk(kept):
             st.warning(sentence)
-        chosen = how_chosen(scores, wanted, list(board.found.scores))
-        button("Switch these off", key="prune-suggest", kind="primary", on_press=board.now.put, args=(kept, chosen))
-        if on_test is not None and off and np.array_equal(kept, board.now.kept):
+        chosen = how_chosen(scores, wanted, list(found.scores))
+        button("Switch these off", key="prune-suggest", kind="primary", on_press=now.put, args=(kept, chosen))
+        if off and np.array_equal(kept, now.kept):
             on_test()
-
-
-def _whose(board: Board) -> str:
-    assert board.scores is not None
-    name = board.scores.language
-    return f"the mean over {len(board.found.scores)} languages" if name == MEAN else language_title(name)
 
 
 def _rule(scores: HeadScores) -> Suggestion:
@@ -140,14 +120,10 @@ def _rule(scores: HeadScores) -> Suggestion:
         )
         return Suggestion(rule, threshold=shown / factor)
     if rule == "harmful" and scores.p_values is not None:
-        return Suggestion(rule, correction=pick_correction())
+        label, words = "Corrected for testing many heads", CORRECTED.__getitem__
+        how = st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params")
+        return Suggestion(rule, correction=how)
     return Suggestion(rule)
-
-
-def pick_correction() -> str:
-    """The widget that chooses how rule harmful corrects for testing many heads."""
-    label, words = "Corrected for testing many heads", CORRECTED.__getitem__
-    return str(st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params"))
 
 
 def twin(now: History) -> None:
