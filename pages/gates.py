@@ -7,7 +7,7 @@ from headlab.ui import contrast, gates_figures, gates_page, gates_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
-from headlab.ui.notices import keep_known
+from headlab.ui.notices import keep_known, pick_one
 from headlab.ui.shell import page
 
 
@@ -31,9 +31,8 @@ def choose(shelf, focus):
     names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
     if len(every) == 1:
         st.caption(plain(*names.values()))
-        return every[0]
-    key = gates_store.sweep_key(focus, every)
-    return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
+    by_key = {sweep.runs[0].key: sweep for sweep in every}
+    return pick_one("Made as", by_key, names.__getitem__, gates_store.sweep_key(focus, every))
 
 
 def made(result):

@@ -56,9 +56,9 @@ OPEN = {
 }  # fmt: skip
 
 
-def moments(times: int, most: int = FRAMES) -> list[int]:
-    """Indices of the times to draw: all, or `most` spread evenly, including the first and the last."""
-    return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, most))})
+def moments(times: int) -> list[int]:
+    """Indices of the times to draw: all, or FRAMES spread evenly, including the first and the last."""
+    return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, FRAMES))})
 
 
 def open_map(gates: LearnedGates) -> go.Figure:

@@ -288,13 +288,9 @@ def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
     )  # fmt: skip
 
 
-def _split(gates: LearnedGates) -> str:
-    return next((split for split in SPLITS if split in gates.measured), "")
-
-
 def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
     """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
-    split = _split(every[0])
+    split = next((split for split in SPLITS if split in every[0].measured), "")
     found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
     dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
     if not dots:

@@ -140,7 +140,7 @@ def twin(now: History) -> None:
     def listed() -> None:
         kept = np.ones(now.grid.size, bool)
         kept[st.session_state[key]] = False
-        now.set_list(kept)
+        now.by_hand(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         off = np.flatnonzero(~now.kept).tolist()
