@@ -11,6 +11,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -242,3 +244,54 @@ def named(head: Head) -> str:
     """A head in words."""
     stack = "" if head.stack == "encoder" else f"{head.stack} "
     return f"{stack}layer {head.layer}, head {head.head}"
+
+
+# Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
+
+POSITIONAL = "positional"
+
+
+class Look(NamedTuple):
+    """How a kind of role is drawn.
+
+    colour, ink: of the cell and of the text on it.  mark: a letter, so that roles differ by more than colour.
+    """
+
+    colour: str
+    ink: str
+    mark: str
+
+
+# At least 0.12 apart in OKLab, also with each kind of dichromacy (Machado et al. 2009).
+LOOKS: Mapping[str, Look] = MappingProxyType(
+    {
+        POSITIONAL: Look("#d9952c", DARK, "±"),
+        "nsubj": Look("#1c7515", LIGHT, "S"),
+        "obj": Look("#59bfba", DARK, "O"),
+        "amod": Look("#5e0fa8", LIGHT, "A"),
+        "advmod": Look("#a384ee", DARK, "V"),
+        "rare word": Look("#e2326e", DARK, "R"),
+        "induction": Look("#825bbc", LIGHT, "I"),
+        "same token elsewhere": Look("#831b5c", LIGHT, "="),
+        "separator": Look("#ecd387", DARK, "E"),
+        "first token": Look("#a3e6fa", DARK, "F"),
+    }
+)
+IDLE = ("separator", "first token")  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
+OTHER = Look(UNSURE, DARK, "?")  # roles unknown to this version
+
+
+def kind_of(role: str) -> str:
+    """The kind of a role: 'positional' for 'position -1', 'nsubj' for 'nsubj: dependent to governor'."""
+    return POSITIONAL if role.startswith("position ") else role.partition(":")[0]
+
+
+def look_of(kind: str) -> Look:
+    """The look of a kind of role."""
+    return LOOKS.get(kind, OTHER)
+
+
+def in_order(kinds: Sequence[str]) -> list[str]:
+    """Each kind once: known ones first in the order of the legend, then the others by name."""
+    known = list(LOOKS)
+    return sorted(dict.fromkeys(kinds), key=lambda kind: (known.index(kind) if kind in known else len(known), kind))

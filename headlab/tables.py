@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -185,7 +185,7 @@ def _shown(cell: Cell, form: str) -> str:
 
 def is_number(cell: object) -> TypeGuard[float]:
     """Whether a cell is a finite number."""
-    return isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell)
+    return isinstance(cell, int | float) and not isinstance(cell, bool) and abs(cell) <= sys.float_info.max
 
 
 def _texts(values: Any) -> list[str]:

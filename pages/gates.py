@@ -1,7 +1,5 @@
 """Gates that learn which heads to keep: over training, at each weight, and compared with other methods."""
 
-import json
-
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
@@ -9,7 +7,7 @@ from headlab.ui import contrast, gates_figures, gates_page, gates_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
-from headlab.ui.notices import keep_known
+from headlab.ui.notices import keep_known, pick_one
 from headlab.ui.shell import page
 
 
@@ -33,19 +31,16 @@ def choose(shelf, focus):
     names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
     if len(every) == 1:
         st.caption(plain(*names.values()))
-        return every[0]
-    key = gates_store.sweep_key(focus, every)
-    return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
+    by_key = {sweep.runs[0].key: sweep for sweep in every}
+    return pick_one("Made as", by_key, names.__getitem__, gates_store.sweep_key(focus, every))
 
 
 def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
-        show(every_gate(result.record), result.key)
-        how_made(
-            gates_store.facts(result), shell_lines(*job_of("gates", result.record.spec)),
-            f"gates-{result.record.language}-{result.key[:12]}.json", "gates-json",
-            lambda: json.dumps(every_gate(result.record).to_json(), indent=1),
-        )  # fmt: skip
+        gates, table = result.record, every_gate(result.record)
+        show(table, result.key)
+        command = shell_lines(*job_of("gates", gates.spec))
+        how_made(gates_store.facts(result), command, table, f"gates-{gates.language}", result.key)
 
 
 def body(choice, shelf):

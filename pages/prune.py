@@ -1,6 +1,7 @@
 """What does the model lose, or gain, when these heads are switched off?"""
 
 import secrets
+from functools import partial
 
 import streamlit as st
 
@@ -60,17 +61,17 @@ def board(choice, loaded, identity, now, results, measured):
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
         with ways:
             st.caption(prune_page.HOW)
-            together = headgrid.together(identity["fingerprint"])
-            drawn = prune_page.Board(now, results, prune_page.pick_scores(results), together)
-            prune_page.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
+            scores = prune_page.pick_scores(results)
+            on_test = partial(prune_figures.on_test, question, choice.languages, known)
+            prune_page.suggestion(now, results, scores, on_test)
             prune_page.twin(now)
             prune_page.savings(choice, loaded, mask, measured)
         with grid:
-            prune_page.switches(drawn)
+            prune_page.switches(now, scores, headgrid.together(identity["fingerprint"]))
             prune_page.toolbar(now)
         with more:
             st.caption(READING)
-            mask_pages.draw(mask, now, question, known, choice.languages)
+            mask_pages.draw(mask, now, loaded, question, known, choice.languages)
             seen = mask_pages.with_seen(mask, question, known, choice.languages)
             experiments_report.save_view(choice, results.scores, {"Mask of the Prune page": seen} if asked else {})
         write_link(now)

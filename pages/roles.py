@@ -1,14 +1,13 @@
 """What heads do: the map by role, each head's roles with intervals, by relation, by language, after pruning."""
 
-import json
-
 import streamlit as st
 
-from headlab.report.commands import shell_lines
+from headlab.report.commands import job_of, shell_lines
 from headlab.ui import contrast, roles_form, roles_page, roles_store
+from headlab.ui.experiments import facts
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.notices import keep_known
+from headlab.ui.notices import keep_known, pick_one
 from headlab.ui.presses import give
 from headlab.ui.shell import page
 
@@ -33,14 +32,7 @@ def select(shelf):
 
 def choose(shelf, focus):
     by_key = {kept.key: kept for kept in shelf.by_language[focus]}
-    if len(by_key) == 1:
-        return shelf.by_language[focus][0]
-    key = f"roles-report-{focus}"
-    if st.session_state.get(key) not in by_key:
-        st.session_state.pop(key, None)
-    return by_key[
-        st.selectbox("Report", list(by_key), format_func=lambda k: roles_store.label(by_key[k], shelf.weights), key=key)
-    ]
+    return pick_one("Report", by_key, lambda k: roles_store.label(by_key[k], shelf.weights), f"roles-report-{focus}")
 
 
 def tables(kept):
@@ -57,11 +49,9 @@ def made(kept):
         for name in ("measures", "roles"):
             if table := kept.roles.table(name):
                 show(table, kept.key)
-        how_made(
-            roles_store.facts(kept), shell_lines("roles", roles_store.job_spec(kept.result.record)),
-            f"roles-{kept.language}-{kept.key[:12]}.json", f"json-{kept.key[:12]}",
-            lambda: json.dumps(kept.result.record.to_json(), indent=1),
-        )  # fmt: skip
+        report = kept.result.record
+        command = shell_lines("roles", job_of("report", report.spec)[1])
+        how_made(facts(kept.result), command, report, f"roles-{kept.language}", kept.key)
 
 
 def body(choice, shelf):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.plots.heads import LOOKS, POSITIONAL
+from headlab.pictures import LOOKS, POSITIONAL
 from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.table import DIRECTIONS, RELATIONS, VERSION, resolve
 from headlab.tables import Report, Table

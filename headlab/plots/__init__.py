@@ -1,4 +1,4 @@
-"""Records as Plotly figures, transparent and without global state; the template is an argument."""
+"""Records as Plotly figures, transparent, without a template of their own and without global state."""
 
 from headlab.pictures import DIVERGING, HARMS, HELPS, LINES, SEQUENTIAL, UNSURE, symmetric_limit
 from headlab.plots.heads import across_languages, distribution, head_map

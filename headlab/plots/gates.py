@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from headlab.l0_gates import LearnedGates
-from headlab.pictures import DASHES, DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
-from headlab.plots.style import LEGEND, ROW_PIXELS, SYMBOLS, finish
+from headlab.pictures import DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
+from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, cells, finish, interval, stroke
 from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
 
 # The controls of an animated figure: play, pause, and a slider over its frames.
@@ -56,12 +56,12 @@ OPEN = {
 }  # fmt: skip
 
 
-def moments(times: int, most: int = FRAMES) -> list[int]:
-    """Indices of the times to draw: all, or `most` spread evenly, including the first and the last."""
-    return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, most))})
+def moments(times: int) -> list[int]:
+    """Indices of the times to draw: all, or FRAMES spread evenly, including the first and the last."""
+    return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, FRAMES))})
 
 
-def open_map(gates: LearnedGates, template: str | None = None) -> go.Figure:
+def open_map(gates: LearnedGates) -> go.Figure:
     """P(open) of every gate, stacks side by side; a slider and a play button step through the training.
 
     The end is shown first.  Heads without a gate are blank.
@@ -87,7 +87,7 @@ def open_map(gates: LearnedGates, template: str | None = None) -> go.Figure:
     figure.update_xaxes(title="head", dtick=1 if few else None, showgrid=False, zeroline=False)
     top = BAR + TITLES * (len(stacks) > 1)
     axis = {"colorscale": DIVERGING, "cmin": 0, "cmax": 1, "colorbar": OPEN}
-    finish(figure, template, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
+    finish(figure, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
     return figure.update_layout(margin={"t": top})
 
 
@@ -104,7 +104,7 @@ def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
     return out
 
 
-def course(gates: LearnedGates, template: str | None = None) -> go.Figure:
+def course(gates: LearnedGates) -> go.Figure:
     """Mean task loss and penalty during training, both in nats, and below them how many heads are open.
 
     Open: the sum of P(open), stack by stack, including heads without a gate.
@@ -112,22 +112,21 @@ def course(gates: LearnedGates, template: str | None = None) -> go.Figure:
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.55, 0.45])
     for at, (name, values) in enumerate((("task loss", gates.loss), ("penalty", gates.penalty))):
         figure.add_scatter(
-            x=gates.steps, y=values, name=name, mode="lines", line={"color": LINES[at], "dash": DASHES[at]},
+            x=gates.steps, y=values, name=name, mode="lines", line=stroke(at),
             hovertemplate=f"{name} %{{y:.4f}} nats at step %{{x}}<extra></extra>", row=1, col=1,
         )  # fmt: skip
     several = len(gates.grid.stacks) > 1
     for at, (stack, values) in enumerate(expected(gates).items()):
         name = f"open, {stack}" if several else "open heads"
-        place = (at + 2) % len(LINES)
         figure.add_scatter(
-            x=gates.steps, y=values, name=name, mode="lines", line={"color": LINES[place], "dash": DASHES[place]},
+            x=gates.steps, y=values, name=name, mode="lines", line=stroke(at + 2),
             hovertemplate=f"{name}: %{{y:.1f}} heads at step %{{x}}<extra></extra>", row=2, col=1,
         )  # fmt: skip
     figure.update_yaxes(title="nats an answer", rangemode="tozero", zeroline=False, row=1)
     figure.update_yaxes(title="heads open", rangemode="tozero", zeroline=False, row=2)
     figure.update_xaxes(zeroline=False, showgrid=False)
     figure.update_xaxes(title="step", row=2)
-    return finish(figure, template, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
+    return finish(figure, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
 
 
 def expected(gates: LearnedGates) -> Mapping[str, Floats]:
@@ -136,7 +135,7 @@ def expected(gates: LearnedGates) -> Mapping[str, Floats]:
     return {stack.name: likely[:, names == stack.name].sum(axis=1) for stack in gates.grid.stacks}
 
 
-def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid, template: str | None = None) -> go.Figure:
+def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) -> go.Figure:
     """How many heads each layer keeps, one row per run; colours are shares of the layer.
 
     rows: names of the runs.  kept: bool [head] of each run.
@@ -147,39 +146,32 @@ def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid, te
     shares = [[n / size for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
     told = [[f"{n} of {size}" for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
     columns = [f"{stack} {layer}" if several else str(layer) for stack, layer, _ in layers]
-    figure = go.Figure(
-        go.Heatmap(
-            z=shares, x=columns, y=list(rows), text=counts, customdata=told, zmin=0, zmax=1, showscale=False,
-            texttemplate="%{text}" if len(columns) <= MANY else None,
-            colorscale=SEQUENTIAL, xgap=1, ygap=1, hovertemplate="%{y}, layer %{x}: %{customdata} kept<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(type="category", title="layer", showgrid=False)
-    return finish(figure, template, height=max(170, 110 + ROW_PIXELS * len(rows)))
+    figure = cells(
+        shares, columns, rows, text=counts, texttemplate="%{text}" if len(columns) <= MANY else None, customdata=told,
+        zmin=0, zmax=1, showscale=False, colorscale=SEQUENTIAL,
+        hovertemplate="%{y}, layer %{x}: %{customdata} kept<extra></extra>",
+    ).update_xaxes(title="layer")  # fmt: skip
+    return finish(figure, height=max(170, 110 + ROW_PIXELS * len(rows)))
 
 
-def kept_by_stack(
-    weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int], template: str | None = None
-) -> go.Figure:
+def kept_by_stack(weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> go.Figure:
     """The share of each stack's heads kept as the weight grows, which shows the stack that loses heads first.
 
     kept: {stack: heads kept at each weight}.  sizes: {stack: heads}.
     """
     figure = go.Figure()
     for at, (stack, counts) in enumerate(kept.items()):
-        place, size = at % len(LINES), max(1, sizes[stack])
+        size = max(1, sizes[stack])
         figure.add_scatter(
             x=list(weights), y=[count / size for count in counts], name=stack, mode="lines+markers",
-            line={"color": LINES[place], "dash": DASHES[place]}, marker={"symbol": SYMBOLS[place], "size": 9},
-            customdata=list(counts),
+            line=stroke(at), marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 9}, customdata=list(counts),
             hovertemplate=f"{stack}: %{{customdata}} of {size} heads kept at λ = %{{x:g}}<extra></extra>",
         )  # fmt: skip
     ticks = {"tickvals": list(weights), "ticktext": [f"{weight:g}" for weight in weights]}
     kind = "log" if min(weights, default=0) > 0 else "linear"
     figure.update_xaxes(title="λ", type=kind, zeroline=False, showgrid=False, **ticks)
     figure.update_yaxes(title="share of the stack's heads kept", tickformat=".0%", rangemode="tozero", zeroline=False)
-    return finish(figure, template, height=340, showlegend=True, legend=LEGEND)
+    return finish(figure, height=340, showlegend=True, legend=LEGEND)
 
 
 class Dots(NamedTuple):
@@ -197,8 +189,7 @@ class Dots(NamedTuple):
 
 
 def trade_off(
-    series: Mapping[str, Dots], whole: float, size: int, unit: str, *, chosen: int | None = None,
-    template: str | None = None,
+    series: Mapping[str, Dots], whole: float, size: int, unit: str, *, chosen: int | None = None
 ) -> go.Figure:  # fmt: skip
     """Accuracy against heads kept, one dot per run, one symbol per way of choosing heads; dotted line: all heads.
 
@@ -206,20 +197,19 @@ def trade_off(
     first series.
     """
     figure = go.Figure()
-    figure.add_hline(y=whole, line={"color": UNSURE, "width": 1, "dash": "dot"})
+    figure.add_hline(y=whole, line=DOTTED)
     for at, (name, dots) in enumerate(series.items()):
-        place = at % len(LINES)
-        error = {"type": "data", "symmetric": False, "array": dots.high - dots.accuracy,
-                 "arrayminus": dots.accuracy - dots.low, "thickness": 1.5, "width": 0}  # fmt: skip
         figure.add_scatter(
-            x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told), error_y=error,
-            line={"color": LINES[place], "dash": DASHES[place], "width": 1}, hovertemplate="%{text}<extra></extra>",
-            marker=_marker(place, len(dots.kept), chosen if at == 0 else None), customdata=list(dots.runs) or None,
+            x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told),
+            error_y=interval(dots.low, dots.accuracy, dots.high, thickness=1.5),
+            line=stroke(at, width=1), hovertemplate="%{text}<extra></extra>",
+            marker=_marker(at % len(LINES), len(dots.kept), chosen if at == 0 else None),
+            customdata=list(dots.runs) or None,
             unselected={"marker": {"opacity": 1}},  # a click chooses a run without dimming the others
         )  # fmt: skip
     figure.update_xaxes(title="heads kept", range=[-0.02 * size, 1.02 * size], zeroline=False)
     figure.update_yaxes(title=unit, zeroline=False)
-    return finish(figure, template, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
+    return finish(figure, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
 
 
 def _marker(place: int, dots: int, chosen: int | None) -> dict[str, Any]:

@@ -1,17 +1,28 @@
-"""Figures of heads: maps of scores, one head in every language, and roles with their colours and letters."""
+"""Figures of heads: maps of scores, one head in every language, and their roles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.pictures import CORRECTED, DARK, HARMS, HELPS, LIGHT, SEQUENTIAL, UNSURE, map_of
-from headlab.plots.matrices import marked
-from headlab.plots.style import LEGEND, ROW_PIXELS, finish
+from headlab.pictures import (
+    CORRECTED,
+    DARK,
+    HARMS,
+    HELPS,
+    LIGHT,
+    LOOKS,
+    SEQUENTIAL,
+    UNSURE,
+    in_order,
+    kind_of,
+    look_of,
+    map_of,
+)
+from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, bar, cells, finish, marked
 from headlab.records import Bools, Floats, HeadGrid
 from headlab.scores import HeadScores
 from headlab.value_functions import shown_unit
@@ -19,18 +30,18 @@ from headlab.value_functions import shown_unit
 # Scores of heads: maps, one head in every language, distributions over all heads.
 
 
-def head_map(scores: HeadScores, limit: float | None = None, template: str | None = None) -> go.Figure:
+def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a + or −.
 
     limit: end of the colour scale in the scores' unit, such as the `symmetric_limit` of several maps; by default that
     of these scores.
     """
     shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
-    figure = go.Figure()
+    figure, tips = go.Figure(), _rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips]))
     for at, (name, rows) in enumerate(_rows(shown.grid, shown.values).items()):
         figure.add_heatmap(
             z=rows,
-            customdata=_rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips]))[name],
+            customdata=tips[name],
             hovertemplate=name + " layer %{y}, head %{x}<br>%{customdata}<extra></extra>",
             colorscale=shown.scale,
             zmin=shown.lowest,
@@ -47,9 +58,8 @@ def head_map(scores: HeadScores, limit: float | None = None, template: str | Non
         )
         if shown.marks.any():
             figure.add_scatter(visible=at == 0, name=name, **_marks(_rows(shown.grid, shown.marks)[name]))
-    figure.update_yaxes(autorange="reversed", title="layer", dtick=1)
-    figure.update_xaxes(title="head", dtick=1)
-    return finish(figure, template, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}")
+    figure.update_yaxes(autorange="reversed", title="layer", dtick=1).update_xaxes(title="head", dtick=1)
+    return finish(figure, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}")
 
 
 def _marks(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -69,9 +79,7 @@ def _rows(grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]) ->
     return nested if isinstance(nested, dict) else {grid.stacks[0].name: nested}
 
 
-def across_languages(
-    names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str, template: str | None = None
-) -> go.Figure:
+def across_languages(names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str) -> go.Figure:
     """One head's value in every language, one row each: a dot with its interval.
 
     values, low, high: float [language] in `unit`; low and high are NaN without an interval.
@@ -83,20 +91,15 @@ def across_languages(
             x=[start, end], y=[name, name], mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip"
         )
         hover = f"{name}: {value:+.4f}" + ("" if np.isnan(start) else f" [{start:+.4f}, {end:+.4f}]")
-        figure.add_scatter(
-            x=[value],
-            y=[name],
-            mode="markers",
-            marker={"color": colour, "size": 9},
-            hovertemplate=hover + "<extra></extra>",
-        )
-    figure.add_vline(x=0, line={"color": UNSURE, "width": 1, "dash": "dot"})
+        look = {"color": colour, "size": 9}
+        figure.add_scatter(x=[value], y=[name], mode="markers", marker=look, hovertemplate=f"{hover}<extra></extra>")
+    figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_xaxes(title=unit, zeroline=False)
-    return finish(figure, template, height=90 + ROW_PIXELS * len(names), showlegend=False)
+    return finish(figure, height=90 + ROW_PIXELS * len(names), showlegend=False)
 
 
-def distribution(values: Mapping[str, Floats], unit: str, template: str | None = None) -> go.Figure:
+def distribution(values: Mapping[str, Floats], unit: str) -> go.Figure:
     """Every head's value, one strip per row, which shows where most heads lie and which stand out.
 
     values: {name: float [head]} in `unit`.
@@ -107,13 +110,13 @@ def distribution(values: Mapping[str, Floats], unit: str, template: str | None =
             x=row, name=name, boxpoints="all", jitter=0.5, pointpos=0, line={"width": 1, "color": UNSURE},
             marker={"size": 4, "color": HELPS, "opacity": 0.6}, fillcolor="rgba(0,0,0,0)",
         )  # fmt: skip
-    figure.add_vline(x=0, line={"color": UNSURE, "width": 1, "dash": "dot"})
+    figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title=unit, zeroline=False)
-    return finish(figure, template, height=90 + ROW_PIXELS * len(values), showlegend=False)
+    return finish(figure, height=90 + ROW_PIXELS * len(values), showlegend=False)
 
 
-def share_map(values: Mapping[tuple[str, int, int], float], unit: str, template: str | None = None) -> go.Figure:
+def share_map(values: Mapping[tuple[str, int, int], float], unit: str) -> go.Figure:
     """A map of non-negative values, one per head, layer by layer, stacks one below the other.
 
     values: {(stack, layer, head): value in `unit`}.
@@ -124,73 +127,22 @@ def share_map(values: Mapping[tuple[str, int, int], float], unit: str, template:
     for (stack, layer, head), value in values.items():
         z[rows.index((stack, layer)), head] = value
     names = [f"{stack} {layer}" if several else str(layer) for stack, layer in rows]
-    figure = go.Figure(
-        go.Heatmap(
-            z=z, y=names, colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1, texttemplate="%{z:.0f}",
-            hovertemplate="layer %{y}, head %{x}: %{z:.1f}<extra></extra>",
-            colorbar={"title": {"text": unit, "side": "right"}, "thickness": 12},
-        )
+    figure = cells(
+        z, None, names, colorscale=SEQUENTIAL, zmin=0, texttemplate="%{z:.0f}", colorbar=bar(unit),
+        hovertemplate="layer %{y}, head %{x}: %{z:.1f}<extra></extra>",
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", title="layer", showgrid=False)
-    figure.update_xaxes(title="head", dtick=1, showgrid=False)
-    return finish(figure, template, height=110 + ROW_PIXELS * len(rows))
+    figure.update_yaxes(title="layer").update_xaxes(title="head")
+    return finish(figure, height=110 + ROW_PIXELS * len(rows))
 
 
-# Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
-
-POSITIONAL = "positional"
-
-
-class Look(NamedTuple):
-    """How a kind of role is drawn.
-
-    colour, ink: of the cell and of the text on it.  mark: a letter, so that roles differ by more than colour.
-    """
-
-    colour: str
-    ink: str
-    mark: str
-
+# Roles of heads.
 
 HATCHED = {"shape": "/", "solidity": 0.25, "fillmode": "overlay", "fgcolor": LIGHT}
-# At least 0.12 apart in OKLab, also with each kind of dichromacy (Machado et al. 2009).
-LOOKS: Mapping[str, Look] = MappingProxyType(
-    {
-        POSITIONAL: Look("#d9952c", DARK, "±"),
-        "nsubj": Look("#1c7515", LIGHT, "S"),
-        "obj": Look("#59bfba", DARK, "O"),
-        "amod": Look("#5e0fa8", LIGHT, "A"),
-        "advmod": Look("#a384ee", DARK, "V"),
-        "rare word": Look("#e2326e", DARK, "R"),
-        "induction": Look("#825bbc", LIGHT, "I"),
-        "same token elsewhere": Look("#831b5c", LIGHT, "="),
-        "separator": Look("#ecd387", DARK, "E"),
-        "first token": Look("#a3e6fa", DARK, "F"),
-    }
-)
-IDLE = ("separator", "first token")  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
-OTHER = Look(UNSURE, DARK, "?")  # roles unknown to this version
 FAINT = "rgba(138,143,152,0.3)"  # heads without a role
 
 
-def kind_of(role: str) -> str:
-    """The kind of a role: 'positional' for 'position -1', 'nsubj' for 'nsubj: dependent to governor'."""
-    return POSITIONAL if role.startswith("position ") else role.partition(":")[0]
-
-
-def look_of(kind: str) -> Look:
-    """The look of a kind of role."""
-    return LOOKS.get(kind, OTHER)
-
-
-def in_order(kinds: Sequence[str]) -> list[str]:
-    """Each kind once: known ones first in the order of the legend, then the others by name."""
-    known = list(LOOKS)
-    return sorted(dict.fromkeys(kinds), key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
-
-
 def roles_across_languages(
-    above: Floats, share: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str], template: str | None = None
+    above: Floats, share: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]
 ) -> go.Figure:
     """What heads with a role in one language do in the others: points above chance on a scale centred at 0.
 
@@ -200,12 +152,10 @@ def roles_across_languages(
     told = [["–" if np.isnan(v) else f"{v:.0f}" for v in row] for row in share]
     hover = "%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>"
     figure = marked(above, told, sure, rows, columns, scale="points above chance", hover=hover)
-    return finish(figure, template, height=max(150, 90 + ROW_PIXELS * len(rows)))
+    return finish(figure, height=max(150, 90 + ROW_PIXELS * len(rows)))
 
 
-def stacked(
-    sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str, template: str | None = None
-) -> go.Figure:
+def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str) -> go.Figure:
     """How many heads have each role at every size, stacked in the order of the legend, heads without a role on top.
 
     sizes: heads left.  counts: {role: heads with it at each size}; the second direction of a relation is hatched,
@@ -226,4 +176,4 @@ def stacked(
     figure.update_yaxes(title=unit, rangemode="tozero", zeroline=False)
     legend = LEGEND | {"traceorder": "normal"}
     height = 380 + 12 * len(counts)  # a phone stacks the legend
-    return finish(figure, template, height=height, barmode="stack", bargap=0.15, showlegend=True, legend=legend)
+    return finish(figure, height=height, barmode="stack", bargap=0.15, showlegend=True, legend=legend)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.pictures import CHANCE, DASHES, LINES, UNSURE
-from headlab.plots.style import LEGEND, ROW_PIXELS, SYMBOLS, finish
+from headlab.pictures import CHANCE, LINES, UNSURE
+from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, finish, interval, stroke
 from headlab.records import Bools, Floats, Ints
 from headlab.scores import Band, Curve
 from headlab.tables import Report
@@ -19,7 +19,7 @@ from headlab.tables import Report
 SHADE, FAINT = 0.13, 0.06  # opacity of an area: for few areas, and for many that overlap
 
 
-def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: str | None = None) -> go.Figure:
+def curve_figure(curves: Sequence[Curve], band: Band | None = None) -> go.Figure:
     """Accuracy against heads removed, one labelled line per curve; shaded: 95 % intervals of the difference.
 
     The difference is from the untouched model.  Names are what distinguishes the curves: the ordering, the language,
@@ -30,11 +30,11 @@ def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: st
         shade(figure, band.removed, band.low, band.high, UNSURE)
         name = f"{band.ordering}, median of {band.curves}"
         figure.add_scatter(
-            x=band.removed, y=band.median, name=name, mode="lines", line={"color": UNSURE, "width": 1.5, "dash": "dot"},
+            x=band.removed, y=band.median, name=name, mode="lines", line=DOTTED | {"width": 1.5},
             hovertemplate=f"{name}: %{{y:.1%}} without %{{x}} heads<extra></extra>",
         )  # fmt: skip
-    colours = [LINES[at % len(LINES)] for at in range(len(curves))]
-    for curve, name, colour in zip(curves, _names(curves), colours, strict=True):
+    for at, (curve, name) in enumerate(zip(curves, _names(curves), strict=True)):
+        colour = LINES[at % len(LINES)]
         start = curve.accuracy[0]
         shade(figure, curve.removed, start + curve.low, start + curve.high, colour)
         figure.add_scatter(
@@ -46,7 +46,7 @@ def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: st
     label_lines(figure)
     figure.update_xaxes(title="heads removed", zeroline=False)
     figure.update_yaxes(title="accuracy", tickformat=".0%", rangemode="tozero", zeroline=False)
-    return finish(figure, template, height=420, showlegend=False, hovermode="closest")
+    return finish(figure, height=420, showlegend=False, hovermode="closest")
 
 
 def shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, opacity: float = SHADE) -> None:
@@ -92,7 +92,7 @@ class Line(NamedTuple):
     high: Floats
 
 
-def orderings_figure(lines: Mapping[str, Line], language: str, template: str | None = None) -> go.Figure:
+def orderings_figure(lines: Mapping[str, Line], language: str) -> go.Figure:
     """Accuracy in one language against heads removed, one line per ordering in its shaded band.
 
     Random orders are grey, behind the others, their median dotted.
@@ -101,20 +101,19 @@ def orderings_figure(lines: Mapping[str, Line], language: str, template: str | N
     coloured = [name for name in lines if name != CHANCE]
     for name in sorted(lines, key=lambda name: name != CHANCE):
         line, grey = lines[name], name == CHANCE
-        place = 0 if grey else coloured.index(name) % len(LINES)
-        colour, dash = (UNSURE, "dot") if grey else (LINES[place], DASHES[place])
-        shade(figure, line.removed, line.low, line.high, colour, SHADE if grey or len(coloured) < 3 else FAINT)
+        look = DOTTED | {"width": 1.5} if grey else stroke(coloured.index(name), width=2)
+        opacity = SHADE if grey or len(coloured) < 3 else FAINT
+        shade(figure, line.removed, line.low, line.high, str(look["color"]), opacity)
         figure.data[-1].showlegend = False
         figure.add_scatter(
-            x=line.removed, y=line.accuracy, name=name, mode="lines",
-            line={"color": colour, "width": 1.5 if grey else 2, "dash": dash},
+            x=line.removed, y=line.accuracy, name=name, mode="lines", line=look,
             customdata=np.stack([line.low, line.high], axis=1),
             hovertemplate=name + ": %{y:.1f} % without %{x} heads [%{customdata[0]:.1f}, %{customdata[1]:.1f}]"
             + "<br>median, lowest and highest order" * grey + "<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title="heads removed", zeroline=False)
     figure.update_yaxes(title=f"accuracy in {language}, %", rangemode="tozero", zeroline=False)
-    return finish(figure, template, height=440, showlegend=True, legend=LEGEND, hovermode="closest")
+    return finish(figure, height=440, showlegend=True, legend=LEGEND, hovermode="closest")
 
 
 # Dots with their intervals, several side by side.
@@ -135,9 +134,7 @@ class Dots(NamedTuple):
     sure: Bools
 
 
-def dots(
-    rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True, template: str | None = None
-) -> go.Figure:
+def dots(rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True) -> go.Figure:
     """Rows from top to bottom, each with one dot per series, one below the other.
 
     unit: of all values.  zero: whether to draw a line at 0.  Filled dots are sure; random is grey.
@@ -151,20 +148,19 @@ def dots(
             x=of.value, y=np.arange(len(rows)) + share * (number - (len(series) - 1) / 2), name=name, mode="markers",
             marker={"color": colour, "size": 9, "line": {"color": colour, "width": 1.5},
                     "symbol": [symbol if sure else f"{symbol}-open" for sure in of.sure]},
-            error_x={"type": "data", "symmetric": False, "array": of.high - of.value, "arrayminus": of.value - of.low,
-                     "color": colour, "thickness": 1.5, "width": 0},
+            error_x=interval(of.low, of.value, of.high, color=colour, thickness=1.5),
             text=[_words(*row) for row in zip(rows, *of[:3], strict=True)],
             hovertemplate=f"{name}, %{{text}}<extra></extra>",
         )  # fmt: skip
     if zero:
-        figure.add_vline(x=0, line={"color": UNSURE, "width": 1, "dash": "dot"})
+        figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(
         tickvals=np.arange(len(rows)), ticktext=list(rows), range=[len(rows) - 0.5, -0.5], showgrid=False,
         zeroline=False,
     )  # fmt: skip
     figure.update_xaxes(title=unit, zeroline=False)
     height = TOP + BOTTOM + max(ROW_PIXELS, DOT_PIXELS * len(series) + 6) * len(rows)
-    return finish(figure, template, height=height, showlegend=len(series) > 1, legend=LEGEND)
+    return finish(figure, height=height, showlegend=len(series) > 1, legend=LEGEND)
 
 
 def _words(row: str, value: float, low: float, high: float) -> str:
@@ -197,7 +193,7 @@ class FrontDot(NamedTuple):
 
 def front_figure(
     dots: Sequence[FrontDot], cost: str, value: str, *, loss: float | None = None,
-    chosen: tuple[str, int] | None = None, template: str | None = None,
+    chosen: tuple[str, int] | None = None
 ) -> go.Figure:  # fmt: skip
     """The front: one colour and symbol per order, dominated dots faded, the others filled and joined by a line.
 
@@ -220,7 +216,7 @@ def front_figure(
         )
     figure.add_hline(y=0, line={"color": UNSURE, "width": 1})
     if loss is not None:
-        figure.add_hline(y=-loss, line={"color": UNSURE, "width": 1, "dash": "dot"})
+        figure.add_hline(y=-loss, line=DOTTED)
     figure.update_yaxes(title=value, zeroline=False).update_xaxes(title=cost, zeroline=False)
     deep = max(DEEPEST, 4 * (loss or 0.0))
     if min(dot.value for dot in dots) < -deep:
@@ -228,7 +224,7 @@ def front_figure(
         room = 0.06 * (max(shown) - min(shown)) or 1.0
         figure.update_yaxes(range=[-deep, max(1.0, 1.2 * max(dot.value for dot in dots))])
         figure.update_xaxes(range=[min(shown) - room, max(shown) + room])
-    return finish(figure, template, height=HEIGHT, legend=LEGEND, clickmode="event+select", hovermode="closest")
+    return finish(figure, height=HEIGHT, legend=LEGEND, clickmode="event+select", hovermode="closest")
 
 
 def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int) -> None:
@@ -249,7 +245,7 @@ def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int)
     )  # fmt: skip
 
 
-def front_figures(report: Report, template: str | None = None) -> dict[str, go.Figure]:
+def front_figures(report: Report) -> dict[str, go.Figure]:
     """The figure of a stored front, from its tables alone: cost against the weakest language's difference.
 
     Costs are parameters kept where known, else heads kept; which models are best for their size is the table's own.
@@ -269,4 +265,4 @@ def front_figures(report: Report, template: str | None = None) -> dict[str, go.F
     loss = dict(report.spec.get("options", {})).get("within")
     about = "parameters kept, millions" if counted else "heads kept"
     title = "difference of the weakest language, points"
-    return {"front": front_figure(dots, about, title, loss=loss, chosen=chosen, template=template)}
+    return {"front": front_figure(dots, about, title, loss=loss, chosen=chosen)}

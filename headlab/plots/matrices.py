@@ -15,77 +15,34 @@ import plotly.graph_objects as go
 
 from headlab.errors import HeadlabError
 from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE, picture
-from headlab.plots.style import ROW_PIXELS, finish
+from headlab.plots.style import ROW_PIXELS, bar, cells, finish, marked
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
 
 # Figures with one value per pair of languages.
 
-MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on a narrow screen
 
-
-def agreement(rho: Floats, names: Sequence[str], template: str | None = None) -> go.Figure:
+def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
     """Rank correlations of every pair of languages, on a colour scale from -1 to 1.
 
     rho: float [language, language], NaN where a language's scores are all equal.
     """
-    figure = go.Figure(
-        go.Heatmap(
-            z=rho,
-            x=list(names),
-            y=list(names),
-            text=np.where(np.isnan(rho), "–", np.char.mod("%.2f", np.nan_to_num(rho))),
-            texttemplate="%{text}" if len(names) <= 20 else None,
-            hovertemplate="%{y} and %{x}: ρ = %{text}<extra></extra>",
-            colorscale=DIVERGING,
-            zmin=-1,
-            zmax=1,
-            xgap=1,
-            ygap=1,
-            colorbar={"title": {"text": "Spearman ρ", "side": "right"}, "thickness": 12, "dtick": 0.5},
-        )
-    )
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(side="top", type="category", showgrid=False)
-    return finish(figure, template, height=max(260, 110 + ROW_PIXELS * len(names)))
+    figure = cells(
+        rho,
+        names,
+        names,
+        text=np.where(np.isnan(rho), "–", np.char.mod("%.2f", np.nan_to_num(rho))),
+        texttemplate="%{text}" if len(names) <= 20 else None,
+        hovertemplate="%{y} and %{x}: ρ = %{text}<extra></extra>",
+        colorscale=DIVERGING,
+        zmin=-1,
+        zmax=1,
+        colorbar=bar("Spearman ρ", dtick=0.5),
+    ).update_xaxes(side="top")
+    return finish(figure, height=max(260, 110 + ROW_PIXELS * len(names)))
 
 
-def marked(
-    values: Floats,
-    told: Sequence[Sequence[str]],
-    sure: Bools,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    scale: str,
-    hover: str,
-) -> go.Figure:
-    """One cell per row and column, coloured on a scale centred at 0 and marked by a dot where it is sure.
-
-    values: float [row, column], NaN for none.  told: text of each cell; with many columns shown on hover only.
-    sure: bool [row, column].  scale: title of the colour scale.  hover: Plotly's hover template.
-    """
-    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-    text = [
-        [word + "●" * bool(s and not np.isnan(v)) for v, word, s in zip(*row, strict=True)]
-        for row in zip(values, told, sure, strict=True)
-    ]
-    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
-    figure = go.Figure(
-        go.Heatmap(
-            z=values, x=list(columns), y=list(rows), text=shown, texttemplate="%{text}", customdata=text,
-            hovertemplate=hover, colorscale=DIVERGING, zmin=-limit, zmax=limit, xgap=1, ygap=1,
-            colorbar={"title": {"text": scale, "side": "right"}, "thickness": 12},
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(side="top", type="category", showgrid=False)
-    return figure
-
-
-def transfer_matrix(
-    values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str], template: str | None = None
-) -> go.Figure:
+def transfer_matrix(values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]) -> go.Figure:
     """Effect of masks chosen on one language (rows) on others (columns): differences on a scale centred at 0.
 
     values: float [row, column] in points, NaN for none.  sure: bool [row, column], marked by a dot.  With many
@@ -94,17 +51,12 @@ def transfer_matrix(
     told = [["–" if np.isnan(v) else f"{round(v, 1) + 0.0:+.1f}" for v in row] for row in values]
     hover = "chosen on %{y}, tested on %{x}: %{customdata} points<extra></extra>"
     figure = marked(values, told, sure, rows, columns, scale="points", hover=hover)
-    figure.update_yaxes(title="chosen on")
-    figure.update_xaxes(title="tested on")
-    return finish(figure, template, height=max(260, 130 + ROW_PIXELS * len(rows)))
+    figure.update_yaxes(title="chosen on").update_xaxes(title="tested on")
+    return finish(figure, height=max(260, 130 + ROW_PIXELS * len(rows)))
 
 
 def sign_matrix(
-    helps: Sequence[Sequence[str]],
-    harms: Sequence[Sequence[str]],
-    heads: Sequence[str],
-    languages: Sequence[str],
-    template: str | None = None,
+    helps: Sequence[Sequence[str]], harms: Sequence[Sequence[str]], heads: Sequence[str], languages: Sequence[str]
 ) -> go.Figure:
     """In which languages heads help (blue, +) and harm (orange, −); other cells are empty.
 
@@ -115,15 +67,12 @@ def sign_matrix(
         for sign, chosen in ((1.0, good), (-1.0, bad)):
             z[row, [at for at, language in enumerate(languages) if language in chosen]] = sign
     words = np.select([z > 0, z < 0], ["+", "−"], "")
-    figure = go.Figure(
-        go.Heatmap(
-            z=z, x=list(languages), y=list(heads), text=words, texttemplate="%{text}", colorscale=DIVERGING, zmin=-1.6,
-            zmax=1.6, xgap=1, ygap=1, showscale=False, hovertemplate="head %{y}, %{x}: %{text}<extra></extra>",
-        )
+    figure = cells(
+        z, languages, heads, text=words, texttemplate="%{text}", colorscale=DIVERGING, zmin=-1.6, zmax=1.6,
+        showscale=False, hovertemplate="head %{y}, %{x}: %{text}<extra></extra>",
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, title="head")
-    figure.update_xaxes(side="top", type="category", showgrid=False)
-    return finish(figure, template, height=max(180, 90 + ROW_PIXELS * len(heads)))
+    figure.update_yaxes(title="head").update_xaxes(side="top")
+    return finish(figure, height=max(180, 90 + ROW_PIXELS * len(heads)))
 
 
 # The figures of agreement between languages, drawn from its tables alone.
@@ -131,7 +80,7 @@ def sign_matrix(
 SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its lines to be coloured
 
 
-def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True, template: str | None = None) -> go.Figure:
+def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True) -> go.Figure:
     """Rank correlations of every pair of languages; interval, ceiling and corrected value on hover.
 
     pairs, languages: tables "agreement" and "agreement-languages".  similar: whether to put similar languages side
@@ -140,33 +89,23 @@ def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True, te
     names = list(dict.fromkeys([*pairs.column("language"), *pairs.column("other")]))
     if similar:
         names = [str(name) for name in languages.column("language")]
-    return correlation_matrix(pairs, names, ("language", "other"), "the same language", template=template)
+    return correlation_matrix(pairs, names, ("language", "other"), "the same language")
 
 
-def correlation_matrix(
-    pairs: Table,
-    names: Sequence[str],
-    of: tuple[str, str],
-    same: str,
-    *,
-    where: Sequence[int] = (),
-    template: str | None = None,
-) -> go.Figure:
+def correlation_matrix(pairs: Table, names: Sequence[str], of: tuple[str, str], same: str) -> go.Figure:
     """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
     pairs: a table with the columns of "agreement".  of: the two columns of names.  same: hover text of the diagonal.
-    where: indices of the table's rows; all if empty.
     """
     at = {name: i for i, name in enumerate(names)}
     rho, words = np.eye(len(names)), [[same] * len(names) for _ in names]
-    shown, values = pairs.shown(), pairs.column("rho")
-    for row in where or range(len(pairs.rows)):
-        cell = dict(zip(pairs.columns, shown[row], strict=True))
+    for shown, value in zip(pairs.shown(), pairs.column("rho"), strict=True):
+        cell = dict(zip(pairs.columns, shown, strict=True))
         one, other = (at[cell[name]] for name in of)
         for a, b in ((one, other), (other, one)):
-            rho[a, b] = np.nan if values[row] is None else values[row]
+            rho[a, b] = np.nan if value is None else value
             words[a][b] = _words(cell)
-    figure = agreement(rho, names, template)
+    figure = agreement(rho, names)
     return figure.update_traces(customdata=words, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>")
 
 
@@ -183,7 +122,7 @@ def _words(cell: dict[str, str]) -> str:
     return "<br>".join(lines)
 
 
-def dendrogram(merges: Table, languages: Table, template: str | None = None) -> go.Figure:
+def dendrogram(merges: Table, languages: Table) -> go.Figure:
     """The tree of languages, similar ones side by side; clusters found in most resamples are coloured.
 
     merges, languages: tables "agreement-clusters" and "agreement-languages".
@@ -210,7 +149,7 @@ def dendrogram(merges: Table, languages: Table, template: str | None = None) -> 
     )
     far = 1.06 * max((height for _, height in ends.values()), default=1.0)
     figure.update_xaxes(title="1 − ρ, mean over the pairs of two clusters", range=[0, far], zeroline=False)
-    return finish(figure, template, height=max(220, 90 + ROW_PIXELS * len(names)))
+    return finish(figure, height=max(220, 90 + ROW_PIXELS * len(names)))
 
 
 # Attention of heads in one sentence.
@@ -393,7 +332,7 @@ def bare(token: str) -> str:
     return token.lstrip("▁Ġ").removeprefix("##").casefold()
 
 
-def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Figure:
+def attention_map(panel: Panel, name: str) -> go.Figure:
     """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
     texts = [escape(token[:24], quote=False) for token in panel.tokens]  # Plotly reads <s> as markup
     at, many = list(range(len(texts))), len(texts) > MOST_TOKENS
@@ -404,11 +343,11 @@ def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Fi
             z=panel.weights[name], customdata=[[(one, other) for other in texts] for one in texts],
             colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1,
             hovertemplate="%{customdata[0]} looks at %{customdata[1]}: %{z:.3f}<extra></extra>",
-            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
+            colorbar=bar("weight"),
         )
     )  # fmt: skip
     figure.update_yaxes(autorange="reversed", **ticks)
     figure.update_xaxes(
         side="top", tickangle=-90 if many else -60, autorange="reversed" if panel.rtl else True, **ticks
     )
-    return finish(figure, template, height=max(260, 110 + (14 if many else 24) * len(at)))
+    return finish(figure, height=max(260, 110 + (14 if many else 24) * len(at)))

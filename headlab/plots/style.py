@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.io import to_json
+
+from headlab.pictures import DASHES, DIVERGING, LINES, UNSURE
+from headlab.records import Bools, Floats
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")  # one per method, like its dashes
 LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}  # above, with room to wrap
@@ -18,18 +23,74 @@ TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = 24, 62, 22  # pixels above a figure: its t
 ENTRY, LETTER = 45, 7.5  # pixels of an entry of the legend, and of each letter
 PRINT_FONT = {"family": "Arial, Helvetica, sans-serif", "size": 13, "color": "#222222"}
 PRINT_MARGIN = {"l": 16, "r": 16, "t": 16, "b": 16}
+MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on a narrow screen
+DOTTED = {"color": UNSURE, "width": 1, "dash": "dot"}  # of a line at 0, or at what others are compared with
 
 
-def finish(figure: go.Figure, template: str | None, **layout: object) -> go.Figure:
+def stroke(number: int, **more: object) -> dict[str, object]:
+    """The colour and dashes of a figure's line by its number, as Plotly's `line`."""
+    return {"color": LINES[number % len(LINES)], "dash": DASHES[number % len(DASHES)], **more}
+
+
+def interval(low: Floats, value: Floats, high: Floats, **more: object) -> dict[str, object]:
+    """Bars from low to high around values, as Plotly's `error_x` or `error_y`."""
+    return {"type": "data", "symmetric": False, "array": high - value, "arrayminus": value - low, "width": 0, **more}
+
+
+def bar(title: str, **more: object) -> dict[str, object]:
+    """A colour bar with its title beside it."""
+    return {"title": {"text": title, "side": "right"}, "thickness": 12, **more}
+
+
+def cells(z: Any, columns: Sequence[str] | None, rows: Sequence[str], **look: object) -> go.Figure:
+    """A coloured cell for each row and column, the first row on top. columns: None counts them from 0.
+
+    look: of the heat map, such as its scale.
+    """
+    figure = go.Figure(go.Heatmap(z=z, y=list(rows), xgap=1, ygap=1, **look))
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    if columns is None:
+        return figure.update_xaxes(dtick=1, showgrid=False)
+    return figure.update_traces(x=list(columns)).update_xaxes(type="category", showgrid=False)
+
+
+def finish(figure: go.Figure, **layout: object) -> go.Figure:
     """Apply the common layout: transparent background, and room for a title only if there is one."""
     figure.update_layout(
-        template=template,
+        template=None,  # the page's, or `printed`'s
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         margin={"l": 8, "r": 8, "t": 40 if layout.get("title") else 8, "b": 8},
         **layout,
     )
     return figure
+
+
+def marked(
+    values: Floats,
+    told: Sequence[Sequence[str]],
+    sure: Bools,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    scale: str,
+    hover: str,
+) -> go.Figure:
+    """One cell per row and column, coloured on a scale centred at 0 and marked by a dot where it is sure.
+
+    values: float [row, column], NaN for none.  told: text of each cell; with many columns shown on hover only.
+    sure: bool [row, column].  scale: title of the colour scale.  hover: Plotly's hover template.
+    """
+    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    text = [
+        [word + "●" * bool(s and not np.isnan(v)) for v, word, s in zip(*row, strict=True)]
+        for row in zip(values, told, sure, strict=True)
+    ]
+    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
+    return cells(
+        values, columns, rows, text=shown, texttemplate="%{text}", customdata=text, hovertemplate=hover,
+        colorscale=DIVERGING, zmin=-limit, zmax=limit, colorbar=bar(scale),
+    ).update_xaxes(side="top")  # fmt: skip
 
 
 def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> go.Figure:

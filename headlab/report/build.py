@@ -38,9 +38,9 @@ FITS = (
 DEEP = 3  # levels of nesting searched for reports: {"reports": {task: {experiment: report}}}
 
 
-def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
+def find(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
     """The results that the words name, each once. Raises HeadlabError for a word without a match or with several."""
-    found: dict[str, Item] = {}
+    found: dict[str, Item[Any]] = {}
     for word in words:
         for item in _named(word, store):
             found.setdefault(_content(item), item)
@@ -49,7 +49,7 @@ def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
     return tuple(_told_apart(found.values()))
 
 
-def _named(word: str, store: Store) -> Iterator[Item]:
+def _named(word: str, store: Store) -> Iterator[Item[Any]]:
     path = Path(word)
     if word and path.is_dir():
         yield from _folder(path.resolve())
@@ -61,7 +61,7 @@ def _named(word: str, store: Store) -> Iterator[Item]:
         raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown")
 
 
-def _content(item: Item) -> str:
+def _content(item: Item[Any]) -> str:
     """A key for a result's content, wherever it is stored: a report may be both a run and a file."""
     try:
         match item.record:
@@ -75,7 +75,7 @@ def _content(item: Item) -> str:
     return item.key
 
 
-def _told_apart(items: Iterable[Item]) -> Iterator[Item]:
+def _told_apart(items: Iterable[Item[Any]]) -> Iterator[Item[Any]]:
     """The items; those from a file are named by the shortest end of its path that is unique among the files."""
     items = list(items)
     paths = {item.file: Path(item.file).parts for item in items if item.file}
@@ -111,7 +111,7 @@ def _by_key(word: str, store: Store) -> Path:
     return found[0]
 
 
-def _folder(folder: Path) -> Iterator[Item]:
+def _folder(folder: Path) -> Iterator[Item[Any]]:
     if (folder / "spec.json").exists():
         yield _run(folder)
     elif (folder / "report.json").exists():
@@ -123,7 +123,7 @@ def _folder(folder: Path) -> Iterator[Item]:
         )
 
 
-def _run(folder: Path) -> Item:
+def _run(folder: Path) -> Item[Any]:
     """A finished run. Raises HeadlabError for one that is unfinished, damaged or of a kind without a report."""
     kind = kind_of(read_json(folder / "spec.json"))
     kinds = {codec.kind: record for record, codec in CODECS.items()}
@@ -141,14 +141,14 @@ def _run(folder: Path) -> Item:
     return Item(found.record, found.key, dict(found.meta))
 
 
-def _file(path: Path) -> Iterator[Item]:
+def _file(path: Path) -> Iterator[Item[Any]]:
     items = list(_reports(read_json(path), path.name, "", DEEP))
     if not items:
         raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown")
     yield from (replace(item, file=str(path.absolute())) for item in items)
 
 
-def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
+def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any]]:
     """Every report and mask in parsed JSON, in document order."""
     if not isinstance(value, dict):
         return
@@ -183,7 +183,7 @@ class Document:
     version: str
 
 
-def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lambda _: None) -> Document:
+def document(items: Sequence[Item[Any]], *, title: str = "", dev_size: DevSize = lambda _: None) -> Document:
     """The document about results. title: names the models by default.  dev_size: as in `curves_section`."""
     by_model: dict[tuple[str, str], list[Section]] = {}
     for section in _sections(items, dev_size):
@@ -194,44 +194,25 @@ def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lamb
     return Document(title or f"Attention heads of {', '.join(names)}", sections, list(by_model), now, __version__)
 
 
-def _sections(items: Sequence[Item], dev_size: DevSize) -> Iterator[Section]:
+def _sections(items: Sequence[Item[Any]], dev_size: DevSize) -> Iterator[Section]:
     """Sections: scores, curves and gates that belong together share one; each report and mask has its own."""
     several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
-    for group in _groups(items):
+    groups: dict[object, list[Item[Any]]] = {}
+    for at, item in enumerate(items):
+        groups.setdefault(result_sections.group_of(item.record) or at, []).append(item)
+    for group in groups.values():
         match group[0].record:
             case HeadScores():
-                yield result_sections.scores_section(_with(group, HeadScores))
+                yield result_sections.scores_section(group)
             case Curve():
-                yield result_sections.curves_section(_with(group, Curve), dev_size)
+                yield result_sections.curves_section(group, dev_size)
             case LearnedGates():
-                yield result_sections.gates_section(_with(group, LearnedGates))
-            case Report() as report:
-                yield result_sections.reports_section(group[0], report)
-            case Mask() as mask:
+                yield result_sections.gates_section(group)
+            case Report():
+                yield result_sections.reports_section(group[0])
+            case Mask():
                 number += several
-                yield result_sections.masks_section(group[0], mask, number)
-
-
-def _with(group: Sequence[Item], kind: type[Any]) -> list[tuple[Item, Any]]:
-    return [(item, item.record) for item in group if isinstance(item.record, kind)]
-
-
-def _groups(items: Sequence[Item]) -> list[list[Item]]:
-    found: dict[tuple[object, ...], list[Item]] = {}
-    for at, item in enumerate(items):
-        found.setdefault(_group(item.record, at), []).append(item)
-    return list(found.values())
-
-
-def _group(record: object, at: int) -> tuple[object, ...]:
-    match record:
-        case HeadScores():
-            return ("scores", *result_sections.scores_group(record))
-        case Curve():
-            return ("curve", *result_sections.curves_group(record))
-        case LearnedGates():
-            return ("gates", *result_sections.gates_group(record))
-    return ("alone", at)
+                yield result_sections.masks_section(group[0], number)
 
 
 def ordered_on(store: Store) -> DevSize:

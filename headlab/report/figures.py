@@ -12,24 +12,8 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.pictures import UNSURE, on_scale
 from headlab.report.maps import key, roles_map
-from headlab.report.svg import (
-    SHADE,
-    Area,
-    Axis,
-    Box,
-    Chart,
-    Dot,
-    Entry,
-    Line,
-    Mark,
-    Words,
-    axis,
-    draw,
-    named,
-    widened,
-)
+from headlab.report.svg import SHADE, Area, Axis, Box, Chart, Dot, Entry, Line, Mark, Words, axis, draw, named, widened
 from headlab.roles.table import NAME as ROLES
-from headlab.studies.table import FRONT
 from headlab.tables import Report
 
 ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # height in pixels: of a row of cells, minimum of a plot, default of a plot
@@ -46,20 +30,14 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
     """
     try:
         from headlab.plots import report_figures
-        from headlab.plots.heads import kind_of, look_of
-        from headlab.plots.lines import front_figures
     except ImportError as error:
         raise HeadlabError(
             f"figures need Plotly, which is not installed: {LACKING}", code="package.plotly_missing"
         ) from error
     try:
         if report.name == ROLES:
-            return {
-                "the clearest role of each head": roles_map(
-                    report, kind_of, lambda kind: (look_of(kind).colour, look_of(kind).mark)
-                )
-            }
-        found = front_figures(report) if report.name == FRONT.key else report_figures(report)
+            return {"the clearest role of each head": roles_map(report)}
+        found = report_figures(report)
         return {name: translated(figure, name) for name, figure in found.items()}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables from a file may hold anything
         raise HeadlabError(

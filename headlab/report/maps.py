@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from headlab.pictures import CORRECTED, DIVERGING, SEQUENTIAL, HeadMap, ink_on, named, on_scale
+from headlab.pictures import (
+    CORRECTED,
+    DIVERGING,
+    IDLE,
+    POSITIONAL,
+    SEQUENTIAL,
+    HeadMap,
+    ink_on,
+    kind_of,
+    look_of,
+    named,
+    on_scale,
+)
 from headlab.records import Bools, Floats, Head, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.tables import Report, Table
@@ -180,34 +193,26 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
 
 # The roles of a report as a head map, with the colour and letter of each head's clearest role.
 
-LEAST_CLEAR = ("separator", "first token")
 ROW, COLUMNS = 22, 3
-Look = tuple[str, str]  # colour and letter
 
 
-def roles_map(report: Report, kind_of: Callable[[str], str], look_of: Callable[[str], Look]) -> tuple[str, ...]:
-    """Drawings of a report on roles: one map per stack, and a legend.
-
-    kind_of: the kind of a role.  look_of: colour and letter of a kind.  Raises HeadlabError for missing columns.
-    """
-    having = _having(report.table("roles"), kind_of)
+def roles_map(report: Report) -> tuple[str, ...]:
+    """Drawings of a report on roles: one map per stack, and a legend. Raises HeadlabError for missing columns."""
+    having = _having(report.table("roles"))
     grid = _grid(report.table("measures"))
-    cells = [_role_cell(head, having.get(head, ()), kind_of, look_of) for head in grid.heads]
-    counts: dict[str, int] = {}
-    for roles in having.values():
-        for kind in dict.fromkeys(map(kind_of, roles)):
-            counts[kind] = counts.get(kind, 0) + 1
-    legend = [(*look_of(kind), f"{kind}: {count}") for kind, count in counts.items()]
+    cells = [_role_cell(head, having.get(head, ())) for head in grid.heads]
+    counts = Counter(kind for roles in having.values() for kind in dict.fromkeys(map(kind_of, roles)))
+    legend = [(look_of(kind).colour, look_of(kind).mark, f"{kind}: {count}") for kind, count in counts.items()]
     return (*stack_maps(grid, cells, "the clearest role of every head"), *([_legend(legend)] if legend else []))
 
 
-def _having(table: Table, kind_of: Callable[[str], str]) -> Mapping[Head, Sequence[str]]:
-    """{head: its roles}, clearest first: farthest above chance, with the kinds of `LEAST_CLEAR` last."""
+def _having(table: Table) -> Mapping[Head, Sequence[str]]:
+    """{head: its roles}, clearest first: farthest above chance, with the kinds of `IDLE` last."""
     found: dict[Head, list[tuple[bool, float, str]]] = {}
     names = ("stack", "layer", "head", "role", "above chance, points", "has it")
     for stack, layer, head, role, above, has in zip(*map(table.column, names), strict=True):
         if has is True:
-            clear = (str(kind_of(role)) in LEAST_CLEAR, -float(above or 0), str(role))
+            clear = (kind_of(role) in IDLE, -float(above or 0), str(role))
             found.setdefault(Head(str(stack), int(layer), int(head)), []).append(clear)
     return {head: [role for _, _, role in sorted(roles)] for head, roles in found.items()}
 
@@ -221,12 +226,12 @@ def _grid(measures: Table) -> HeadGrid:
     return HeadGrid(tuple(Stack(name, tuple(heads[at] for at in sorted(heads))) for name, heads in sizes.items()))
 
 
-def _role_cell(head: Head, roles: Sequence[str], kind_of: Any, look_of: Callable[[str], Look]) -> Cell:
+def _role_cell(head: Head, roles: Sequence[str]) -> Cell:
     if not roles:
         return Cell(BLANK, "", f"{named(head)}: no role")
-    colour, mark = look_of(kind_of(roles[0]))
-    offset = roles[0].removeprefix("position ").replace("-", "−") if roles[0].startswith("position ") else ""
-    return Cell(colour, offset or mark, f"{named(head)}: {', '.join(roles)}")
+    kind = kind_of(roles[0])
+    mark = roles[0].removeprefix("position ").replace("-", "−") if kind == POSITIONAL else look_of(kind).mark
+    return Cell(look_of(kind).colour, mark, f"{named(head)}: {', '.join(roles)}")
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from headlab.records import part
 from headlab.report.commands import Again
@@ -14,6 +14,7 @@ from headlab.tables import NOTHING, Cell, Table, duration
 # The parts of a document: sections with drawings, tables, notes and how to make the results again.
 
 Facts = tuple[tuple[str, str], ...]
+Record = TypeVar("Record", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Item:
+class Item(Generic[Record]):
     """A result to report. record: a stored record, a report or a mask.  key: its name in the document.
 
     meta: when and with what it was made.  command: the command that made it, according to its file, or empty.  file:
     the unique end of the path of its file; equal to `key` if it is the whole content of the file, empty for a run.
     """
 
-    record: object
+    record: Record
     key: str
     meta: Mapping[str, object] = field(default_factory=dict)
     command: str = ""
@@ -80,7 +81,7 @@ class Item:
 
 MODEL, DATA = ("name", "revision", "fingerprint", "dtype"), ("name", "language", "split", "size", "seed", "data_hash")
 NAMES = {"data_hash": "data hash (sha256)", "fingerprint": "model's fingerprint (sha256)", "dtype": "precision"}
-TOLD = ("model", "task", "method", "options", "ablation", "seed", "kind", "format", "order", "removed")
+TOLD = ("model", "task", "method", "options", "ablation", "seed", "kind", "format", "order", "removed", "command")
 UNNAMED = ("not said", "")
 LONGEST = 600  # characters of one value
 
@@ -95,7 +96,10 @@ def model_of(spec: Any) -> tuple[str, str]:
 
 def facts_of(spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()) -> Facts:
     """All facts in a spec and in a result's metadata, in reading order. more: further facts, after the options."""
-    rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *_beside(spec), *_when(meta)]
+    # Listed nowhere else; the command is shown with the commands.
+    beside = ((name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD)
+    when = ((name, as_text(value)) for name, value in meta.items())
+    rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *beside, *when]
     return tuple((name, value[:LONGEST]) for name, value in rows if value)
 
 
@@ -124,18 +128,6 @@ def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("ablation", "seed"):
         if (value := spec.get(name)) is not None:
             yield name, as_text(value)
-
-
-def _beside(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The entries of a spec that are listed nowhere else, except the command, which is shown with the commands."""
-    for name, value in spec.items():
-        if name not in (*TOLD, "command"):
-            yield name.replace("_", " "), as_text(value)
-
-
-def _when(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in meta.items():
-        yield name, as_text(value)
 
 
 def as_text(value: Any) -> str:

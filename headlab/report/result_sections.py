@@ -18,29 +18,9 @@ from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, 
 from headlab.records import Floats, by_layer, part
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined
 from headlab.report.figures import drawn
-from headlab.report.maps import (
-    key,
-    mask_cells,
-    order_cells,
-    scale_key,
-    scores_cells,
-    share_cells,
-    stack_maps,
-)
+from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_cells, share_cells, stack_maps
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
-from headlab.report.svg import (
-    FAINT,
-    SHADE,
-    Area,
-    Chart,
-    Dot,
-    Entry,
-    Line,
-    Mark,
-    axis,
-    draw,
-    widened,
-)
+from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores, coarse
 from headlab.studies.published import with_paper
@@ -48,38 +28,48 @@ from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
 
+
+def group_of(record: object) -> tuple[object, ...] | None:
+    """What the results of one section share, so that they can be compared; None: each has a section of its own."""
+    match record:
+        case HeadScores():
+            own: tuple[object, ...] = (record.method, record.estimand, record.unit, record.spec["ablation"])
+        case Curve():
+            own = (record.split, record.spec["ablation"])
+        case LearnedGates():
+            own = (record.language,)
+        case _:
+            return None
+    return (type(record), *model_of(record.spec), record.spec["task"]["name"], *own)
+
+
+def _made(item: Item[HeadScores | Curve | LearnedGates], title: str) -> Made:
+    """Where a result comes from, and what it took."""
+    record = item.record
+    took = spent(record.example_forwards, record.seconds)
+    if not isinstance(record, LearnedGates):
+        took += (("values (sha256)", record.values_sha256()),)
+    return Made(item.key, title, facts_of(record.spec, item.meta, took))
+
+
 # Scores of heads as a section: the findings in each language, a map, and every head's numbers.
 
-Scored = Sequence[tuple[Item, HeadScores]]
 
-
-def scores_group(scores: HeadScores) -> tuple[object, ...]:
-    """Group key of scores; those with the same model, task, method, estimand, unit and ablation are comparable."""
-    spec = scores.spec
-    return (*model_of(spec), spec["task"]["name"], scores.method, scores.estimand, scores.unit, spec["ablation"])
-
-
-def scores_section(items: Scored) -> Section:
+def scores_section(items: Sequence[Item[HeadScores]]) -> Section:
     """The section of one group of scores."""
-    first = items[0][1]
-    factor, unit = shown_unit(first.unit)
-    shown = list(maps_of({str(at): s for at, (_, s) in enumerate(items)}).values())
-    figures = [_figure(s, one, len(items)) for (_, s), one in zip(items, shown, strict=True)]
+    every = [item.record for item in items]
+    first, (factor, unit) = every[0], shown_unit(every[0].unit)
+    shown = list(maps_of({str(at): s for at, s in enumerate(every)}).values())
+    figures = [_figure(s, one, len(items)) for s, one in zip(every, shown, strict=True)]
     figures.append(Figure((scale_key(shown),), _legend(first, shown), wide=True))
-    tables: list[Table | Folded] = [
-        _scores_summary(items, factor, unit),
-        *(Folded(t) for t in _heads(items, factor, unit)),
-    ]
-    made = [Made(i.key, f"{s.language}, {s.method}", facts_of(s.spec, i.meta, _scores_took(s))) for i, s in items]
-    title = f"{_title(first.method)} on {first.spec['task']['name']}: {', '.join(s.language for _, s in items)}"
+    tables: list[Table | Folded] = [_scores_summary(every, factor, unit), *map(Folded, _heads(every, factor, unit))]
+    made = [_made(item, f"{item.record.language}, {item.record.method}") for item in items]
+    method = METHODS[first.method].title if first.method in METHODS else first.method
+    title = f"{method} on {first.spec['task']['name']}: {', '.join(s.language for s in every)}"
     return Section(
-        title, "scores of heads", model_of(first.spec), figures, tables, list(_scores_notes(items)), made,
-        joined([again("score", s.spec) for _, s in items]),
+        title, "scores of heads", model_of(first.spec), figures, tables, list(_scores_notes(every)), made,
+        joined([again("score", s.spec) for s in every]),
     )  # fmt: skip
-
-
-def _title(method: str) -> str:
-    return METHODS[method].title if method in METHODS else method
 
 
 def _figure(s: HeadScores, shown: HeadMap, of: int) -> Figure:
@@ -99,16 +89,12 @@ def _legend(first: HeadScores, shown: Sequence[HeadMap]) -> str:
     return words
 
 
-def _scores_took(s: HeadScores) -> tuple[tuple[str, str], ...]:
-    return (*spent(s.example_forwards, s.seconds), ("values (sha256)", s.values_sha256()))
-
-
-def _scores_summary(items: Scored, factor: float, unit: str) -> Table:
+def _scores_summary(every: Sequence[HeadScores], factor: float, unit: str) -> Table:
     columns = (
         "language", "helpful", "harmful", "undecided", f"half-width, median, {unit}", f"half-width, largest, {unit}",
         "samples a head, median", "examples", "forwards", "seconds",
     )  # fmt: skip
-    rows = tuple(_row(s, factor) for _, s in items)
+    rows = tuple(_row(s, factor) for s in every)
     forms = ("", "d", "d", "d", ".2f", ".2f", ",.0f", ",d", ",d", ",.0f")
     given = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
     return Table(
@@ -126,10 +112,10 @@ def _row(s: HeadScores, factor: float) -> tuple[Cell, ...]:
     return (s.language, cost.helpful, cost.harmful, undecided, *widths, drawn, known, cost.forwards, cost.seconds)
 
 
-def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
+def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Table]:
     """One table per language; p-values are adjusted over all heads and languages that have any."""
-    holms = adjusted({str(at): s for at, (_, s) in enumerate(items)})
-    for at, (_, s) in enumerate(items):
+    holms = adjusted({str(at): s for at, s in enumerate(every)})
+    for at, s in enumerate(every):
         columns: dict[tuple[str, str], Floats | None] = {
             (f"value, {unit}", "+.3f" if METHODS.get(s.method) is None or METHODS[s.method].signed else ".4f"):
                 factor * s.values,
@@ -149,17 +135,17 @@ def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
         yield Table(f"scores-{s.language}", f"Every head, {s.language}", names, forms, rows)
 
 
-def _scores_notes(items: Scored) -> Iterator[str]:
-    first = items[0][1]
+def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
+    first = every[0]
     if text := caution(first.method):
         yield text
-    heads = sum(s.grid.size for _, s in items)
+    heads = sum(s.grid.size for s in every)
     if first.low is not None:
         yield (
             f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. p (Holm) is adjusted "
             "over all heads and languages of this section."
         )
-    if words := coarse(s for _, s in items):
+    if words := coarse(every):
         yield words
     if first.low is None:
         yield "This method gives no intervals: what lies close together may be equal."
@@ -215,17 +201,11 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
 # Pruning curves as a section: the curves, a summary, the order of the heads, every point.
 
 POINT, MANY = 0.01, 6
-Curves = Sequence[tuple[Item, Curve]]
 
 
-def curves_group(curve: Curve) -> tuple[object, ...]:
-    """Group key of curves; those with the same model, task, split and ablation share a chart."""
-    return (*model_of(curve.spec), curve.spec["task"]["name"], curve.split, curve.spec["ablation"])
-
-
-def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Section:
+def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int | None]) -> Section:
     """The section of one group of curves. dev_size: number of examples behind the scores with a key, if known."""
-    curves = [curve for _, curve in items]
+    curves = [item.record for item in items]
     first, names = curves[0], names_of(curves)
     enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
     orders = [
@@ -235,10 +215,7 @@ def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Sect
     ]  # fmt: skip
     points = [Folded(_points(c, name)) for c, name in zip(curves, names, strict=True)]
     told = [again("curve", c.spec, dev_size=dev_size(str(part(c.spec, "order", "run")))) for c in curves]
-    made = [
-        Made(item.key, name, facts_of(c.spec, item.meta, _curves_took(c)))
-        for (item, c), name in zip(items, names, strict=True)
-    ]
+    made = list(map(_made, items, names))
     listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
     title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
     figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
@@ -246,10 +223,6 @@ def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Sect
         title, "pruning curves", model_of(first.spec), figures, [_curves_summary(curves, names), *points],
         list(_curves_notes(curves)), made, joined(told),
     )  # fmt: skip
-
-
-def _curves_took(curve: Curve) -> tuple[tuple[str, str], ...]:
-    return (*spent(curve.example_forwards, curve.seconds), ("values (sha256)", curve.values_sha256()))
 
 
 def _curves_summary(curves: Sequence[Curve], names: Sequence[str]) -> Table:
@@ -289,21 +262,15 @@ def _curves_notes(curves: Sequence[Curve]) -> Iterator[str]:
 
 # Learned gates as a section: how open each is, what each penalty keeps and costs, and the course of training.
 
-Learned = Sequence[tuple[Item, LearnedGates]]
 SPLITS = ("test", "dev")
 ENDS = ("accuracy", "accuracy_low", "accuracy_high")
 WORTH = ("accuracy", "difference", "low", "high")
 
 
-def gates_group(gates: LearnedGates) -> tuple[object, ...]:
-    """Group key of gates; those with the same model, task and language form a sweep."""
-    return (*model_of(gates.spec), gates.spec["task"]["name"], gates.language)
-
-
-def gates_section(items: Learned) -> Section:
+def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
     """The section of one group of gates, by rising penalty."""
-    items = sorted(items, key=lambda one: one[1].weight)
-    every = [gates for _, gates in items]
+    items = sorted(items, key=lambda item: item.record.weight)
+    every = [item.record for item in items]
     first = every[0]
     maps = [
         Figure(stack_maps(g.grid, share_cells(g.grid, g.open_probability[-1], "open with", blank=~g.gated),
@@ -312,10 +279,7 @@ def gates_section(items: Learned) -> Section:
         for g in every
     ]  # fmt: skip
     colours = Figure((key(DIVERGING, ["closed", "undecided", "open"], "P(open)"),), wide=True)
-    made = [
-        Made(i.key, f"{g.language}, λ = {g.weight:g}", facts_of(g.spec, i.meta, spent(g.example_forwards, g.seconds)))
-        for i, g in items
-    ]
+    made = [_made(item, f"{item.record.language}, λ = {item.record.weight:g}") for item in items]
     return Section(
         f"Gates learned on {first.spec['task']['name']}, {first.language}", "learned gates", model_of(first.spec),
         [*_trade_off(every), *maps, colours, _course(every)],
@@ -324,13 +288,9 @@ def gates_section(items: Learned) -> Section:
     )  # fmt: skip
 
 
-def _split(gates: LearnedGates) -> str:
-    return next((split for split in SPLITS if split in gates.measured), "")
-
-
 def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
     """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
-    split = _split(every[0])
+    split = next((split for split in SPLITS if split in every[0].measured), "")
     found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
     dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
     if not dots:
@@ -436,8 +396,9 @@ NUMBERS = {
 }
 
 
-def masks_section(item: Item, mask: Mask, number: int = 0) -> Section:
+def masks_section(item: Item[Mask], number: int) -> Section:
     """The section of one mask. number: its number among several masks, from 1; 0 if it is the only one."""
+    mask = item.record
     name, gone = str(mask.model.get("name") or UNNAMED), len(mask.removed)
     model = (name, str(mask.model.get("fingerprint") or ""))
     drawn = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
@@ -447,7 +408,7 @@ def masks_section(item: Item, mask: Mask, number: int = 0) -> Section:
     caption = f"Blue is kept, a cross is removed: {gone} of {mask.grid.size} heads."
     return Section(
         f"Mask {item.key}: {mask.grid.size - gone} of {mask.grid.size} heads kept", "mask", model,
-        [Figure(drawn, caption)], tables, list(_masks_notes(mask)), [made], _masks_again(item, mask, name, number),
+        [Figure(drawn, caption)], tables, list(_masks_notes(mask)), [made], _masks_again(item, name, number),
     )  # fmt: skip
 
 
@@ -490,8 +451,9 @@ def _facts(mask: Mask) -> Facts:
     return tuple((name.replace("_", " "), as_text(value)[:LONGEST]) for name, value in rows if value is not None)
 
 
-def _masks_again(item: Item, mask: Mask, name: str, number: int) -> Again:
+def _masks_again(item: Item[Mask], name: str, number: int) -> Again:
     """How a mask is made again, evaluated and applied."""
+    mask = item.record
     model, file = MODEL if name == UNNAMED else name, item.key
     notes = ["The file names no model: put yours in place of MODEL."] if name == UNNAMED else []
     if item.key != item.file or not item.key.endswith(".json"):
@@ -532,8 +494,9 @@ def _masks_notes(mask: Mask) -> Iterator[str]:
 TITLES = {ROLES: "Roles of heads"}
 
 
-def reports_section(item: Item, report: Report) -> Section:
+def reports_section(item: Item[Report]) -> Section:
     """The section of one report; figures that cannot be drawn are omitted, with the reason in the notes."""
+    report = item.record
     notes, figures = list(report.notes), list[Figure]()
     try:
         figures = [Figure(drawings, name.replace("-", " "), wide=True) for name, drawings in drawn(report).items()]
@@ -541,7 +504,7 @@ def reports_section(item: Item, report: Report) -> Section:
         notes.append(f"The figures are left out: {error}.")
     about = FRONT if report.name == FRONT.key else EXPERIMENTS.get(report.name)
     title = about.title if about else TITLES.get(report.name, f"Report {report.name}")
-    languages = as_text(_languages(report))
+    languages = str(part(report.spec, "task", "language") or "").replace(",", ", ")
     kind = f"experiment {report.name}" if report.name in EXPERIMENTS else report.name
     took = spent(report.example_forwards, report.seconds)
     if about:
@@ -549,21 +512,15 @@ def reports_section(item: Item, report: Report) -> Section:
     return Section(
         f"{title}: {languages}" if languages else title, kind, model_of(report.spec), figures,
         [table for table in with_paper(report) if table.rows], notes,
-        [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item, report),
+        [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item),
     )  # fmt: skip
 
 
-def _languages(report: Report) -> str:
-    task = report.spec.get("task")
-    found = task.get("language") if isinstance(task, dict) else ""
-    return str(found or "").replace(",", ", ")
-
-
-def _reports_again(item: Item, report: Report) -> Again:
+def _reports_again(item: Item[Report]) -> Again:
     """The command named in the file, or else the one derived from the spec; only headlab commands are passed on."""
-    given = item.command or report.spec.get("command")
+    given = item.command or item.record.spec.get("command")
     if not isinstance(given, str) or not given:
-        return again("report", report.spec)
+        return again("report", item.record.spec)
     try:
         words = tuple(shlex.split(given))
     except ValueError:  # unclosed quotation

@@ -180,13 +180,13 @@ def written(value: float, form: str) -> str:
     return format(value + 0.0 if value else 0.0, form)
 
 
-def widened(values: list[float], *, zero: bool = False, room: float = 0.04) -> tuple[float, float]:
+def widened(values: list[float], *, zero: bool = False) -> tuple[float, float]:
     """The ends of an axis that holds all finite values, with some room; 0 to 1 if there are none."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return 0.0, 1.0
     low, high = min(known), max(known)
-    more = room * (high - low) or 0.05 * abs(high) or 0.5
+    more = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     low, high = low - more, high + more
     return (min(low, 0.0) if low < 0 and min(known) < 0 else 0.0, max(high, 0.0)) if zero else (low, high)
 
@@ -391,11 +391,8 @@ def _mark(mark: Mark, frame: _Frame) -> str:
             return _box(mark, frame)
         case Words():
             x, y = frame.x(mark.x) + mark.dx, frame.y(mark.y) + mark.dy + 4
-            return words(x, y, mark.text, class_="tick", text_anchor=mark.anchor, style=_fill(mark.colour))
-
-
-def _fill(colour: str | None) -> str | None:
-    return None if colour is None else f"fill:{colour}"
+            style = None if mark.colour is None else f"fill:{mark.colour}"
+            return words(x, y, mark.text, class_="tick", text_anchor=mark.anchor, style=style)
 
 
 def _stroke(path: str, colour: str, dash: str | None, width: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -52,22 +51,19 @@ def head_view(
     buttons save it as.
     Raises HeadlabError if a script's package is missing.
     """
-    scripts = [
-        package_file("XStatic-jQuery", "jquery.min.js"),
-        package_file("XStatic-D3", "d3.js"),
-        _own("attention.js"),
-    ]
-    bodies, style = [], _own("attention.css")
+    jquery, d3 = package_file("XStatic-jQuery", "jquery.min.js"), package_file("XStatic-D3", "d3.js")
+    bertviz = package_file("bertviz", "head_view.js", "pip install --no-deps bertviz==1.4.1")
+    bodies, scripts = [], [jquery, d3, _own("attention.js")]
     for i, panel in enumerate(panels):
         bodies.append(_panel_html(panel, names, f"bertviz-{i}"))
         # Only the first: the marker occurs again in a comment on the same line.
-        scripts.append(_bertviz().replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
+        scripts.append(bertviz.replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
     tags = "".join(f"<script>{script}</script>" for script in scripts)
     step = in_row or len(bodies)
     rows = "".join(f'<div class="row">{"".join(bodies[at : at + step])}</div>' for at in range(0, len(bodies), step))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
-        f"<title>Attention</title><style>{style}</style></head>"
+        f"<title>Attention</title><style>{_own('attention.css')}</style></head>"
         f"<body>{rows}{SAVE.format(escape(saved))}{tags}</body></html>"
     )
 
@@ -112,21 +108,15 @@ def _own(name: str) -> str:
 
 
 @cache
-def _bertviz() -> str:
-    """The script of BertViz's head view; the package itself is not imported, because that would import torch."""
-    found = importlib.util.find_spec("bertviz")
-    if found is None or not found.submodule_search_locations:
-        raise _missing("bertviz", "pip install --no-deps bertviz==1.4.1")
-    return _script(Path(found.submodule_search_locations[0]) / "head_view.js")
+def package_file(package: str, name: str, remedy: str = "") -> str:
+    """A script shipped with an installed package, which is not imported. Raises HeadlabError if it is missing.
 
-
-@cache
-def package_file(package: str, name: str) -> str:
-    """A script shipped with an installed package. Raises HeadlabError if it is missing."""
+    remedy: the command that installs the package, if not the usual one.
+    """
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        raise _missing(package, f"pip install {package}") from None
+        raise _missing(package, remedy or f"pip install {package}") from None
     for file in files:
         if file.name == name:
             return _script(Path(str(file.locate())))
@@ -527,9 +517,10 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     for i, (panel, place) in enumerate(zip(panels, st.columns(len(panels), gap="medium"), strict=True)):
         with place:
-            queries = [MEAN_QUERY, *range(len(panel.tokens))]
-            looking = partial(_looking, panel)
-            query = st.selectbox(f"{plain(panel.title)}: who looks", queries, format_func=looking, key=f"query-{i}")
+            tokens = {at: f"{at} {token}" for at, token in enumerate(panel.tokens)}
+            queries = {MEAN_QUERY: "mean of all tokens", **tokens}
+            label = f"{plain(panel.title)}: who looks"
+            query = st.selectbox(label, list(queries), format_func=queries.__getitem__, key=f"query-{i}")
             st.html(shading(panel, names, query))
             _svg(partial(shaded_file, panel, names, query), f"shaded-{i}")
 
@@ -537,10 +528,6 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 def _svg(data: Callable[[], str], name: str) -> None:
     saved = f"{figures.saved_name(name, figures.chosen())}.svg"
     download("Save as SVG", data, saved, "image/svg+xml", key=f"svg-{name}")
-
-
-def _looking(panel: Panel, query: int) -> str:
-    return "mean of all tokens" if query == MEAN_QUERY else f"{query} {panel.tokens[query]}"
 
 
 def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
@@ -45,28 +44,20 @@ SEED = 0  # of the resamples behind the interval of ρ
 Click = Callable[[Head], None]
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A result to compare with, and what tells it from the one shown."""
+def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, tuple[str, HeadScores]]:
+    """{short key: (label, scores)} on the same heads, without those that are shown.
 
-    record: HeadScores
-    label: str
-
-
-def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, Rival]:
-    """{short key: result} on the same heads, without the one that is shown.
-
-    Those of its language come first, of its model and task before others.
+    Those of their language come first, of their model and task before others.
     """
 
-    def order(one: tuple[str, Rival]) -> tuple[bool, bool, str, str]:
-        key, rival = one
-        other = [spec_of(rival.record, part, "name") != spec_of(shown, part, "name") for part in ("model", "task")]
-        return rival.record.language != shown.language, any(other), rival.label, key
+    def order(one: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
+        key, words, record = one
+        other = [spec_of(record, part, "name") != spec_of(shown, part, "name") for part in ("model", "task")]
+        return record.language != shown.language, any(other), words, key
 
     fitting = (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
-    found = [(r.key, Rival(r.record, label(r.record, shown))) for r in fitting]
-    return {key[:SHORT]: rival for key, rival in sorted(found, key=order)}
+    found = [(r.key, label(r.record, shown), r.record) for r in fitting]
+    return {key[:SHORT]: (words, record) for key, words, record in sorted(found, key=order)}
 
 
 def label(other: HeadScores, shown: HeadScores) -> str:
@@ -103,12 +94,12 @@ def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Cl
     """The list of scores to compare with and, when one is chosen, the comparison."""
     results = listing(HeadScores).results
     there = rivals(results, shown)
-    labels = {key: rival.label for key, rival in there.items()}
+    labels = {key: words for key, (words, _) in there.items()}
     key = pick(labels, SCORES, f"{shown.language}-{shown.values_sha256()[:SHORT]}", [r.key for r in results])
     if key == NOTHING:
         return
-    other = there[key].record
-    names = f"{label(shown, other)} (shown)", there[key].label
+    words, other = there[key]
+    names = f"{label(shown, other)} (shown)", words
     compare(shown, other, names, notes(shown, other), f"{key}-{choice.method}", head, on_click)
 
 
@@ -254,13 +245,11 @@ def _turn(found: Contrast, at: int) -> str:
 
 def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
     """What the two results are."""
-    of: Mapping[str, HeadScores] = {"Shown": shown, "Other": other}
-    lines = [
+    return tuple(
         f"{name}: {spec_of(s, 'model', 'name')} on {spec_of(s, 'task', 'name')}, {language_title(s.language)}, "
         f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
-        for name, s in of.items()
-    ]
-    return tuple(lines)
+        for name, s in (("Shown", shown), ("Other", other))
+    )
 
 
 # Roles and gates side by side: the same comparison of what their maps show.

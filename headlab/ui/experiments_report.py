@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.plots import report_figures
+from headlab.plots.report import heads_by_row
 from headlab.records import Head, content_key, part
 from headlab.report.build import document, find, html, ordered_on
 from headlab.report.commands import shell_lines
@@ -26,7 +26,7 @@ from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, matching, sizes_words
-from headlab.ui.figures import figure, heads_by_row, how_made, saved_name, show
+from headlab.ui.figures import figure, how_made, saved_name, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import download, start_with
@@ -39,16 +39,11 @@ AGNOSTIC, SPECIFIC = KINDS
 TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few")}
 
 
-def heads_of(table: Table) -> Iterator[Head]:
-    """The heads that a table lists, each once, in table order."""
-    yield from dict.fromkeys(heads_by_row(table))
-
-
 def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
     """Heads by kind, from the first table of that kind that lists any."""
     found: dict[str, list[Head]] = {}
     for kind, names in TABLES.items():
-        heads = (list(heads_of(table)) for name in names for table in tables if table.name == name)
+        heads = (list(dict.fromkeys(heads_by_row(t))) for name in names for t in tables if t.name == name)
         if first := next(filter(None, heads), None):
             found[kind] = first
     return found
@@ -153,13 +148,10 @@ def _of(report: Report) -> str:
 
 def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
-        spec = job_spec(result.record.spec)
         if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
-        how_made(
-            facts(result), shell_lines("experiment", spec), f"{result.record.name}-{result.key[:12]}.json",
-            f"json-{result.key[:12]}", lambda: json.dumps(result.record.to_json(), indent=1),
-        )  # fmt: skip
+        command = shell_lines("experiment", job_spec(result.record.spec))
+        how_made(facts(result), command, result.record, result.record.name, result.key)
 
 
 # What a page shows as one HTML file, as `headlab report` writes it.
@@ -231,22 +223,18 @@ def _digest(scores: HeadScores) -> str:
     return hashlib.sha256(scores.values_sha256().encode() + halves).hexdigest()
 
 
-def noise_share(scores: Mapping[str, HeadScores]) -> float | None:
-    """Median half-width over the spread (standard deviation) of the values; None without intervals.
+def noise_note(scores: Mapping[str, HeadScores]) -> str:
+    """How far the correlations can be trusted if no noise ceiling is known, in words.
 
-    Near 0 the ranks are the heads' own; near 1 or above they are mostly sampling noise.
+    Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
+    above they are mostly sampling noise.
     """
     ratios = [
         float(np.median(s.half_width) / s.values.std())
         for s in scores.values()
         if s.half_width is not None and s.values.std()
     ]
-    return float(np.median(ratios)) if ratios else None
-
-
-def noise_note(scores: Mapping[str, HeadScores]) -> str:
-    """How far the correlations can be trusted if no noise ceiling is known, in words."""
-    noise = noise_share(scores)
-    if noise is None:
+    if not ratios:
         return "This method gives no intervals, so how much of ρ is noise is not known."
-    return f"Sampling noise pulls ρ towards 0: the median half-width is {noise:.2f} of the spread of the values."
+    noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"
+    return f"Sampling noise pulls ρ towards 0: {noise}."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -14,8 +15,8 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
-from headlab.records import Head
-from headlab.tables import NOTHING, Table, is_p, p_words
+from headlab.plots.report import heads_by_row
+from headlab.tables import NOTHING, Report, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import download, uninterrupted
 
@@ -92,13 +93,17 @@ def show(table: Table, key: str) -> None:
         for name, form in formats.items()
         if FORMAT.fullmatch(form) and not is_p(name)
     } | {name: st.column_config.NumberColumn(format="%.2g") for name in formats if is_p(name) and large}
-    height = min(TALL, 38 + 35 * max(1, len(table.rows)))
     heads, more = heads_by_row(table), dict[str, Any]()
     if heads:
         more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
         more["key"] = f"table-{key[:12]}-{table.name}"
     picked = st.dataframe(
-        with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING, **more
+        with_p(frame(table)),
+        hide_index=True,
+        column_config=columns,
+        placeholder=NOTHING,
+        height=height_of(len(table.rows)),
+        **more,
     )
     if heads:
         st.caption("Tick a row to open its head.")
@@ -112,17 +117,13 @@ def show(table: Table, key: str) -> None:
     download("Download this table as CSV", table.csv, name, "text/csv", key=f"csv-{key[:12]}-{table.name}")
 
 
+def height_of(rows: int, most: int = TALL) -> int:
+    """Pixels of a table that shows all its rows, up to `most` pixels."""
+    return min(38 + 35 * max(1, rows), most)
+
+
 def ticked() -> None:
     """Nothing: the run that follows reads which row it was."""
-
-
-def heads_by_row(table: Table) -> list[Head]:
-    """The head of each row; empty where a table's rows are of no heads."""
-    names = ("stack", "layer", "head")
-    if not all(name in table.columns for name in names):
-        return []
-    rows = zip(*(table.column(name) for name in names), strict=True)
-    return [Head(str(stack), int(layer), int(head)) for stack, layer, head in rows]
 
 
 def frame(table: Table) -> pd.DataFrame:
@@ -152,12 +153,19 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 # How a result was made, and which ones could not be read.
 
 
-def how_made(facts: Sequence[tuple[str, str]], command: str, name: str, key: str, data: Callable[[], str]) -> None:
-    """Draw (name, value) pairs, the command, and a button that saves `data` as `name`. key: of the button."""
-    st.table(pd.DataFrame(facts, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
+def how_made(facts: Sequence[tuple[str, str]], command: str, record: Report | Table, name: str, key: str) -> None:
+    """Draw (name, value) pairs, the command, and a button that saves a record as a file. key: of its result."""
+    named_values(facts)
     st.caption("The same from a terminal; what is in the cache is not computed again:")
     st.code(command, language="bash", wrap_lines=True)
-    download("Download all of it as JSON", data, name, "application/json", key=key)
+    file = f"{name}-{key[:12]}.json"
+    data = partial(json.dumps, record.to_json(), indent=1)
+    download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> None:
+    """Draw (name, value) pairs, a row each."""
+    st.table(pd.DataFrame(rows, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
 
 
 def skipped(problems: Sequence[str], what: str) -> None:

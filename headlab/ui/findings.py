@@ -58,7 +58,8 @@ def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
     why = f" Caution: {caution(first.method)}." if caution(first.method) else ""
     link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
     if not all_of:
-        none = f"No head of {_languages(len(scores))} has a {asked} below 0 ({basis}).{why}"
+        whose = "this language" if len(scores) == 1 else f"these {len(scores)} languages"
+        none = f"No head of {whose} has a {asked} below 0 ({basis}).{why}"
         yield Finding(none, "heads", "All maps")
     elif len(scores) == 1:
         said = f"{language_title(worst)}: {_many(all_of, heads)} harm, each by its own {asked}{_after_holm(scores)}"
@@ -96,10 +97,6 @@ def _examples(every: Iterable[HeadScores]) -> str:
 
 def _many(some: int, every: int) -> str:
     return f"{some} of {every} heads"
-
-
-def _languages(count: int) -> str:
-    return "this language" if count == 1 else f"these {count} languages"
 
 
 # From reports. Tables are read as they were stored, maybe by another version or package: rows that lack a figure are
@@ -164,7 +161,7 @@ def _agreement(result: Result[Report]) -> Iterator[Finding]:
     else:
         middle = float(np.median([row["rho"] for row in rows]))
         said = f"{_pair(least)} rank the heads least alike, {_pair(most)} most, "
-        said += f"the median of {len(rows):,} pairs is {_rho(middle)}"
+        said += f"the median of {len(rows):,} pairs is {_written(middle, '.2f')}"
     clear = [row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))]
     limit = f" With this noise two equal rankings would show about {np.median(clear):.2f}." if clear else ""
     yield Finding(f"{said}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]})
@@ -172,11 +169,8 @@ def _agreement(result: Result[Report]) -> Iterator[Finding]:
 
 def _pair(row: Mapping[str, Any]) -> str:
     names = " and ".join(language_title(row[name]) for name in ("language", "other"))
-    return f"{names} (ρ = {_rho(row['rho'])} [{_rho(row['low'])}, {_rho(row['high'])}])"
-
-
-def _rho(value: float) -> str:
-    return f"{value:.2f}".replace("-", MINUS)
+    rho, low, high = (_written(row[name], ".2f") for name in ("rho", "low", "high"))
+    return f"{names} (ρ = {rho} [{low}, {high}])"
 
 
 def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -195,9 +189,9 @@ def _tested(report: Report, language: str) -> str:
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    difference, low, high = (_signed(row[name]) for name in ENDS)
+    difference, low, high = (_written(row[name], "+.1f") for name in ENDS)
     return f"{difference} [{low}, {high}] points"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", MINUS)
+def _written(value: float, form: str) -> str:
+    return format(value, form).replace("-", MINUS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import streamlit as st
 
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
-from headlab.pictures import MINUS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.records import Bools, part
 from headlab.scores import HeadScores, kept_without
@@ -48,10 +46,9 @@ def at_a_glance(gates: LearnedGates) -> None:
         st.metric("Undecided", f"{gates.undecided()} of {gated} gates", width="content")
         for split in SPLITS:
             if (found := worth(gates, split)) is not None:
-                gain = f"{100 * found.difference:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
                 name = f"{accuracy_name(gates).capitalize()} on {split}"
                 st.metric(
-                    name, f"{100 * found.accuracy:.1f} %", gain.replace("-", MINUS),
+                    name, f"{100 * found.accuracy:.1f} %", found.gain,
                     delta_color="gray", delta_arrow="off", width="content",
                 )  # fmt: skip
 
@@ -111,18 +108,6 @@ SHAPLEY = "shapley"
 METHODS = (SHAPLEY, "gradient")
 KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is shared with the Prune page
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
-
-
-@dataclass(frozen=True)
-class Sized(Question):
-    """A question on as many examples as the gates' masks were measured on."""
-
-    examples: int = 0
-
-    @property
-    def size(self) -> int:
-        """Number of examples requested."""
-        return self.examples
 
 
 def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
@@ -221,7 +206,7 @@ def questions(
             mask = mask_of(run.record, own)
             fingerprint = str(part(own.spec, "model", "fingerprint"))
             asked = mask if mask.removed else None
-            out[run.key, method] = Sized(
+            out[run.key, method] = Question(
                 choice.model, fingerprint, choice.task, split, asked, asker, choice.label_map,
                 examples=int(found.examples),
             )  # fmt: skip
@@ -372,16 +357,14 @@ def _beside(
 
 def of_sweep(
     sweep: Sweep, split: str, known: Mapping[tuple[str, str], Figure], at: int, *, names: Mapping[str, str],
-    template: str | None = None,
 ) -> go.Figure:  # fmt: skip
     """The figure: the runs measured on the split, and other methods' masks whose accuracy is known.
 
     names: {method: display name of its scores}.
     """
-    found = [(run, w) for run in sweep.runs if (w := worth(run.record, split)) is not None]
-    weights = [
-        name for run, name in zip(sweep.runs, sweep.weights, strict=True) if worth(run.record, split) is not None
-    ]
+    every = zip(sweep.runs, sweep.weights, strict=True)
+    measured = [(run, w, at) for run, at in every if (w := worth(run.record, split)) is not None]
+    found, weights = [(run, w) for run, w, _ in measured], [at for *_, at in measured]
     ends = np.array([w.ends for _, w in found])
     kept = np.array([int(run.record.kept.sum()) for run, _ in found])
     told = [hover(run.record, split) for run, _ in found]
@@ -392,7 +375,7 @@ def of_sweep(
         series[f"{name}, as many heads"] = _dots(sweep, method, name, known)
     ringed = next((place for place, (run, _) in enumerate(found) if run is sweep.runs[at]), None)
     size, unit = sweep.first.grid.size, f"{accuracy_name(sweep.first)} on {split}, %"
-    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed, template=template)
+    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed)
 
 
 def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:

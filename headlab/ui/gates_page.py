@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,11 +32,11 @@ from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
+from headlab.ui.mask_pages import export
 from headlab.ui.names import language_title, page_link, plain
-from headlab.ui.presses import button, download
+from headlab.ui.presses import button
 from headlab.ui.results import risk
 from headlab.ui.roles_form import stacks
-from headlab.ui.roles_store import Kept
 from headlab.ui.shell import Choice, go, languages_of
 
 # Learning gates: languages, weights, forecast, Start and progress.
@@ -188,9 +187,8 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
             "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
             disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
         )  # fmt: skip
-        text = json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
         name = f"mask-gates-{result.record.language}-{off}-off.json"
-        download("Export the mask (JSON)", text, name, "application/json", key="gates-export")
+        export("Export the mask (JSON)", mask, name, key="gates-export")
 
 
 def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:
@@ -231,7 +229,9 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         page_link("roles", "Find their roles")
         return
     try:
-        table = roles_left(sweep, _fitting(sweep, reports).result.record)
+        # The best report on the sweep's weights; if there is none, the best of all, which is rejected.
+        same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == fingerprint(sweep))
+        table = roles_left(sweep, next(same, reports[0]).result.record)
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
         return
@@ -250,13 +250,6 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         f"with several roles counts in each.{along}"
     )
     show(table, f"gates-roles-{language}")
-
-
-def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
-    """The best report on the sweep's weights; if there is none, the best of all, which `roles_left` rejects."""
-    own = fingerprint(sweep)
-    same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == own)
-    return next(same, reports[0])
 
 
 def roles_left(sweep: Sweep, report: Report) -> Table:

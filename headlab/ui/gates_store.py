@@ -13,11 +13,12 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
+from headlab.pictures import MINUS
 from headlab.records import canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Result, trained_folder
-from headlab.tables import Cell, Table
+from headlab.tables import Cell, Table, is_number
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
@@ -56,27 +57,17 @@ class MaskAccuracy(NamedTuple):
         return 100 * (self.baseline + self.low), 100 * (self.baseline + self.high)
 
     @property
-    def words(self) -> str:
-        """'91.3 %, −0.4 points [−1.1, +0.2]'."""
-        ends = f"{100 * self.low:+.1f}, {100 * self.high:+.1f}"
-        told = f"{100 * self.accuracy:.1f} %, {100 * self.difference:+.1f} points [{ends}]"
-        return told.replace("-", "\N{MINUS SIGN}")
+    def gain(self) -> str:
+        """'−0.4 points [−1.1, +0.2]'."""
+        told = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        return told.replace("-", MINUS)
 
 
 def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     given = gates.measured.get(split)
     values = [given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields]
-    if not all(map(_is_number, values)):
-        return None
-    return MaskAccuracy(*values)  # type: ignore[arg-type] # checked above
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
+    return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -127,7 +118,7 @@ def hover(gates: LearnedGates, split: str) -> str:
     found = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
-    return "<br>".join([*lines, *([f"{split}: {found.words}"] if found else [])])
+    return "<br>".join([*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])])
 
 
 def splits_of(sweep: Sweep) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,24 @@ def draw_map(
     pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
     together: for each layer of the grid, how many heads share a key and a value; empty where that is not known.
     """
-    data = _data(shown, title, together) | {
-        "mode": "map",
-        "compact": compact,
-        "clickable": on_click is not None,
-        "selected": -1 if selected is None else shown.grid.index(selected),
-        "off": [],
-        "pictures": list(pictures),
-    }
+    data = _data(shown) | {"compact": compact, "pictures": list(pictures)}
+    draw_grid("headgrid", data, shown.grid, key, title, selected, on_click, together)
 
-    presses.draw("headgrid", key, data | {"key": key}, {key: picker(shown.grid, on_click)})
+
+def draw_grid(
+    kind: str, data: dict[str, Any], grid: HeadGrid, key: str, title: str, selected: Head | None,
+    on_click: Callable[[Head], None] | None, together: Sequence[int] = (),
+) -> None:  # fmt: skip
+    """Draw a map by a component. data: what it shows of each head, beyond BLANK.  together: as in `draw_map`."""
+    at = -1 if selected is None else grid.index(selected)
+    about = {
+        "stacks": stacks(grid, together),
+        "title": title,
+        "clickable": on_click is not None,
+        "selected": at,
+        "key": key,
+    }
+    presses.draw(kind, key, BLANK | data | about, {key: picker(grid, on_click)})
 
 
 def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
@@ -61,48 +70,46 @@ def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[
     return picked
 
 
+# What a map that can be clicked has, unless it says otherwise.
+BLANK: dict[str, Any] = {"mode": "map", "compact": False, "signed": False, "off": [], "marks": []}
+
+
+def stacks(grid: HeadGrid, together: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """A grid as the browser takes it. together: as in `draw_map`."""
+    ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
+    return [
+        {"name": stack.name, "heads": list(stack.heads), "together": list(together[end - stack.layers : end])}
+        for stack, end in zip(grid.stacks, ends, strict=True)
+    ]
+
+
 def head_switches(
-    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads",
-    together: Sequence[int] = (),
-) -> None:  # fmt: skip
+    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], together: Sequence[int] = ()
+) -> None:
     """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
 
     A click changes only these heads, so one that arrives late cannot revert an undo or an import.  together: as in
     `draw_map`.
     """
-    grid = shown.grid
-    data = _data(shown, title, together) | {
-        "mode": "switch",
-        "compact": False,
-        "clickable": True,
-        "selected": -1,
-        "off": np.flatnonzero(~kept).tolist(),
-        "key": key,
-    }
+    grid, off = shown.grid, np.flatnonzero(~kept).tolist()
 
     def switched(change: Any) -> None:
         heads = np.zeros(grid.size, bool)
         heads[[i for i in change["heads"] if isinstance(i, int) and 0 <= i < grid.size]] = True
         on_switch(heads, bool(change["on"]))
 
-    presses.draw("headgrid", key, data, {key: switched})
+    about = {"stacks": stacks(grid, together), "title": "Heads", "clickable": True, "selected": -1, "key": key}
+    presses.draw("headgrid", key, BLANK | _data(shown) | about | {"mode": "switch", "off": off}, {key: switched})
 
 
-def _data(shown: HeadMap, title: str, together: Sequence[int] = ()) -> dict[str, Any]:
+def _data(shown: HeadMap) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
 
     def share(value: float) -> float | None:
         lowest = -1 if shown.signed else 0
         return float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
 
-    ends = np.cumsum([s.layers for s in shown.grid.stacks])
-    groups = [list(together[end - s.layers : end]) for s, end in zip(shown.grid.stacks, ends.tolist(), strict=True)]
     return {
-        "title": title,
-        "stacks": [
-            {"name": s.name, "heads": list(s.heads), "together": own}
-            for s, own in zip(shown.grid.stacks, groups, strict=True)
-        ],
         "shares": [share(value) for value in shown.values.tolist()],
         "named": [[share(value), words] for value, words in shown.named],
         "scale": [colour for _, colour in shown.scale],
@@ -167,16 +174,13 @@ def small_multiples(
 
     together: as in `draw_map`.  missing: by language without scores, a function that draws in place of its map.
     """
-
-    def clicked(language: str) -> Callable[[Head], None] | None:
-        return None if on_click is None else lambda head: on_click(language, head)
-
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
         for language, shown in maps.items():
             with st.container():
                 draw_map(
                     shown, key=f"{key}-{language}", title=language_title(language), selected=selected,
-                    on_click=clicked(language), compact=True, together=together,
+                    on_click=None if on_click is None else partial(on_click, language), compact=True,
+                    together=together,
                 )  # fmt: skip
         for instead in (missing or {}).values():
             with st.container():

@@ -83,19 +83,14 @@ def one_head(
     rows = []
     for name, s in scores.items():
         i, (factor, _) = s.grid.index(head), shown_unit(s.unit)
-        at = {"low": s.low, "high": s.high, "half_width": s.half_width}
-        sure = confidence.get(name)
-        rows.append(
-            {"language": name, "value": factor * s.values[i]}
-            | {key: np.nan if column is None else factor * column[i] for key, column in at.items()}
-            | {"rank": int(s.ranks[i]), "samples": np.nan if s.samples is None else int(s.samples[i])}
-            | {
-                "p": np.nan if s.p_values is None else s.p_values[i],
-                "p_holm": holms[name][i] if name in holms else np.nan,
-            }
-            | {"confidence": np.nan if sure is None or sure.grid != s.grid else sure.values[i]}
-        )
-    return pd.DataFrame(rows)
+        row, sure = _one_language(name, s, holms.get(name)).iloc[[i]].copy(), confidence.get(name)
+        row[SCALED] *= factor
+        row["confidence"] = np.nan if sure is None or sure.grid != s.grid else sure.values[i]
+        rows.append(row[["language", *SCALED, "rank", "samples", "p", "p_holm", "confidence"]])
+    return pd.concat(rows, ignore_index=True)
+
+
+SCALED = ["value", "low", "high", "half_width"]  # columns in the scores' own unit
 
 
 def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = None) -> str:
@@ -189,7 +184,8 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _columns(_sign(next(iter(scores.values()))))
-    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=_height(table))
+    height = figures.height_of(len(table), 738)
+    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=height)
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
         st.caption(
@@ -197,10 +193,6 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
         )
     if "confidence" not in table:
         st.caption("Confidence is not cached for these languages: run method `confidence` to see it here.")
-
-
-def _height(table: pd.DataFrame) -> int:
-    return 38 + 35 * min(len(table), 20)
 
 
 # A map that sharpens: the scores so far of the language that a job is computing.
@@ -242,11 +234,6 @@ def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: H
 def known(scores: HeadScores, head: Head | None) -> Head | None:
     """The head if these scores have it, else None: it may be another model's."""
     return head if head in scores.grid.heads else None
-
-
-def small_picture(scores: HeadScores, stored: Mapping[str, HeadScores]) -> None:
-    """The same as a small map."""
-    draw_map(shown(scores, stored), key="sharpening-small", title=language_title(scores.language), compact=True)
 
 
 def line(job: Job, scores: HeadScores) -> str:
@@ -313,22 +300,15 @@ def _look(
         job, scores = client().snapshot(number)
         if st.session_state.pop(PICKED, False) or language_at(job) != st.session_state.get(AT):
             st.rerun()  # the card, the other maps and the stored result are drawn outside this fragment
-        if scores is not None:
-            _sharpening(job, scores, stored, selected, pick)
+        if scores is None:
+            return
+        language = scores.language
 
+        def clicked(head: Head) -> None:
+            pick(language, head)
+            st.session_state[PICKED] = True
 
-def _sharpening(
-    job: Job,
-    scores: HeadScores,
-    stored: Mapping[str, HeadScores],
-    selected: Head | None,
-    pick: Callable[[str, Head], None],
-) -> None:
-    def clicked(head: Head) -> None:
-        pick(scores.language, head)
-        st.session_state[PICKED] = True
-
-    st.subheader(f"{plain(language_title(scores.language))}, being computed")
+        st.subheader(f"{plain(language_title(language))}, being computed")
     left, right = st.columns([10, 11], gap="large")
     with left:
         picture(job, scores, stored, selected, clicked)
@@ -366,7 +346,7 @@ def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
             st.markdown(f"**{plain(language_title(language))}**")
             st.caption("Being computed; the first samples are on their way.")
             return
-        small_picture(scores, stored)
+        draw_map(shown(scores, stored), key="sharpening-small", title=language_title(language), compact=True)
         st.caption("Sharpening; larger at the top.")
 
 

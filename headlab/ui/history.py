@@ -68,16 +68,12 @@ class History:
         kept = self.kept.copy()
         kept[heads] = on
         self.stamp += 1
-        self._by_hand(kept)
+        self.by_hand(kept)
 
     def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
         """Set a mask from elsewhere: a suggestion, a file, a link."""
         self.stamp += 1
         self._push(kept, chosen)
-
-    def set_list(self, kept: Bools) -> None:
-        """Set the mask from the list of heads, which already shows it."""
-        self._by_hand(kept)
 
     def undo(self) -> None:
         """Go one state back, if there is one."""
@@ -95,7 +91,8 @@ class History:
         if 0 <= to < len(self.steps):
             self.at, self.stamp = to, self.stamp + 1
 
-    def _by_hand(self, kept: Bools) -> None:
+    def by_hand(self, kept: Bools) -> None:
+        """Set the mask as a person chose it, for one in the list of heads, which already shows it."""
         before = self.chosen
         start = before.get("started_from") if before.get("rule") == "by hand" else dict(before)
         self._push(kept, {"rule": "by hand", **({"started_from": start} if start else {})})

@@ -21,6 +21,7 @@ from headlab.scores import HeadScores
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
+from headlab.ui.figures import named_values
 from headlab.ui.heads_page import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
@@ -166,12 +167,9 @@ def buttons(job: Job, *, resume_first: bool = True) -> list[Button]:
 
 
 def _asking(job: Job) -> None:
-    if job_actions.deleting(job["id"]) and job["state"] != "running":
-        _confirm(job)
-
-
-def _confirm(job: Job) -> None:
     number = job["id"]
+    if not job_actions.deleting(number) or job["state"] == "running":
+        return
     lost = "" if job["state"] == "done" else " and what it has done of unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     row(
@@ -188,20 +186,17 @@ def choice_of(job: Job) -> Choice | None:
     params = job.get("params") or {}
     if job.get("kind") != "score" or params.get("method") not in METHODS:
         return None
-    choice = _choice(params, params["method"])
+    choice = _choice(params)
     results = matching(listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map)
     return replace(choice, variant=variant_of(results, (job.get("result") or {}).get("keys") or ()))
 
 
-def _choice(params: Mapping[str, Any], method: str) -> Choice:
-    return Choice(params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map"))
-
-
-def _method(params: Mapping[str, Any]) -> str:
-    """The method of a job, or the one chosen in the sidebar."""
+def _choice(params: Mapping[str, Any]) -> Choice:
+    """What a job is on; its method, or the one chosen in the sidebar."""
     before = st.session_state.get("_choice")
     usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
-    return str(params["method"]) if params.get("method") in METHODS else usual
+    method = str(params["method"]) if params.get("method") in METHODS else usual
+    return Choice(params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map"))
 
 
 def draw_results(job: Job) -> None:
@@ -237,7 +232,7 @@ def offer_report(job: Job, keys: Sequence[str]) -> None:
 def _open_report(job: Job) -> None:
     params, keys = job.get("params") or {}, (job.get("result") or {}).get("keys") or [""]
     experiments.remember(str(params["experiment"]), str(keys[0]))
-    go("experiments", _choice(params, _method(params)))
+    go("experiments", _choice(params))
 
 
 def _open_roles(job: Job) -> None:
@@ -258,7 +253,7 @@ def _open_gates(job: Job) -> None:
     give("focus", params["languages"][0])
     if keys := (job.get("result") or {}).get("keys"):
         gates_store.remember(str(keys[-1]))
-    go("gates", _choice(params, _method(params)))
+    go("gates", _choice(params))
 
 
 def _open_prune(job: Job) -> None:
@@ -268,7 +263,7 @@ def _open_prune(job: Job) -> None:
         mask = mask_from_json(params["mask"], "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
     give(prune_pareto.TAB, prune_pareto.TABS[int(job.get("kind") == "front")])
-    go("prune", _choice(params, _method(params)))
+    go("prune", _choice(params))
 
 
 def _trained(result: Mapping[str, Any]) -> None:
@@ -430,5 +425,4 @@ def _stored(job: Job) -> dict[str, HeadScores]:
 
 def _about(job: Job) -> None:
     st.markdown("##### What it computes")
-    table = pd.DataFrame(details(job), columns=["what", "value"])
-    st.table(table, border="horizontal", hide_index=True, hide_header=True)
+    named_values(details(job))

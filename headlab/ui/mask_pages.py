@@ -18,7 +18,6 @@ from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by
 from headlab.methods.costs import spec_of
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
-from headlab.scores import HeadScores
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of
 from headlab.ui.figures import show
@@ -29,25 +28,17 @@ from headlab.ui.names import head_words, language_title, plain, plain_name
 from headlab.ui.presses import button, download, uninterrupted
 from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
-from headlab.ui.shell import Choice, client, go
+from headlab.ui.shell import Choice, go
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 
 FOREIGN = [form for form in FORMS if form != "headlab"]
 
 
-def loaded_place(model: str, fingerprint: str) -> Place:
-    """Where the worker's model has its output projections. Raises HeadlabError if the worker cannot be reached."""
-    answer = description_of(client(), model, fingerprint)
-    source, revision = answer.get("source"), answer.get("revision")
-    return Place(answer.get("projections", ()), answer.get("architecture", {}), source, revision, model)
-
-
-@st.cache_data(max_entries=8, show_spinner=False)
-def description_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
-    """The worker's description of its model; the fingerprint makes the cache distinguish weights."""
-    found: dict[str, Any] = _client.model(model)
-    return found
+def place_of(loaded: Mapping[str, Any], model: str) -> Place:
+    """Where a model has its output projections. loaded: the worker's description of it."""
+    source, revision = loaded.get("source"), loaded.get("revision")
+    return Place(loaded.get("projections", ()), loaded.get("architecture", {}), source, revision, model)
 
 
 def file_name(mask: Mask, model: str) -> str:
@@ -120,10 +111,14 @@ def with_seen(mask: Mask, question: Question, known: Known, languages: Sequence[
     return replace(mask, chosen=chosen)
 
 
-def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
-    """The mask file, with the final accuracies this session has seen for the mask on any split."""
-    seen = with_seen(mask, question, known, languages)
-    return json.dumps(seen.to_json(), ensure_ascii=False, indent=1)
+def export(label: str, mask: Mask, name: str, key: str | None = None) -> None:
+    """The button that saves a mask as a file."""
+    download(label, mask_text(mask), name, "application/json", key=key)
+
+
+def mask_text(mask: Mask) -> str:
+    """A mask as a file holds it."""
+    return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
 def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
@@ -133,15 +128,16 @@ def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
     now.put(mask.kept, {key: value for key, value in mask.chosen.items() if key != "evaluated"} | {"imported": name})
 
 
-def draw(mask: Mask, now: History, question: Question, known: Known, languages: Sequence[str]) -> None:
-    """The exports, as a file and for other tools, and the import."""
-    place = loaded_place(question.model, question.fingerprint)
+def draw(
+    mask: Mask, now: History, loaded: Mapping[str, Any], question: Question, known: Known, languages: Sequence[str]
+) -> None:
+    """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
+    place = place_of(loaded, question.model)
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
         # Once the last figure has arrived, the page reruns, so the file has it.
-        text = mask_text(mask, question, known, languages)
-        download("Export the mask (JSON)", text, file_name(mask, question.model), "application/json")
+        export("Export the mask (JSON)", with_seen(mask, question, known, languages), file_name(mask, question.model))
         dialog(mask, question.model, place)
     st.file_uploader(
         "Import a mask", type="json", key=UPLOAD, on_change=uninterrupted(_uploaded), args=(now, question.fingerprint)
@@ -221,24 +217,17 @@ def pick_rule(results: Found) -> Suggestion | None:
 
 def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
     """The masks suggested by each language's scores and by their mean."""
-    made = {}
-    mean: list[HeadScores | None] = [pooled(results.scores, MEAN)] if len(results.scores) > 1 else []
-    for scores in (*results.scores.values(), *mean):
-        if scores is None or (wanted.rule == "harmful" and scores.high is None):
+    made, every = {}, dict(results.scores)
+    if len(every) > 1 and (mean := pooled(every, MEAN)) is not None:
+        every[MEAN] = mean
+    for name, scores in every.items():
+        if wanted.rule == "harmful" and scores.high is None:
             continue
-        whose = (
-            f"Mean of {len(results.scores)} languages" if scores.language == MEAN else language_title(scores.language)
-        )
-        chosen = how_chosen(scores, wanted, list(results.scores))
-        made[f"{whose}: {scores.method}, {wanted.rule}"] = Mask(
-            scores.grid, suggest(scores, wanted), _identity(scores), chosen
-        )
+        whose = f"Mean of {len(results.scores)} languages" if name == MEAN else language_title(name)
+        chosen, model = how_chosen(scores, wanted, list(results.scores)), scores.spec.get("model")
+        mask = Mask(scores.grid, suggest(scores, wanted), {**model} if isinstance(model, Mapping) else {}, chosen)
+        made[f"{whose}: {scores.method}, {wanted.rule}"] = mask
     return made
-
-
-def _identity(scores: HeadScores) -> dict[str, Any]:
-    found = spec_of(scores, "model")
-    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
@@ -338,11 +327,9 @@ def difference_values(found: Difference) -> Floats:
 
 def _counts(found: Difference) -> None:
     with st.container(horizontal=True, gap="medium"):
-        for label, value in (
-            ("Only A", str(len(found.only_a))), ("Only B", str(len(found.only_b))), ("Both", str(len(found.both))),
-            ("Jaccard", f"{found.jaccard:.2f}"),
-        ):  # fmt: skip
-            st.metric(label, value, width="content", help=HELP[label])
+        values = (*(str(len(heads)) for heads in (found.only_a, found.only_b, found.both)), f"{found.jaccard:.2f}")
+        for (label, about), value in zip(HELP.items(), values, strict=True):
+            st.metric(label, value, width="content", help=about)
 
 
 HELP = {
@@ -438,7 +425,6 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     with st.container(horizontal=True, gap="small"):
         _opener(choice, "Open it on the Prune page", "masks-open-combined", made, target)
         name = file_name(made, str(made.model.get("name") or "model"))
-        text = json.dumps(made.to_json(), ensure_ascii=False, indent=1)
-        download("Export it (JSON)", text, name, "application/json", key="masks-export")
+        export("Export it (JSON)", made, name, key="masks-export")
     if sentence := trouble(made, target):
         st.caption(plain(sentence))

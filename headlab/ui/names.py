@@ -23,11 +23,6 @@ LANGUAGES = {
 }  # fmt: skip
 
 
-def language_name(code: str) -> str:
-    """'German' for 'de'; the code itself if the name is unknown."""
-    return LANGUAGES.get(code, code)
-
-
 def language_title(code: str) -> str:
     """'German (de)': the name and its code."""
     return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
@@ -80,10 +75,9 @@ PAGES = {
 }
 
 
-def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
+def page_link(name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
     """A link to a page with `more` parameters; the shared choice is carried along automatically."""
-    title, usual = PAGES[name]
-    st.page_link(f"pages/{name}.py", label=label or title, icon=icon or usual, query_params=dict(more or {}))
+    st.page_link(f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {}))
 
 
 # External text, shown verbatim.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -12,6 +12,7 @@ from headlab.ui import presses
 from headlab.ui.names import plain
 
 EVERYWHERE, HERE = "_notices", "_page_notices"
+T = TypeVar("T")
 
 
 def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
@@ -101,6 +102,15 @@ def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
         state.pop(param, None)  # from a link, or from another page with other options
     if param not in state and not st.query_params.get_all(param) and (kept := remembered(param)) in options:
         state[param] = kept
+
+
+def pick_one(label: str, by_key: Mapping[str, T], words: Callable[[str], str], key: str) -> T:
+    """One of several, chosen by its key; nothing is drawn for a single one, and a choice that is gone is forgotten."""
+    if len(by_key) == 1:
+        return next(iter(by_key.values()))
+    if st.session_state.get(key) not in by_key:
+        st.session_state.pop(key, None)
+    return by_key[st.selectbox(label, list(by_key), format_func=words, key=key)]
 
 
 def remembered(param: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from headlab.ui.job_format import forecast_line
 from headlab.ui.names import counted, language_title, page_link, plain
 from headlab.ui.presses import Button, button, row, start_with
 from headlab.ui.shell import Choice, client, waited
-from headlab.ui.sidebar import typed, unreadable, use_model, use_task
+from headlab.ui.sidebar import known_task, typed, use_model, use_task
 from headlab.worker.client import Client
 
 # A model: what its files tell at once, and what loading it tells.
@@ -103,7 +104,7 @@ def _load(wanted: Wanted) -> None:
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
 def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
     """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
-    known = wanted.task if wanted.task in names() and not unreadable(wanted.task) else None
+    known = wanted.task if known_task(wanted.task) else None
     try:
         return list(waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None)))
     except HeadlabError as error:
@@ -132,16 +133,21 @@ def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     count = (answer.get("costs") or {}).get("parameters")
     size = f"{count / 1e6:,.1f} million parameters on {answer['device']}." if count else f"On {answer['device']}."
     note = f" {answer['note']}." if answer.get("note") else ""
+    tests = "Open gates change no answer, and a closed one takes away just its head's output."
+    told = {"Heads found": _heads(HeadGrid.from_json(answer["grid"])), "Self-test": tests, "Size": size + note}
+    asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
     return [
-        _right("Heads found", _heads(HeadGrid.from_json(answer["grid"]))),
-        _right("Self-test", "Open gates change no answer, and a closed one takes away just its head's output."),
-        _right("Size", size + note),
-        *([_answers(worker, wanted), _cost(worker, wanted)] if wanted.languages else []),
+        *({"what": what, "ok": True, "words": words} for what, words in told.items()),
+        *(_finding(what, partial(ask, worker, wanted)) for what, ask in asked),
     ]
 
 
-def _right(what: str, words: str) -> Finding:
-    return {"what": what, "ok": True, "words": words}
+def _finding(what: str, ask: Callable[[], str]) -> Finding:
+    """What a question to the worker gives, or why it gives nothing."""
+    try:
+        return {"what": what, "ok": True, "words": ask()}
+    except HeadlabError as error:
+        return _wrong(what, error)
 
 
 def _wrong(what: str, error: HeadlabError) -> Finding:
@@ -159,7 +165,7 @@ def _heads(grid: HeadGrid) -> str:
     return f"{', '.join(parts)} = {grid.size}."
 
 
-def _answers(worker: Client, wanted: Wanted) -> Finding:
+def _answers(worker: Client, wanted: Wanted) -> str:
     """The accuracy on a task's first dev examples, and which class was taken for which label."""
     (language,), stated = wanted.languages, wanted.stated
 
@@ -167,24 +173,18 @@ def _answers(worker: Client, wanted: Wanted) -> Finding:
         *_, last = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
         return dict(last)
 
-    try:
-        figure = waited(first)
-    except HeadlabError as error:
-        return _wrong("Answers", error)
+    figure = waited(first)
     of = f"its first {figure['n']} dev answers on {wanted.task} in {language_title(language)}"
     note = f" {figure['note']}." if figure.get("note") else ""
-    return _right("Answers", f"{100 * figure['accuracy']:.1f} % of {of} are right.{note}")
+    return f"{100 * figure['accuracy']:.1f} % of {of} are right.{note}"
 
 
-def _cost(worker: Client, wanted: Wanted) -> Finding:
+def _cost(worker: Client, wanted: Wanted) -> str:
     stated = {} if wanted.stated is None else {"label_map": wanted.stated}
     spec = {"model": wanted.model, "task": wanted.task, "method": wanted.method, **stated}
-    try:
-        told = waited(lambda: worker.forecast("score", {**spec, "languages": list(wanted.languages)}))
-    except HeadlabError as error:
-        return _wrong("Cost", error)
+    told = waited(lambda: worker.forecast("score", {**spec, "languages": list(wanted.languages)}))
     words = forecast_line(told).replace("**", "")
-    return _right("Cost", f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {words}")
+    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {words}"
 
 
 # Files: which column means what.

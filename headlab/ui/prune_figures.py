@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,31 +19,13 @@ from headlab.ui.figures import with_p
 from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow, give
 from headlab.ui.shell import Latest, guarded
+from headlab.worker.client import Client
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
 SIZES = {"dev": 512, "test": 1000}
 REMEMBERED = 3000
 LEAST = 128  # examples before a difference is shown: it still moves by several points on fewer
-
-
-class Asks(Protocol):
-    """The part of the worker's client that is used here."""
-
-    def evaluate(
-        self,
-        model: str,
-        task: str,
-        language: str,
-        mask: Mask | None = None,
-        split: str = "dev",
-        size: int = 512,
-        *,
-        session: str | None = None,
-        label_map: Mapping[str, str] | None = None,
-    ) -> Iterator[dict[str, Any]]:
-        """Records with the fields of `Figure` and more; the last one is `done`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +57,7 @@ class Question:
     """Everything an accuracy depends on except the language.
 
     mask: None for the unpruned model.  session: who asks; a newer question of the same session cancels this one.
-    label_map: {label: class of the model}, where it is stated.
+    label_map: {label: class of the model}, where it is stated.  examples: how many; None: as many as its split's SIZES.
     """
 
     model: str
@@ -85,11 +67,12 @@ class Question:
     mask: Mask | None
     session: str | None = None
     label_map: Mapping[str, str] | None = None
+    examples: int | None = None
 
     @property
     def size(self) -> int:
         """Number of examples requested."""
-        return SIZES[self.split]
+        return SIZES[self.split] if self.examples is None else self.examples
 
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
@@ -100,7 +83,7 @@ class Question:
 Known = MutableMapping[tuple[str, ...], Figure]
 
 
-def figures(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Generator[dict[str, Figure]]:
+def figures(client: Client, question: Question, languages: Sequence[str], known: Known) -> Generator[dict[str, Figure]]:
     """Yield all figures so far as they are refined: each language's first before any language's second.
 
     known: final figures of this session, read and added to; these are yielded at once.
@@ -123,7 +106,7 @@ def figures(client: Asks, question: Question, languages: Sequence[str], known: K
                 yield {n: now[n] for n in languages if n in now}
 
 
-def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
+def _ask(client: Client, question: Question, language: str) -> Generator[Figure]:
     names = {f.name for f in fields(Figure)} - {"language"}
     if question.mask is None:
         names -= {"low", "high"}  # those of the accuracy, not of a difference
@@ -135,8 +118,7 @@ def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
         for answer in answers:
             yield Figure(language, **{name: answer[name] for name in names if name in answer})
     finally:
-        close = getattr(answers, "close", None)  # ends the work at the worker's next batch
-        if close is not None:
+        if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
             close()
 
 
@@ -278,7 +260,7 @@ def _columns() -> dict[str, Any]:
     }
 
 
-def running(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Latest[dict[str, Figure]]:
+def running(client: Client, question: Question, languages: Sequence[str], known: Known) -> Latest[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
     key = [question.key(name) for name in languages]
     held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(LIVE)
@@ -304,8 +286,11 @@ def show(
     every = SLOW_SECONDS if patient else POLL_SECONDS
 
     def look() -> None:
-        with guarded():
-            _draw(headline, details, live, languages, question)
+        rows = live.value or {}
+        with guarded(), headline:
+            _metrics(rows, languages, question.mask is not None)
+        with guarded(), details:
+            _details(rows, languages, question, lost=live.error is not None)
         if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
@@ -317,23 +302,13 @@ def show(
             raise live.error
 
 
-def _draw(
-    headline: DeltaGenerator,
-    details: DeltaGenerator,
-    live: Latest[dict[str, Figure]],
-    languages: Sequence[str],
-    question: Question,
-) -> None:
-    rows = live.value or {}
-    with headline:
-        _metrics(rows, languages, question.mask is not None)
-    with details:
-        height = HEADER + ROW * len(languages)
-        shown = with_p(table(rows, languages))
-        st.dataframe(shown, hide_index=True, column_config=_columns(), height=height, placeholder="…")
-        st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
-        for note in dict.fromkeys(row.note for row in rows.values() if row.note):
-            st.caption(plain(note))
+def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool) -> None:
+    height = HEADER + ROW * len(languages)
+    shown = with_p(table(rows, languages))
+    st.dataframe(shown, hide_index=True, column_config=_columns(), height=height, placeholder="…")
+    st.caption("The worker gave no answer." if lost else progress_words(rows, languages, question))
+    for note in dict.fromkeys(row.note for row in rows.values() if row.note):
+        st.caption(plain(note))
 
 
 def _forget() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,26 +47,8 @@ HOW = (
 )
 
 
-@dataclass(frozen=True)
-class Board:
-    """The board's data.
-
-    scores: colour the grid and feed the suggestion; None if nothing is cached.  together: as in `headgrid.draw_map`.
-    """
-
-    now: History
-    found: Found
-    scores: HeadScores | None
-    together: Sequence[int] = ()
-
-    @property
-    def grid(self) -> HeadGrid:
-        """The model's heads."""
-        return self.now.grid
-
-
 def pick_scores(found: Found) -> HeadScores | None:
-    """The widget that chooses whose scores colour the grid; not drawn if there is no choice."""
+    """The widget that chooses whose scores colour the grid and feed the suggestion; not drawn if there is no choice."""
     if len(found.scores) < 2:
         return pooled(found.scores, MEAN)
     source = st.selectbox(
@@ -90,19 +71,17 @@ def toolbar(now: History) -> None:
     )
 
 
-def switches(board: Board) -> None:
-    """The grid itself, coloured by the scores if there are any."""
-    now, scores = board.now, board.scores
-    shown = head_map(np.full(board.grid.size, np.nan), board.grid) if scores is None else map_of(scores)
-    head_switches(shown, now.kept, key=GRID, on_switch=now.switch, together=board.together)
+def switches(now: History, scores: HeadScores | None, together: Sequence[int]) -> None:
+    """The grid itself, coloured by the scores if there are any. together: as in `headgrid.draw_map`."""
+    shown = head_map(np.full(now.grid.size, np.nan), now.grid) if scores is None else map_of(scores)
+    head_switches(shown, now.kept, key=GRID, on_switch=now.switch, together=together)
 
 
-def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:
+def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
     on_test: draws what the current mask does on test; called where it is the one suggested.
     """
-    scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
             st.markdown("There is no suggestion yet: no scores of this method are cached for these languages.")
@@ -110,21 +89,18 @@ def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:
         wanted = _rule(scores)
         kept = suggest(scores, wanted)
         off = int((~kept).sum())
-        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(_whose(board))}.")
+        whose = language_title(scores.language)
+        if scores.language == MEAN:
+            whose = f"the mean over {len(found.scores)} languages"
+        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}.")
         if false_ones := expected_false(scores, wanted, off):
             st.caption(false_ones)
         if sentence := risk(kept):
             st.warning(sentence)
-        chosen = how_chosen(scores, wanted, list(board.found.scores))
-        button("Switch these off", key="prune-suggest", kind="primary", on_press=board.now.put, args=(kept, chosen))
-        if on_test is not None and off and np.array_equal(kept, board.now.kept):
+        chosen = how_chosen(scores, wanted, list(found.scores))
+        button("Switch these off", key="prune-suggest", kind="primary", on_press=now.put, args=(kept, chosen))
+        if off and np.array_equal(kept, now.kept):
             on_test()
-
-
-def _whose(board: Board) -> str:
-    assert board.scores is not None
-    name = board.scores.language
-    return f"the mean over {len(board.found.scores)} languages" if name == MEAN else language_title(name)
 
 
 def _rule(scores: HeadScores) -> Suggestion:
@@ -144,14 +120,10 @@ def _rule(scores: HeadScores) -> Suggestion:
         )
         return Suggestion(rule, threshold=shown / factor)
     if rule == "harmful" and scores.p_values is not None:
-        return Suggestion(rule, correction=pick_correction())
+        label, words = "Corrected for testing many heads", CORRECTED.__getitem__
+        how = st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params")
+        return Suggestion(rule, correction=how)
     return Suggestion(rule)
-
-
-def pick_correction() -> str:
-    """The widget that chooses how rule harmful corrects for testing many heads."""
-    label, words = "Corrected for testing many heads", CORRECTED.__getitem__
-    return str(st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params"))
 
 
 def twin(now: History) -> None:
@@ -168,7 +140,7 @@ def twin(now: History) -> None:
     def listed() -> None:
         kept = np.ones(now.grid.size, bool)
         kept[st.session_state[key]] = False
-        now.set_list(kept)
+        now.by_hand(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         off = np.flatnonzero(~now.kept).tolist()
@@ -215,7 +187,7 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
         return
     measured = newest(known, choice.model, mask)
     label = "Measure the speed" if measured is None else "Measure the speed again"
-    button(label, icon="speed", key="worth-measure", help=HELP, on_press=_start, args=(choice, mask))
+    button(label, icon="speed", key="worth-measure", help=HELP, on_press=begin, args=(KIND, spec_of(choice, mask)))
     if st.session_state.get(ASKED) == KIND:
         asked("What it measures appears here when it is done.")
     if measured is not None:
@@ -267,13 +239,7 @@ def _grouped(costs: Costs, mask: Mask) -> str:
 def spec_of(choice: Choice, mask: Mask) -> dict[str, Any]:
     """The spec of the job that measures a mask: only its effect, so that equal masks make the same job."""
     alone = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
-    return {
-        **choice.about, "languages": list(choice.languages), "mask": alone.to_json(),
-    }  # fmt: skip
-
-
-def _start(choice: Choice, mask: Mask) -> None:
-    begin(KIND, spec_of(choice, mask))
+    return {**choice.about, "languages": list(choice.languages), "mask": alone.to_json()}
 
 
 def begin(kind: str, spec: Mapping[str, Any]) -> None:

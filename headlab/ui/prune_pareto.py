@@ -39,6 +39,7 @@ from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal, told_pace
 from headlab.ui.names import counted, plain
+from headlab.ui.notices import pick_one
 from headlab.ui.presses import Button, button, give, row, uninterrupted
 from headlab.ui.prune_page import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
@@ -336,20 +337,10 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     if not found:
         st.caption("No front of this model and task is in the cache yet.")
         return
-    front = _readable(_pick(found), now)
+    by_key = {result.key: result for result in found}
+    front = _readable(pick_one("Front", by_key, lambda k: label(by_key[k]), "front-shown"), now)
     if front is not None:
         _show(front, now)
-
-
-def _pick(found: Sequence[Result[Report]]) -> Result[Report]:
-    """The front to show; the user chooses if there are several."""
-    if len(found) == 1:
-        return found[0]
-    by_key = {result.key: result for result in found}
-    if st.session_state.get("front-shown") not in by_key:
-        st.session_state.pop("front-shown", None)
-    key = st.selectbox("Front", list(by_key), format_func=lambda k: label(by_key[k]), key="front-shown")
-    return by_key[key]
 
 
 def _readable(result: Result[Report], now: History) -> Front | None:

@@ -8,15 +8,15 @@ from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.plots.heads import in_order, look_of, roles_across_languages
+from headlab.pictures import in_order, look_of
+from headlab.plots.heads import roles_across_languages
 from headlab.records import Bools, Floats, Head, part
 from headlab.tables import Cell, Table
-from headlab.ui.figures import figure, show
-from headlab.ui.names import counted, head_from, head_key, head_words, language_title, page_link, plain
+from headlab.ui.figures import figure, named_values, show
+from headlab.ui.names import counted, head_key, head_words, language_title, page_link, plain
 from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, words
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
@@ -43,8 +43,7 @@ def draw_card(roles: Roles, head: Head) -> None:
         swatch = f'<span style="background:{look.colour};color:{look.ink};padding:0 .4em;border-radius:2px">'
         st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
-    rows = [(name.capitalize(), _value(name, value)) for name, value in measures.items()]
-    st.table(pd.DataFrame(rows, columns=["measure", "value"]), border="horizontal", hide_index=True, hide_header=True)
+    named_values([(name.capitalize(), _value(name, value)) for name, value in measures.items()])
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 
@@ -131,7 +130,7 @@ def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
 
 def _title(key: tuple[str, Head], roles: Roles) -> str:
     role, head = key
-    return f"{head_words(head_from(head_key(head)), several=len(roles.grid.stacks) > 1)}: {words(role)}"
+    return f"{head_words(head, several=len(roles.grid.stacks) > 1)}: {words(role)}"
 
 
 def _list(rows: Sequence[Row]) -> None:

@@ -11,17 +11,14 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import MINUS
-from headlab.plots.heads import IDLE, POSITIONAL, in_order, kind_of, look_of
+from headlab.pictures import IDLE, MINUS, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack, part
-from headlab.report.commands import job_of
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import Result
-from headlab.tables import Report, Table
+from headlab.tables import Report, Table, is_number
 from headlab.tasks.base import SPLITS, TREEBANK
-from headlab.ui import experiments, presses
 from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
-from headlab.ui.headgrid import picker
+from headlab.ui.headgrid import draw_grid
 from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, languages_of, listing
 
@@ -111,9 +108,10 @@ def read(report: Report) -> Roles:
     measures, roles = report.table("measures"), report.table(ROLES)
     names = [name for name in measures.columns if name not in PLACE]
     values = [measures.column(name) for name in names]
-    by_head = {}
-    for at, head in enumerate(heads_of(measures)):
-        by_head[head] = {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
+    by_head = {
+        head: {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
+        for at, head in enumerate(heads_of(measures))
+    }
     if not by_head:
         raise HeadlabError("its table measures has no heads", code="roles.no_heads")
     rows = tuple(_rows(roles))
@@ -152,11 +150,9 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
 
 
 def _number(value: Any, name: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
-    return value
+    if value is None or is_number(value):
+        return value
+    raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
 
 
 def _grid(heads: Sequence[Head]) -> HeadGrid:
@@ -179,13 +175,7 @@ def role_map(
     roles: Roles, *, key: str, title: str, selected: Head | None, on_click: Callable[[Head], None] | None
 ) -> None:
     """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
-    data = picture(roles) | {
-        "title": title,
-        "clickable": on_click is not None,
-        "selected": -1 if selected is None else roles.grid.index(selected),
-    }
-
-    presses.draw("rolegrid", key, data | {"key": key}, {key: picker(roles.grid, on_click)})
+    draw_grid("rolegrid", picture(roles), roles.grid, key, title, selected, on_click)
 
 
 def picture(roles: Roles) -> dict[str, Any]:
@@ -193,19 +183,12 @@ def picture(roles: Roles) -> dict[str, Any]:
     kinds, heads = list(roles.counts), roles.grid.heads
     looks = {kind: look_of(kind) for kind in kinds}
     return {
-        "stacks": [{"name": stack.name, "heads": list(stack.heads)} for stack in roles.grid.stacks],
         "kinds": [{"name": kind, **looks[kind]._asdict(), "heads": roles.counts[kind]} for kind in kinds],
         "roles": [
             [kinds.index(kind) for kind in roles.kinds(head)] if head in roles.measures else None for head in heads
         ],
         "shown": [_mark(roles, head) for head in heads],
         "tips": [tip(roles, head) for head in heads],
-        "values": [],
-        "marks": [],
-        "mode": "map",
-        "compact": False,
-        "signed": False,
-        "off": [],
     }
 
 
@@ -396,13 +379,3 @@ def label(kept: Kept, weights: str | None = None) -> str:
     )
     own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
     return " · ".join([*words, *origin(str(own or ""), weights, dtype)])
-
-
-def job_spec(report: Report) -> dict[str, Any]:
-    """Spec of the job that would make this report; its size as it was, not as it was asked for."""
-    return job_of("report", report.spec)[1]
-
-
-def facts(kept: Kept) -> list[tuple[str, str]]:
-    """How a report was made, as (name, value) pairs."""
-    return experiments.facts(kept.result)

@@ -13,14 +13,13 @@ from headlab.pictures import MINUS
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
 from headlab.tables import NOTHING
-from headlab.tasks import names, task
 from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, by_title, examples_of
-from headlab.ui.figures import ticked
+from headlab.ui.figures import height_of, ticked
 from headlab.ui.names import counted, head_from, head_key, language_title, plain
 from headlab.ui.presses import button, download, give, uninterrupted
 from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import Choice, client, waited
-from headlab.ui.sidebar import unreadable
+from headlab.ui.sidebar import known_task
 from headlab.worker.client import Client
 
 # The list of a mask's changed answers on the Prune page.
@@ -59,7 +58,8 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
 
 def has_labels(name: str) -> bool:
     """Whether a task has answers with names, or is not known on this machine."""
-    return name not in names() or bool(unreadable(name)) or task(name).named
+    found = known_task(name)
+    return found is None or found.named
 
 
 def _ask(key: tuple[str, ...]) -> None:
@@ -107,7 +107,7 @@ def _table(part: pd.DataFrame, question: Question) -> None:
     shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
     picked = st.dataframe(
         shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(ticked),
-        selection_mode="single-row", height=min(420, 38 + 35 * len(part)),
+        selection_mode="single-row", height=height_of(len(part)),
         column_config={
             SHOWN["text"]: st.column_config.TextColumn(width="medium"),
             SHOWN["p_before"]: percent,

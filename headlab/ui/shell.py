@@ -27,7 +27,7 @@ from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tables import Report
-from headlab.tasks import names, task
+from headlab.tasks import names
 from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.headgrid import know_groups
@@ -40,6 +40,7 @@ from headlab.ui.sidebar import (
     VARIANT,
     as_text,
     know,
+    known_task,
     label_map,
     notes,
     pick_languages,
@@ -48,7 +49,6 @@ from headlab.ui.sidebar import (
     recall,
     stop_if_refused,
     typed,
-    unreadable,
 )
 from headlab.worker import process
 from headlab.worker.client import Client
@@ -434,7 +434,8 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     notices.draw()
     stop_if_refused()
     with guarded():
-        yield choose()
+        made = st.session_state.get("_choice")
+        yield made if isinstance(made, Choice) else sidebar()
         notices.settle()
 
 
@@ -452,12 +453,6 @@ def as_cached(choice: Choice) -> dict[str, Any]:
     """
     like, known = found(choice).like, METHODS[choice.method].options
     return {} if like is None else {name: value for name, value in options_of(like).items() if name in known}
-
-
-def choose() -> Choice:
-    """The choice of this session, made in the sidebar."""
-    made = st.session_state.get("_choice")
-    return made if isinstance(made, Choice) else sidebar()
 
 
 @dataclass(frozen=True)
@@ -497,9 +492,8 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
-    if name in names() and not unreadable(name):
-        return list(task(name).languages)
-    return spoken(specs_here(), name)
+    found = known_task(name)
+    return list(found.languages) if found else spoken(specs_here(), name)
 
 
 def _restore() -> None:
@@ -574,13 +568,8 @@ def sidebar() -> Choice:
         pick_languages(options)
         status_line()
     chosen = st.session_state["langs"]
-    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant))
-
-
-def _settle(choice: Choice) -> Choice:
-    """Store the choice for the pages; a changed choice clears notices about the link."""
-    before = st.session_state.get("_choice")
-    if before is not None and before != choice:
-        notices.clear()
+    choice = Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant)
+    if st.session_state.get("_choice") not in (None, choice):
+        notices.clear()  # they are about the link
     st.session_state["_choice"] = choice
     return choice

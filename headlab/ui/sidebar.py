@@ -13,6 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.labels import check_map, read_map, write_map
 from headlab.masks.snippet import UNVERSIONED
 from headlab.tasks import names, problems, source, task
+from headlab.tasks.base import Task
 from headlab.ui import notices
 from headlab.ui.names import plain
 from headlab.ui.presses import Button, give, row, uninterrupted
@@ -101,6 +102,11 @@ def unreadable(name: str) -> str:
     return ""
 
 
+def known_task(name: str) -> Task | None:
+    """A task by its name; None if it is unknown here or cannot be built."""
+    return task(name) if name in names() and not unreadable(name) else None
+
+
 def notes(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
     known = name in names()
@@ -111,7 +117,8 @@ def notes(name: str) -> list[str]:
 def label_map(model: str, name: str) -> Mapping[str, str] | None:
     """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
     st.session_state[REFUSED] = None
-    if not (labels := _labels(name)):
+    found = known_task(name)
+    if not (labels := found.labels if found else ()):
         _note_unused(name)
         return None
     with st.expander("Label map"):
@@ -128,14 +135,6 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
         st.session_state[REFUSED] = str(error)
         return None
     return stated
-
-
-def _labels(name: str) -> tuple[str, ...]:
-    """A task's labels; none if it has none, is unknown here or cannot be built."""
-    try:
-        return task(name).labels if name in names() else ()
-    except HeadlabError:  # `notes` says why
-        return ()
 
 
 def _note_unused(name: str) -> None:
@@ -184,17 +183,13 @@ def pick_variant(names: Sequence[str]) -> str:
 
 def pick_languages(options: list[str]) -> None:
     """Draw the task's languages, to choose from."""
-
-    def set_all(chosen: list[str]) -> None:
-        give("langs", chosen)
-
     st.pills(
         "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
         format_func=_code,
     )  # fmt: skip
     row(
-        Button("All", "langs-all", set_all, (options,), "tertiary"),
-        Button("None", "langs-none", set_all, ([],), "tertiary"),
+        Button("All", "langs-all", give, ("langs", options), "tertiary"),
+        Button("None", "langs-none", give, ("langs", []), "tertiary"),
     )
 
 

@@ -142,11 +142,11 @@ def test_a_band_lies_behind_the_curves_in_grey():
     assert len(rest) == 2
 
 
-@pytest.mark.parametrize("template", [None, "plotly_dark"])
-def test_figures_are_transparent_valid_json_and_change_no_default(template):
+def test_figures_are_transparent_valid_json_without_a_template_and_change_no_default():
     before = plotly.io.templates.default
     scores = made_up("de", "shapley")
-    for figure in (plots.head_map(scores, template=template), plots.curve_figure([curve([80, 10])], template=template)):
+    for figure in (plots.head_map(scores), plots.curve_figure([curve([80, 10])])):
+        assert figure.layout.template == go.layout.Template()
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
         assert json.loads(figure.to_json())["data"]
     assert plotly.io.templates.default == before

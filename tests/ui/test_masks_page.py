@@ -193,17 +193,15 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
     assert "nothing to switch off" in shown(app.markdown[0])
 
 
-def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
+def test_the_script_of_a_page_is_for_the_workers_own_weights():
     told = {"name": "theirs", "revision": "c0ffee", "architecture": {"class": "BertModel", "model_type": "bert"}}
     told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
-    monkeypatch.setattr(mask_pages, "client", lambda: None)
     for known, words in (
         (told, "from_pretrained('owner/bert', revision='c0ffee')"),
         (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
-        monkeypatch.setattr(mask_pages, "description_of", lambda *_, known=known: known)
-        assert words in mask_pages.snippet(made(0), mask_pages.loaded_place("mine", WEIGHTS))
+        assert words in mask_pages.snippet(made(0), mask_pages.place_of(known, "mine"))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():

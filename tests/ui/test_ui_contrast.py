@@ -131,7 +131,7 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     foreign = dataclasses.replace(scores([0.0] * 4), spec=shown.spec)
     found = rivals(stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign), shown)
     estimand = "German (de): shapley, estimand shapley-top50"
-    assert [rival.label for rival in found.values()] == [
+    assert [words for words, _ in found.values()] == [
         f"{estimand}, 64 examples", f"{estimand}, 64 examples", f"{estimand}, weights 111111111111",
         f"{estimand}, model another", "Arabic (ar): gradient",
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from typer.main import get_command
 from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
+from headlab.plots.report import heads_by_row
 from headlab.records import Head
 from headlab.report.commands import shell_lines
 from headlab.store import Result, Store
@@ -357,7 +358,7 @@ def test_heads_of_both_kinds_lead_to_their_attention():
         "specific": [Head("encoder", 5, 1)],
     }
     table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
-    assert list(experiments_report.heads_of(table)) == []
+    assert list(heads_by_row(table)) == []
     unsure = dataclasses.replace(report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few")))
     assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
 

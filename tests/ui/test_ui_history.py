@@ -66,7 +66,7 @@ def test_a_click_changes_its_own_heads_only():
 
 def test_the_list_is_told_of_every_change_but_its_own():
     now = History(GRID)
-    now.set_list(without(GRID, 1))
+    now.by_hand(without(GRID, 1))
     assert now.stamp == 0
     for change in (lambda: switch_off(now, 2), now.undo, now.redo, now.reset, lambda: now.put(without(GRID, 5), {})):
         before = now.stamp

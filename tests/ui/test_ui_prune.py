@@ -16,7 +16,7 @@ from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.ui.history import History
-from headlab.ui.mask_pages import mask_text, take
+from headlab.ui.mask_pages import mask_text, take, with_seen
 from headlab.ui.prune_figures import (
     Figure,
     Question,
@@ -325,7 +325,7 @@ def test_a_warning_where_most_heads_go(off, words):
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     known = {}
     list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
-    text = mask_text(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+    text = mask_text(with_seen(mask(1, 4), question(mask(1, 4)), known, ["de", "th"]))
     seen = json.loads(text)["chosen"]["evaluated"]["dev"]
     assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
     assert seen["languages"]["de"]["accuracy"] == 0.5
@@ -336,7 +336,7 @@ def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
 
 
 def broken_masks():
-    good = json.loads(mask_text(mask(1), question(mask(1)), {}, []))
+    good = json.loads(mask_text(with_seen(mask(1), question(mask(1)), {}, [])))
     other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
     return {
         "not json": b"{",

@@ -25,9 +25,10 @@ from typer.main import get_command
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.options import parse_options
-from headlab.plots.heads import IDLE, LOOKS, in_order, kind_of, roles_across_languages, stacked
+from headlab.pictures import IDLE, LOOKS, in_order, kind_of
+from headlab.plots.heads import roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
-from headlab.report.commands import shell_lines
+from headlab.report.commands import job_of, shell_lines
 from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
 from headlab.tables import Report, Table
@@ -35,7 +36,7 @@ from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
 from headlab.ui.roles_page import across, examples, markup, table_of
-from headlab.ui.roles_store import TEXTS, TREES, job_spec, plans, read
+from headlab.ui.roles_store import TEXTS, TREES, plans, read
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -525,7 +526,7 @@ def test_a_finished_job_opens_its_roles(worker, cache):
 
 
 def test_the_command_of_a_report_is_that_of_its_job():
-    told = job_spec(made_roles("de").spec and made_roles("de"))
+    told = job_of("report", made_roles("de").spec)[1]
     assert told == spec_of(size=75)
     assert shell_lines("roles", {**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
     assert shell_lines("roles", spec_of(options={"examples": 0, "exclude": "none"})).endswith(
