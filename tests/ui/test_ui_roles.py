@@ -289,7 +289,7 @@ def test_a_map_of_several_stacks_names_them(cache):
     grid = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
     keep(cache, made_roles("de", grid=grid))
     app = run(langs=["de"], head="cross.1.2")
-    assert sent(app)["stacks"][2] == {"name": "cross", "heads": [4, 4]}
+    assert sent(app)["stacks"][2] == {"name": "cross", "heads": [4, 4], "together": []}
     assert "Cross layer 1, head 2" in said(app)
 
 
