@@ -144,49 +144,18 @@ def _samples(options: Mapping[str, Any]) -> int:
     return int(options.get("samples", 0))
 
 
-def _both(options: Mapping[str, Any]) -> bool:
-    """Whether the estimand counts coalitions of all sizes."""
-    return options.get("estimand") == EVERY_SIZE
-
-
 def _walk(options: Mapping[str, Any], heads: int) -> int:
     """Number of steps in one order."""
-    return heads if _both(options) else (heads + 1) // 2
-
-
-def _tmab(options: Mapping[str, Any], heads: int, _: int) -> int:
-    return _samples(options) * heads
-
-
-def _orders(options: Mapping[str, Any], heads: int, _: int) -> int:
-    return _samples(options) * _walk(options, heads)
-
-
-def _orders_on_all(options: Mapping[str, Any], heads: int, examples: int) -> int:
-    return _samples(options) * _walk(options, heads) * examples
-
-
-def _coalitions(_: Mapping[str, Any], heads: int, examples: int) -> int:
-    return (1 << heads) * examples
-
-
-def _each_head(_: Mapping[str, Any], heads: int, examples: int) -> int:
-    return heads * examples
-
-
-def _once(_: Mapping[str, Any], __: int, examples: int) -> int:
-    return examples
+    return heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2
 
 
 FORWARDS: Mapping[str, Count] = {
-    "shapley": _tmab,
-    "monte-carlo": _orders,
-    "paper": _orders_on_all,
-    "exact": _coalitions,
-    "leave-one-out": _each_head,
-    "gradient": _once,
-    "confidence": _once,
-    "relevance": _once,
+    "shapley": lambda options, heads, _: _samples(options) * heads,
+    "monte-carlo": lambda options, heads, _: _samples(options) * _walk(options, heads),
+    "paper": lambda options, heads, examples: _samples(options) * _walk(options, heads) * examples,
+    "exact": lambda _, heads, examples: (1 << heads) * examples,
+    "leave-one-out": lambda _, heads, examples: heads * examples,
+    **dict.fromkeys(("gradient", "confidence", "relevance"), lambda _, __, examples: examples),
 }
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices

@@ -163,7 +163,6 @@ class StepOptions(RatedPace, Protocol):
     @property
     def block(self) -> int:
         """Tokens per window."""
-        ...
 
 
 def step_windows(asked: int, options: StepOptions, step: int) -> Ints:

@@ -223,27 +223,22 @@ class Pace(Protocol):
     @property
     def seed(self) -> int:
         """Seed of the batches and of dropout."""
-        ...
 
     @property
     def steps(self) -> int:
         """Number of steps."""
-        ...
 
     @property
     def batch(self) -> int:
         """Examples per step."""
-        ...
 
     @property
     def micro_batch(self) -> int | None:
         """Examples computed together (None: the batch)."""
-        ...
 
     @property
     def clip(self) -> float | None:
         """Greatest norm of the gradient (None: no limit)."""
-        ...
 
 
 class RatedPace(Pace, Protocol):
@@ -251,7 +246,6 @@ class RatedPace(Pace, Protocol):
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
-        ...
 
 
 @dataclass
@@ -396,7 +390,6 @@ class GatePace(Pace, Protocol):
     @property
     def times(self) -> tuple[int, ...]:
         """Steps after which the gates are recorded, 0 and the last among them."""
-        ...
 
 
 class GateSteps(Steps[Record]):
