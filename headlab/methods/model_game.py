@@ -137,7 +137,7 @@ class ModelGame:
         return TURNS if self.value.key == "accuracy" else SIZES
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
-        """Value of each row, a full forward pass: kept bool [row, player], examples int [row] -> float [row] in [0, 1]."""
+        """Value of each row, by a full forward pass: kept bool [row, player], examples int [row] -> float [row]."""
         out = np.zeros(len(kept))
         model = self.evaluator.model
 

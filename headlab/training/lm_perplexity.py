@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,10 +42,6 @@ class Perplexity(NamedTuple):
     nats: float
     words: int
     passages: int
-
-    def record(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return self._asdict()
 
 
 class Ratio(NamedTuple):

@@ -29,7 +29,16 @@ from headlab.tasks.base import Example
 from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
-from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed
+from headlab.training.steps import (
+    CHECKPOINT_SHARE,
+    Encoded,
+    ExampleSteps,
+    Keep,
+    State,
+    own_randomness,
+    torch_seed,
+    trained_parameters,
+)
 
 # A word-piece vocabulary learned from sentences, and the Marian tokenizer that uses it.
 
@@ -198,8 +207,7 @@ def train_translation(
     told = _told(examples, pair, options, mask, pieces)
     key = content_key(told)
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
-    devices = [place] if place.type == "cuda" else []
-    with TemporaryDirectory() as folder, torch.random.fork_rng(devices=devices):
+    with TemporaryDirectory() as folder, own_randomness(place):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
         model = new_model(tokenizer, options, place)
         encoded = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
@@ -239,7 +247,7 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
 
 def new_state(model: Model, options: TranslationOptions) -> State:
     """The trainable parameters in name order, and an optimizer for them as in Vaswani et al. (2017), section 5.3."""
-    parameters = {name: p for name, p in sorted(model.module.named_parameters()) if p.requires_grad}
+    parameters = trained_parameters(model.module)
     optimizer = AdamW(
         parameters.values(), lr=options.learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=options.weight_decay
     )
