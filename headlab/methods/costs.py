@@ -12,7 +12,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS, Method
 from headlab.records import Bools, canonical_json, part
-from headlab.scores import HeadScores
+from headlab.scores import Curve, HeadScores
 from headlab.store import Result
 from headlab.value_functions import value_of
 
@@ -221,8 +221,8 @@ def current(scores: HeadScores, method: Method) -> bool:
     return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version
 
 
-def pace(results: Iterable[HeadScores], model: str, task: str, method: str | None = None) -> float | None:
-    """Median seconds per forward pass in the stored results of a model and task; None without any.
+def pace(results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None) -> float | None:
+    """Median seconds per forward pass in the stored scores, or curves, of a model and task; None without any.
 
     method: use results of this method only, since most of Shapley's forward passes are partial.
     """
@@ -230,7 +230,7 @@ def pace(results: Iterable[HeadScores], model: str, task: str, method: str | Non
         s.seconds / s.example_forwards
         for s in results
         if s.example_forwards
-        and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
+        and (part(s.spec, "model", "name"), part(s.spec, "task", "name")) == (model, task)
         and method in (None, s.method)
     ]
     return float(np.median(seen)) if seen else None

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import torch
 
 from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import Batch, Evaluator
@@ -25,7 +23,7 @@ from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
@@ -391,15 +389,7 @@ def _compute(
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
-        run.finish(
-            scores,
-            {
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "versions": versions(),
-                "threads": torch.get_num_threads(),
-                "device": evaluator.model.device.type if helpers is None else helpers.kind,
-            },
-        )
+        run.finish(scores, made_now(evaluator.model.device.type if helpers is None else helpers.kind))
     return scores
 
 

@@ -19,7 +19,6 @@ from headlab.studies.iterative import (
     RANDOM,
     Order,
     Pair,
-    Report,
     Walked,
     area_cells,
     area_table,
@@ -32,6 +31,7 @@ from headlab.studies.iterative import (
     point_table,
     walked,
 )
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def methods_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(options["methods"]).split(","))
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.

@@ -12,9 +12,9 @@ from scipy.stats import rankdata
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, removal_order
 from headlab.records import Bools, Floats, Head, HeadGrid, Ints
-from headlab.scores import Curve, HeadScores, kept_without
-from headlab.stats import group_bootstrap, holm, resampled_means
-from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
+from headlab.scores import Curve, HeadScores, counts, kept_without
+from headlab.stats import group_bootstrap, resampled_means
+from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
 from headlab.studies.savings import Costs
 from headlab.tables import Cell, Report, Table
 
@@ -178,8 +178,6 @@ def per_parameter(values: Floats, costs: Costs) -> Floats:
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
     """Number of heads removed at each point: evenly spaced counts, and the one that leaves `heads` heads."""
-    from headlab.scores import counts
-
     return sorted({*counts(size, None if points is None or points > size else points),
                    *([] if heads is None else [size - heads])})  # fmt: skip
 
@@ -305,13 +303,6 @@ def p_loss(means: Floats, loss: float) -> float:
 
 def _tail(count: int, draws: int) -> float:
     return float((1 + count) / (draws + 1))
-
-
-def corrected(values: Sequence[float | None]) -> list[float | None]:
-    """Holm-adjusted p-values; None stays None."""
-    given = [p for p in values if p is not None]
-    found = iter(holm(np.array(given)).tolist() if given else [])
-    return [None if p is None else next(found) for p in values]
 
 
 def losing(verdicts: Sequence[Verdict]) -> list[str]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from headlab.hooks.model import Model, attach, gated
 from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone, versions
+from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import fingerprint_folder
 from headlab.records import Bools, Ints, content_key
@@ -489,14 +488,9 @@ def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bool
 
 def _made_of(learner: Learner) -> dict[str, Any]:
     """How the gates were computed; forecasts use step_seconds."""
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "threads": torch.get_num_threads(),
-        "device": learner.model.device.type,
-        "step_seconds": learner.state.seconds / learner.options.steps,
-        **({"rows_that_fitted": learner.state.rows} if learner.state.rows else {}),
-    }
+    rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
+    pace = {"step_seconds": learner.state.seconds / learner.options.steps}
+    return made_now(learner.model.device.type) | pace | rows
 
 
 # The control for pruning: a model trained exactly as with gates, but without them.
