@@ -231,7 +231,7 @@ def pace(results: Iterable[HeadScores | Curve], model: str, task: str, method: s
         for s in results
         if s.example_forwards
         and (part(s.spec, "model", "name"), part(s.spec, "task", "name")) == (model, task)
-        and method in (None, s.method)
+        and method in (None, getattr(s, "method", None))
     ]
     return float(np.median(seen)) if seen else None
 

@@ -90,21 +90,15 @@ class Outcome:
         """The record of this outcome; method and language are taken from the spec."""
         chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
         return HeadScores(
-            grid,
-            spec["task"]["language"],
-            chosen.key,
-            self.values,
-            options.get("estimand", chosen.estimand),
-            chosen.unit_of(options),
-            forwards,
-            seconds,
-            self.low,
-            self.high,
-            self.samples,
-            self.p_values,
-            self.level,
-            spec,
-            self.halves,
+            grid=grid,
+            language=spec["task"]["language"],
+            method=chosen.key,
+            estimand=options.get("estimand", chosen.estimand),
+            unit=chosen.unit_of(options),
+            example_forwards=forwards,
+            seconds=seconds,
+            spec=spec,
+            **vars(self),
         )
 
 

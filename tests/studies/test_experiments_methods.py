@@ -138,7 +138,7 @@ def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
     about = experiment("methods")
     assert "relevance" not in about.resolve({})["methods"]
     assert about.resolve({"methods": "relevance,gradient-token"})["methods"] == "relevance,gradient-token"
-    plan = methods.plan_of(("gradient-token", "relevance"), {}, 3)
+    plan = methods.plan_of(("gradient-token", "relevance"), about.resolve({}), 3)
     assert plan == {"gradient-token": [("gradient", 3, {"form": "token"})], "relevance": [("relevance", 3, {})]}
 
 
@@ -160,7 +160,7 @@ def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -
 def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     names = ("shapley", "gradient")
-    plan = methods.plan_of(("random", *names), OPTIONS, 0)
+    plan = methods.plan_of(("random", *names), experiment("methods").resolve(OPTIONS), 0)
     of = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
     aligned = Pieces(pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12)
     tables, _ = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0)
