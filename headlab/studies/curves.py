@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import STATE_BYTES, Evaluator
+from headlab.evaluator import STATE_BYTES, Evaluator, width_of
 from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import spec_of
@@ -22,7 +22,7 @@ from headlab.methods.table import METHODS
 from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Ints, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts, kept_without, labels
-from headlab.stats import Bootstrap, group_bootstrap
+from headlab.stats import group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
 from headlab.tasks.base import Split, Task
 
@@ -129,7 +129,7 @@ class Walk:
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec["ablation"] != "zero":
             return [slice(0, len(evaluator.examples))]
-        a_token = _width(evaluator) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
+        a_token = width_of(evaluator.model) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
         room = evaluator.state_bytes // a_token
         edges, filled = [0], 0
         for at, length in enumerate(evaluator.lengths.tolist()):
@@ -233,26 +233,14 @@ class Walk:
         units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
         names = np.array([example.group or example.id for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
-        low, high, p = _intervals(self.correct, groups, spec["seed"])
+        gain = self.correct.astype(np.float64) - self.correct[0]
+        low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec["seed"]))
+        low[0], high[0], p[0] = 0.0, 0.0, 1.0  # by definition, where no head is removed
         return Curve(
             evaluator.model.grid, spec["task"]["language"], spec["task"]["split"], spec["order"]["method"],
             self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
             self._forwards, self.seconds, caution_of(spec), spec,
         )  # fmt: skip
-
-
-def _width(evaluator: Evaluator) -> int:
-    """Size of a token's hidden state between two layers."""
-    config = evaluator.model.module.config.get_text_config()
-    return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
-
-
-def _intervals(correct: Bools, groups: Ints, seed: int) -> Bootstrap:
-    """Intervals of each point's difference from the untouched model, 0 by definition where no head is removed."""
-    gain = correct.astype(np.float64) - correct[0]
-    low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(seed))
-    low[0], high[0], p[0] = 0.0, 0.0, 1.0
-    return Bootstrap(low, high, p)
 
 
 # `headlab.prune_curve`: looked up in the store, or measured and stored.

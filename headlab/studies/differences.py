@@ -112,11 +112,6 @@ def difference(gain: Gain, seed: int) -> Difference:
     return _stratified([gain], seed)
 
 
-def _scaled(gain: Gain, runs: int) -> Floats:
-    """The values as integer multiples of 1 / runs; unchanged if runs is 0."""
-    return np.rint(gain.values * runs) if runs else gain.values
-
-
 def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
     """Mean over languages of the mean gains: every language has equal weight, however many answers it has.
 
@@ -142,7 +137,7 @@ def _common_runs(gains: Sequence[Gain]) -> int:
 def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
-    scale, values = runs or 1, [_scaled(gain, runs) for gain in gains]
+    scale, values = runs or 1, [np.rint(gain.values * runs) if runs else gain.values for gain in gains]
     strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
     rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)

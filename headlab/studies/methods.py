@@ -292,7 +292,9 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
     curves = {language: {name: [one.curve for one in of] for name, of in by.items()} for language, by in orders.items()}
     places = {language: [walked(of)] for language, of in curves.items()}
     if len(curves) > 1:
-        places[MEAN] = [Walked(of, groups(pieces, language, of[RANDOM][0].groups)) for language, of in curves.items()]
+        places[MEAN] = [
+            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test")) for language, of in curves.items()
+        ]
     pairs: dict[str, list[Pair]] = {}
     found = {}
     for place, of in places.items():
@@ -305,12 +307,6 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
         point_table(curves, "methods-curves"),
     )
     return tables, trust_words(found)
-
-
-def groups(pieces: Pieces, language: str, numbers: Any) -> tuple[str, ...]:
-    """The names of a curve's groups, [answer]; in an aligned task a name is the same text in every language."""
-    known = np.unique([one.group or one.id for one in pieces.examples(language, "test")])
-    return tuple(known[numbers].tolist())
 
 
 def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:

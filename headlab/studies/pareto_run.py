@@ -11,7 +11,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.records import Progress, content_key
-from headlab.scores import Curve, HeadScores, kept_without, labels
+from headlab.scores import Curve, HeadScores, kept_without
 from headlab.studies.curves import curve_spec, measured
 from headlab.studies.differences import NOTHING, Gain, over_languages
 from headlab.studies.pareto import (
@@ -45,6 +45,7 @@ from headlab.tasks.base import Split
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
 
 SPLIT: Split = "dev"
+BY = {BOUND: "lower bound", ESTIMATE: "estimate"}
 
 
 def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
@@ -123,7 +124,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], say: Say) -> Found:
     points: list[Point] = []
     for order in plan.orders:
         curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
-        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
+        groups = {name: pieces.groups(name, curve.groups, SPLIT) for name, curve in curves.items()}
+        judge = Judge(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
+        points += points_of(order.key, curves, judge, plan.costs)
     rules = choices(points, options)
     chosen = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen)
@@ -164,32 +167,17 @@ def _costs(pieces: Pieces) -> Costs:
     return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
 
 
-def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
-    groups = {name: _groups(pieces, name, curve) for name, curve in curves.items()}
-    return Judge(groups, orders, pieces.seed, pieces.task.aligned)
-
-
-def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
-    """The names of a curve's groups, as in the examples: a curve stores their indices in sorted order."""
-    names = np.unique([example.group or example.id for example in pieces.examples(language, SPLIT)])
-    return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
-
-
 def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
     """{question in words: the point that answers it}, the question asked first."""
     if (heads := options["heads"]) is not None:
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
     other = ESTIMATE if options["by"] == BOUND else BOUND
     return {
-        f"smallest within {options['within']:g} points in every language, by the {_by(by)}": within(
+        f"smallest within {options['within']:g} points in every language, by the {BY[by]}": within(
             points, options["within"] / 100, by
         )
         for by in (options["by"], other)
     }
-
-
-def _by(by: str) -> str:
-    return "lower bound" if by == BOUND else "estimate"
 
 
 def confirm(

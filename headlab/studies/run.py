@@ -24,7 +24,7 @@ from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
-from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
+from headlab.records import Bools, Comparison, Evaluation, Ints, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
@@ -113,6 +113,14 @@ class Pieces:
         """The examples used of a split."""
         return self.source(language, split).examples
 
+    def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
+        """The names of a curve's groups, [answer]: it stores their indices in sorted order.
+
+        In an aligned task a name is the same text in every language.
+        """
+        names = np.unique([one.group or one.id for one in self.examples(language, split)])
+        return tuple(names[numbers].tolist())
+
     def data_of(self, language: str, split: Split) -> tuple[int, str]:
         """Number of examples used of a split, and the sha256 of their content."""
         spec = self._spec(language, split)["task"]
@@ -187,7 +195,8 @@ class Pieces:
         if found is not None:
             return found
         evaluator = self.evaluator(language, split)
-        before, note = self.forwards, f"{split} answers in {language}, {_gone(mask)}"
+        before, heads = self.forwards, len(mask.removed)
+        note = f"{split} answers in {language}, {heads} head{'' if heads == 1 else 's'} gone"
         first = evaluator.forwards
 
         def counted() -> None:
@@ -365,11 +374,6 @@ def _with(options: Mapping[str, Any], seed: int | None) -> str:
 
 def _words(step: Progress) -> str:
     return step.note or f"{step.done} of {step.total}"
-
-
-def _gone(mask: Mask) -> str:
-    heads = len(mask.removed)
-    return f"{heads} head{'' if heads == 1 else 's'} gone"
 
 
 # How long a forward pass takes: from stored results, or by timing a few batches.

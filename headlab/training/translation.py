@@ -111,11 +111,6 @@ def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) ->
         )  # fmt: skip
 
 
-def pieces_sha256(pieces: bytes) -> str:
-    """sha256 that identifies a vocabulary in a record."""
-    return hashlib.sha256(pieces).hexdigest()
-
-
 # Sentences with their translations as token ids, and their loss.
 
 
@@ -301,7 +296,7 @@ def _told(
         "pair": pair,
         "options": dict(options.record()),
         "data": {"examples": len(examples), "sha256": data},
-        "vocabulary": {"sha256": pieces_sha256(pieces)},
+        "vocabulary": {"sha256": hashlib.sha256(pieces).hexdigest()},
         "removed": [list(head) for head in mask.removed] if mask is not None else [],
     }
 

@@ -145,7 +145,7 @@ def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
 def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
-    named = methods.groups(pieces, "xx", curve.groups)
+    named = pieces.groups("xx", curve.groups, "test")
     assert named == tuple(one.group for one in pieces.examples("xx", "test"))
 
 
@@ -165,7 +165,7 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(made: tuple
     aligned = Pieces(pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12)
     tables, _ = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0)
     curves, numbers = {name: [one.curve for one in of[name]] for name in of}, of["shapley"][0].curve.groups
-    found = [Walked(curves, methods.groups(aligned, language, numbers)) for language in ("xx", "yy")]
+    found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
     shown = [list(row.values())[1:7] for row in rows(tables[2], language=MEAN)]
     together, apart = ([list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False))
     assert shown == together != apart
