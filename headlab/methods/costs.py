@@ -155,7 +155,9 @@ FORWARDS: Mapping[str, Count] = {
     "paper": lambda options, heads, examples: _samples(options) * _walk(options, heads) * examples,
     "exact": lambda _, heads, examples: (1 << heads) * examples,
     "leave-one-out": lambda _, heads, examples: heads * examples,
-    **dict.fromkeys(("gradient", "confidence", "relevance"), lambda _, __, examples: examples),
+    "gradient": lambda _, __, examples: examples,
+    "confidence": lambda _, __, examples: examples,
+    "relevance": lambda _, __, examples: examples,
 }
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices

@@ -7,7 +7,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import ModuleType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -114,10 +113,7 @@ class Pieces:
         return self.source(language, split).examples
 
     def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
-        """The names of a curve's groups, [answer]: it stores their indices in sorted order.
-
-        In an aligned task a name is the same text in every language.
-        """
+        """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
         names = np.unique([one.group or one.id for one in self.examples(language, split)])
         return tuple(names[numbers].tolist())
 
@@ -456,6 +452,7 @@ def _told(seconds: float) -> str:
 # Running an experiment: its cost, its pieces, and the report that is stored.
 
 SPLITS: tuple[Split, ...] = ("dev", "test")
+HOME = "headlab.studies"  # package of the modules that the table names by one word
 
 
 @dataclass(frozen=True)
@@ -500,7 +497,7 @@ def run_experiment(
     before, began = pieces.forwards, time.perf_counter()
     expected = sum(ask.forwards for ask in _lacking(about, pieces, resolved))
     with _Watch(pieces, expected, on_progress) as watch:
-        tables, notes = _module(about).run(pieces, resolved, watch.say)
+        tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
     report = Report(
         about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
     )  # fmt: skip
@@ -558,12 +555,8 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     }
 
 
-def _module(about: Experiment) -> ModuleType:
-    return implementation(about.module, "headlab.studies")
-
-
 def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    asked: Sequence[Ask] = _module(about).cost(pieces, options)
+    asked: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
     return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.forwards]
 
 
