@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,7 +114,6 @@ USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods
 # Observed share of its gains that `shapley` computes, with a target width (True) and without (False).
 COMPUTED = {True: 0.35, False: 0.15}
 REACH = {"shapley": 4}  # largest weight of a gain with a target width (`headlab.methods.tmab`); else 1
-Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forward passes for one language
 
 
 def refuse(method: Method, heads: int) -> None:
@@ -136,29 +135,23 @@ def caution(method: str) -> str:
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
     """Maximum number of forward passes a method takes for one language; most of Shapley's are partial passes."""
-    count = FORWARDS.get(method.key)
-    return 0 if count is None else count(options, heads, examples)
+    samples, walk = _samples(options), heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2
+    counts = {
+        "shapley": samples * heads,
+        "monte-carlo": samples * walk,
+        "paper": samples * walk * examples,
+        "exact": (1 << heads) * examples,
+        "leave-one-out": heads * examples,
+        "gradient": examples,
+        "confidence": examples,
+        "relevance": examples,
+    }
+    return counts.get(method.key, 0)
 
 
 def _samples(options: Mapping[str, Any]) -> int:
     return int(options.get("samples", 0))
 
-
-def _walk(options: Mapping[str, Any], heads: int) -> int:
-    """Number of steps in one order."""
-    return heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2
-
-
-FORWARDS: Mapping[str, Count] = {
-    "shapley": lambda options, heads, _: _samples(options) * heads,
-    "monte-carlo": lambda options, heads, _: _samples(options) * _walk(options, heads),
-    "paper": lambda options, heads, examples: _samples(options) * _walk(options, heads) * examples,
-    "exact": lambda _, heads, examples: (1 << heads) * examples,
-    "leave-one-out": lambda _, heads, examples: heads * examples,
-    "gradient": lambda _, __, examples: examples,
-    "confidence": lambda _, __, examples: examples,
-    "relevance": lambda _, __, examples: examples,
-}
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
 
