@@ -62,11 +62,11 @@ class TableGame:
         return in_turn(self, asks)
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
-        """See `Game.values`."""
+        """See `ModelGame.values`."""
         return np.asarray(self.table[kept @ (1 << np.arange(self.players)), examples])
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """See `Game.gains`; all are computed."""
+        """See `ModelGame.gains`; all are computed."""
         kept, out = np.ones((len(orders), self.players), bool), []
         value = self.values(kept, examples)
         for step in orders.T:
@@ -77,7 +77,7 @@ class TableGame:
         return np.stack(out, axis=1)
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        """See `Game.marginals`."""
+        """See `ModelGame.marginals`."""
         out = np.zeros(kept.shape)
         for player in range(self.players):
             there, gone = kept.copy(), kept.copy()

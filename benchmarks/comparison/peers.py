@@ -1,6 +1,6 @@
 """Captum, SHAP and shapiq around headlab's game, so that model, examples and batches are the same for all.
 
-`Game.values` computes any rows of (coalition, example): full forward passes in batches sorted by length,
+`ModelGame.values` computes any rows of (coalition, example): full forward passes in batches sorted by length,
 padded to the longest of the batch. No peer is held up by padding or by a batch of one.
 
 Two wrappings. "one example": each order (or, for a regression, each coalition) is played on one dev

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,11 +23,10 @@ from headlab.inputs import classes_of
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on
 from headlab.methods.run import HOME, Outcome, Work
-from headlab.methods.screen import Scale
 from headlab.methods.table import method
 from headlab.models.embedded import EMBEDDED
-from headlab.records import Bools, Floats, Ints
-from headlab.tasks.base import DEV_SIZE, Example, Likelihood, Split, Task
+from headlab.records import Floats
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.value_functions import value_of
 
 # One device of many: it holds the model and answers the game's questions.
@@ -51,44 +51,32 @@ class Origin:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the questions are about: one language of a task, its examples included, and how heads are removed.
+    """What the questions are about: one language of a task, its examples included, and how heads are removed."""
 
-    rows: the examples by split.  label_map: as it was found here, as a helper lacks what it is found on.
-    """
-
-    task: str
-    labels: tuple[str, ...]
-    aligned: bool
-    seed: int
+    task: Task
     language: str
     split: Split
     ablation: str
-    rows: Mapping[str, tuple[Example, ...]]
-    label_map: Mapping[str, str] | None = None
-    likelihood: Likelihood = ""
 
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:
         """The setting of an evaluator."""
-        task, rows = evaluator.task, {str(evaluator.split): evaluator.examples}
+        task, language, rows = evaluator.task, evaluator.language, {str(evaluator.split): evaluator.examples}
         if ablation == "mean":  # the mean is over dev, whatever is evaluated
-            dev = task.examples(evaluator.language, "dev", DEV_SIZE)
+            dev = task.examples(language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
-        classes = classes_of(evaluator.model, task).get("classes", task.label_map)
-        place = evaluator.language, evaluator.split
-        return cls(task.name, task.labels, task.aligned, task.seed, *place, ablation, rows, classes, task.likelihood)
+        # the label map as it was found here, as a helper lacks what it is found on
+        named = classes_of(evaluator.model, task).get("classes", task.label_map)
+        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=named)
+        return cls(task, language, evaluator.split, ablation)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
         """An evaluator of the same examples.  size: number of examples of the split."""
-        languages, named = (self.language,), self.label_map
-        task = Task(
-            self.task, self.labels, languages, self.aligned, self._read, self.seed, label_map=named,
-            likelihood=self.likelihood,
-        )  # fmt: skip
-        return Evaluator(model, task, self.language, self.split, size)
+        return Evaluator(model, self.task, self.language, self.split, size)
 
-    def _read(self, _language: str, split: Split, _seed: int) -> tuple[Example, ...]:
-        return self.rows[split]
+
+def _read(rows: Mapping[str, tuple[Example, ...]], _language: str, split: Split, _seed: int) -> tuple[Example, ...]:
+    return rows[split]
 
 
 @dataclass(frozen=True)
@@ -155,86 +143,22 @@ class Replica:
 # The run's side: its game is played, or its method run, on the devices of a pool.
 
 
-@dataclass
-class SharedGame:
+class SharedGame(ModelGame):
     """A model's game whose questions are answered by a pool.  own: the same game on this process's model."""
 
-    own: ModelGame
-    pool: Pool
-    job: Job
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def players(self) -> int:
-        """Number of heads of the model."""
-        return self.own.players
-
-    @property
-    def examples(self) -> int:
-        """Number of examples of the evaluator."""
-        return self.own.examples
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each example."""
-        return self.own.lengths
-
-    @property
-    def weights(self) -> Floats | None:
-        """See `Game.weights`."""
-        return self.own.weights
-
-    @property
-    def span(self) -> float:
-        """See `Game.span`."""
-        return self.own.span
-
-    @property
-    def steps(self) -> int:
-        """See `Game.steps`."""
-        return self.own.steps
+    def __init__(self, own: ModelGame, pool: Pool) -> None:
+        super().__init__(own.evaluator, own.ablation, own.value, own.tokens)
+        self._pool, self._key = pool, uuid4().hex
+        self._job = Job(Setting.of(own.evaluator, own.ablation), self.examples, own.value.key)
 
     @property
     def round(self) -> int:
         """Number of samples that suit one call of a device of the pool."""
-        return round_on(self.pool.kind)
-
-    @property
-    def costs(self) -> Floats:
-        """See `Game.costs`."""
-        return self.own.costs
-
-    @property
-    def scale(self) -> Scale | None:
-        """See `Game.scale`."""
-        return self.own.scale
-
-    def values(self, kept: Bools, examples: Ints) -> Floats:
-        """See `Game.values`."""
-        return next(self.answers([Ask("values", {"kept": kept, "examples": examples})]))
-
-    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """See `Game.gains`."""
-        more = {} if wanted is None else {"wanted": wanted}
-        return next(self.answers([Ask("gains", {"orders": orders, "examples": examples, **more})]))
-
-    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        """See `Game.marginals`."""
-        return next(self.answers([Ask("marginals", {"kept": kept, "wanted": wanted, "examples": examples})]))
-
-    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        """See `Game.screened`."""
-        given = {"kept": kept, "wanted": wanted, "examples": examples, "halvings": halvings, "uniforms": uniforms}
-        return next(self.answers([Ask("screened", given)]))
+        return round_on(self._pool.kind)
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; the devices of the pool work in parallel."""
-        calls = (Call(self.key, self.job, "answer", (ask,)) for ask in asks)
-        evaluator = self.own.evaluator
-        for found, forwards, seconds in self.pool.ask(calls, evaluator.tick):
-            evaluator.forwards += forwards
-            evaluator.elsewhere += seconds
-            yield found
+        yield from _counted(self._pool, self.evaluator, (Call(self._key, self._job, "answer", (ask,)) for ask in asks))
 
 
 @dataclass(frozen=True)
@@ -250,18 +174,19 @@ class Team:
 
     def game(self, own: ModelGame) -> SharedGame:
         """The game of a run, played on the pool."""
-        return SharedGame(own, self.pool, _job(own.evaluator, own.ablation, own.value.key))
+        return SharedGame(own, self.pool)
 
     def outcome(self, name: str, work: Work) -> Outcome:
         """A method that plays no game, run whole on one device of the pool."""
-        job = _job(work.evaluator, work.ablation, "accuracy")
+        job = Job(Setting.of(work.evaluator, work.ablation), len(work.evaluator.examples))
         call = Call(uuid4().hex, job, "outcome", (name, dict(work.options), work.seed))
-        found, forwards, seconds = next(self.pool.ask([call], work.evaluator.tick))
-        work.evaluator.forwards += forwards
-        work.evaluator.elsewhere += seconds
-        outcome: Outcome = found
+        outcome: Outcome = next(_counted(self.pool, work.evaluator, [call]))
         return outcome
 
 
-def _job(evaluator: Evaluator, ablation: str, value: str) -> Job:
-    return Job(Setting.of(evaluator, ablation), len(evaluator.examples), value)
+def _counted(pool: Pool, evaluator: Evaluator, calls: Iterable[Call]) -> Iterator[Any]:
+    """The pool's answers; the forward passes and seconds they took are added to the evaluator's."""
+    for found, forwards, seconds in pool.ask(calls, evaluator.tick):
+        evaluator.forwards += forwards
+        evaluator.elsewhere += seconds
+        yield found

@@ -33,11 +33,9 @@ class Device(Protocol):
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """Start a call of a method of `headlab.cluster.distributed_game.Replica`."""
-        ...
 
     def end(self) -> None:
         """Release the device."""
-        ...
 
 
 @dataclass(eq=False)

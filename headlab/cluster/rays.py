@@ -13,12 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headlab import __version__
-from headlab.cluster.distributed_game import Job, Origin, Replica, Team
+from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Lost, Pool
 from headlab.errors import HeadlabError
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.methods.game import Ask
 
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -65,33 +64,17 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
 
 
 class Actor:
-    """A `Replica` in a Ray process. The model is loaded by `hello`, so that its errors are reported."""
+    """A `Replica` in a Ray process. The model is loaded by its first call, `hello`, so that its errors are reported."""
 
     def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
         self._replica: Replica | None = None
 
-    def hello(self) -> str:
-        """Load the model; returns its device."""
-        self._replica = self._make()
-        return self._replica.hello()
-
-    def meet(self, key: str, job: Job) -> None:
-        """See `Replica.meet`."""
-        self._here.meet(key, job)
-
-    def answer(self, key: str, ask: Ask) -> Any:
-        """See `Replica.answer`."""
-        return self._here.answer(key, ask)
-
-    def outcome(self, key: str, name: str, options: dict[str, Any], seed: int) -> Any:
-        """See `Replica.outcome`."""
-        return self._here.outcome(key, name, options, seed)
-
-    @property
-    def _here(self) -> Replica:
-        assert self._replica is not None
-        return self._replica
+    def do(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the replica."""
+        if self._replica is None:
+            self._replica = self._make()
+        return getattr(self._replica, method)(*arguments)
 
 
 class RayDevice:
@@ -103,7 +86,7 @@ class RayDevice:
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """See `Device.call`."""
         try:
-            found: Future[Any] = getattr(self.actor, method).remote(*arguments).future()
+            found: Future[Any] = self.actor.do.remote(method, *arguments).future()
         except self._ray.exceptions.RayError as error:
             found = Future()
             found.set_exception(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS, Method
 from headlab.records import Bools, canonical_json, part
-from headlab.scores import HeadScores
+from headlab.scores import Curve, HeadScores
 from headlab.store import Result
 from headlab.value_functions import value_of
 
@@ -114,7 +114,6 @@ USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods
 # Observed share of its gains that `shapley` computes, with a target width (True) and without (False).
 COMPUTED = {True: 0.35, False: 0.15}
 REACH = {"shapley": 4}  # largest weight of a gain with a target width (`headlab.methods.tmab`); else 1
-Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forward passes for one language
 
 
 def refuse(method: Method, heads: int) -> None:
@@ -136,58 +135,23 @@ def caution(method: str) -> str:
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
     """Maximum number of forward passes a method takes for one language; most of Shapley's are partial passes."""
-    count = FORWARDS.get(method.key)
-    return 0 if count is None else count(options, heads, examples)
+    samples, walk = _samples(options), heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2
+    counts = {
+        "shapley": samples * heads,
+        "monte-carlo": samples * walk,
+        "paper": samples * walk * examples,
+        "exact": (1 << heads) * examples,
+        "leave-one-out": heads * examples,
+        "gradient": examples,
+        "confidence": examples,
+        "relevance": examples,
+    }
+    return counts.get(method.key, 0)
 
 
 def _samples(options: Mapping[str, Any]) -> int:
     return int(options.get("samples", 0))
 
-
-def _both(options: Mapping[str, Any]) -> bool:
-    """Whether the estimand counts coalitions of all sizes."""
-    return options.get("estimand") == EVERY_SIZE
-
-
-def _walk(options: Mapping[str, Any], heads: int) -> int:
-    """Number of steps in one order."""
-    return heads if _both(options) else (heads + 1) // 2
-
-
-def _tmab(options: Mapping[str, Any], heads: int, _: int) -> int:
-    return _samples(options) * heads
-
-
-def _orders(options: Mapping[str, Any], heads: int, _: int) -> int:
-    return _samples(options) * _walk(options, heads)
-
-
-def _orders_on_all(options: Mapping[str, Any], heads: int, examples: int) -> int:
-    return _samples(options) * _walk(options, heads) * examples
-
-
-def _coalitions(_: Mapping[str, Any], heads: int, examples: int) -> int:
-    return (1 << heads) * examples
-
-
-def _each_head(_: Mapping[str, Any], heads: int, examples: int) -> int:
-    return heads * examples
-
-
-def _once(_: Mapping[str, Any], __: int, examples: int) -> int:
-    return examples
-
-
-FORWARDS: Mapping[str, Count] = {
-    "shapley": _tmab,
-    "monte-carlo": _orders,
-    "paper": _orders_on_all,
-    "exact": _coalitions,
-    "leave-one-out": _each_head,
-    "gradient": _once,
-    "confidence": _once,
-    "relevance": _once,
-}
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
 
@@ -252,8 +216,8 @@ def current(scores: HeadScores, method: Method) -> bool:
     return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version
 
 
-def pace(results: Iterable[HeadScores], model: str, task: str, method: str | None = None) -> float | None:
-    """Median seconds per forward pass in the stored results of a model and task; None without any.
+def pace(results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None) -> float | None:
+    """Median seconds per forward pass in the stored scores, or curves, of a model and task; None without any.
 
     method: use results of this method only, since most of Shapley's forward passes are partial.
     """
@@ -261,8 +225,8 @@ def pace(results: Iterable[HeadScores], model: str, task: str, method: str | Non
         s.seconds / s.example_forwards
         for s in results
         if s.example_forwards
-        and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
-        and method in (None, s.method)
+        and (part(s.spec, "model", "name"), part(s.spec, "task", "name")) == (model, task)
+        and method in (None, getattr(s, "method", None))
     ]
     return float(np.median(seen)) if seen else None
 

@@ -9,14 +9,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from headlab.methods.screen import Scale
-from headlab.records import Bools, Floats, Ints
+from headlab.records import Floats, Ints
 
 Question = Literal["values", "gains", "marginals", "screened"]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One query to a game. arrays: the arguments of the game's method named by `question`."""
+    """One query to a game. arrays: the arguments of `ModelGame`'s method of this name, which says what is asked."""
 
     question: Question
     arrays: Mapping[str, np.ndarray[Any, Any]]
@@ -32,76 +32,38 @@ class Game(Protocol):
     @property
     def players(self) -> int:
         """Number of players."""
-        ...
 
     @property
     def examples(self) -> int:
         """Number of examples."""
-        ...
 
     @property
     def lengths(self) -> Ints:
         """Relative cost of each example, int [example]: examples of similar length are best batched together."""
-        ...
 
     @property
     def weights(self) -> Floats | None:
         """Weight of each example in the value, [example], summing to 1; None where all are equal."""
-        ...
 
     @property
     def span(self) -> float:
         """Size of a gain of 1 in the value's unit."""
-        ...
 
     @property
     def steps(self) -> int:
         """Number of levels of a gain of 1."""
-        ...
 
     @property
     def round(self) -> int:
         """Suitable number of samples for one call."""
-        ...
 
     @property
     def costs(self) -> Floats:
-        """Cost of a player's gain in `marginals` and `screened`, float [player], as a share of a full pass."""
-        ...
+        """Cost of a player's gain in "marginals" and "screened", float [player], as a share of a full pass."""
 
     @property
     def scale(self) -> Scale | None:
-        """Bins of the gains that `screened` predicts; None where prediction is impossible or would save nothing."""
-        ...
-
-    def values(self, kept: Bools, examples: Ints) -> Floats:
-        """Value of each row: kept bool [row, player], examples int [row] -> float [row] in [0, 1]."""
-        ...
-
-    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
-
-        Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example examples[r].
-        wanted: bool [player]; values needed only for other players' gains are not computed, and those gains are 0.
-        Returns float [row, step].
-        """
-        ...
-
-    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
-
-        kept, wanted: bool [row, player].  examples: int [row].  Returns float [row, player].
-        """
-        ...
-
-    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
-
-        kept, wanted, examples: as in `marginals`; players that are not wanted have no gain.  halvings: int [bin,
-        player]; a gain is computed with probability 2 ** -halvings.  uniforms: float [row, player] in [0, 1); a gain
-        is computed where its number is below the probability.  Returns float [3, row, player].
-        """
-        ...
+        """Bins of the gains that "screened" predicts; None where prediction is impossible or would save nothing."""
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """The answers to independent queries, in their order.
@@ -109,10 +71,9 @@ class Game(Protocol):
         A game with several devices reads queries ahead; each is computed on its own, so that the answers do not
         depend on the number of devices.
         """
-        ...
 
 
-def in_turn(game: Game, asks: Iterable[Ask]) -> Iterator[Floats]:
-    """`Game.answers` for a game that handles one query at a time."""
+def in_turn(game: Any, asks: Iterable[Ask]) -> Iterator[Floats]:
+    """`Game.answers` for a game that handles one query at a time, with a method for each question."""
     for ask in asks:
         yield getattr(game, ask.question)(**ask.arrays)

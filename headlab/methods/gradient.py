@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
-from headlab.methods.run import Outcome, Work
-from headlab.parallel import Tick, halving, spread
+from headlab.methods.run import Outcome, Work, summed
+from headlab.parallel import Tick, halving
 from headlab.records import Floats, HeadGrid, Progress, by_layer
 
 
@@ -35,7 +36,9 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
     return gradient.detach().to(torch.float64)
 
 
-def importance(evaluator: Evaluator, form: str, batch_size: int, report: Work | None = None) -> Floats:
+def importance(
+    evaluator: Evaluator, form: str, batch_size: int, report: Callable[[Progress], None] = lambda _: None
+) -> Floats:
     """Mean absolute gate gradient of every head, flat [head], unit: loss (nats).
 
     form "example": the paper's equation 2, absolute value per example.  "token": per real token, as in the
@@ -43,33 +46,17 @@ def importance(evaluator: Evaluator, form: str, batch_size: int, report: Work | 
     dataset order, as in the old Hugging Face script.
     """
     order = np.arange(len(evaluator.examples))
-    batches: list[Batch]
+    batches = list(evaluator.batches(order, batch_size))
     if form == "batch":
         parts = np.split(order, range(batch_size, len(order), batch_size))
         batches = [Batch(part, evaluator.tensors(part)) for part in parts]
-    else:
-        batches = list(evaluator.batches(order, batch_size))
-    total = np.zeros((evaluator.model.grid.layers, evaluator.model.grid.width))
-    weight = 0.0
-
-    def run(batch: Batch, tick: Tick) -> tuple[Floats, float, int]:
-        tick()
-        lane = copy(evaluator)
-        lane.forwards = 0
-        return *_part(lane, batch, form), lane.forwards
-
-    rows = 0
-    for batch, (part, count, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
-        total, weight, rows = total + part, weight + count, rows + len(batch.rows)
-        evaluator.forwards += forwards
-        if report is not None:
-            report.report(Progress(rows, len(order), "examples"))
-    layer, head = evaluator.model.grid.flat.T
-    return np.asarray(total[layer, head] / weight, dtype=np.float64)
+    total, weight = summed(evaluator, batches, partial(_part, form), report)
+    return np.asarray(total / weight, dtype=np.float64)
 
 
-def _part(evaluator: Evaluator, batch: Batch, form: str) -> tuple[Floats, float]:
+def _part(form: str, evaluator: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, float]:
     """A batch's share of the sum, [layer, head], and its weight."""
+    tick()
     if form == "batch":
         return _mean(evaluator, batch).abs().cpu().numpy(), 1.0
     gradient = gate_gradients(evaluator, batch, per_token=form == "token")
@@ -99,7 +86,7 @@ def normalised(grid: HeadGrid, values: Floats) -> Floats:
 def run(work: Work) -> Outcome:
     """Gradient importance in the chosen form."""
     form, size = work.options["form"], int(work.options["batch_size"])
-    values = importance(work.evaluator, form, size, work)
+    values = importance(work.evaluator, form, size, work.report)
     if work.options["normalise"]:
         values = normalised(work.evaluator.model.grid, values)
     return Outcome(values, samples=np.full(len(values), len(work.evaluator.examples), dtype=np.int64))

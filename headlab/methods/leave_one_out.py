@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from headlab.methods.game import Ask, Game
-from headlab.methods.run import Arrays, Outcome, Work, game_of, reporting, saving
-from headlab.records import Floats, Ints
+from headlab.methods.run import Outcome, Work, game_of, reporting, saving
+from headlab.records import Floats
 from headlab.stats import group_bootstrap
 
 
@@ -36,19 +36,13 @@ def _gains(work: Work, game: Game) -> Floats:
     if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:
         gains, done = saved["gains"].astype(np.float64), int(saved["done"])
     by_length = np.argsort(game.lengths, kind="stable")
+    every = np.ones((game.round, game.players), dtype=bool)
     parts = [by_length[at : at + game.round] for at in range(done, game.examples, game.round)]
     with saving(work.save) as saver:
-        for rows, found in zip(parts, game.answers(_ask(game, rows) for rows in parts), strict=True):
+        asks = (Ask("marginals", {"kept": every[: len(r)], "wanted": every[: len(r)], "examples": r}) for r in parts)
+        for rows, found in zip(parts, game.answers(asks), strict=True):
             gains[:, rows] = found.T
             done += len(rows)
-            saver.offer(partial(_arrays, gains, done, work.evaluator.forwards))
+            forwards = np.array(work.evaluator.forwards)
+            saver.offer(partial(dict, gains=gains, done=np.array(done), forwards=forwards))
     return gains
-
-
-def _arrays(gains: Floats, done: int, forwards: int) -> Arrays:
-    return {"gains": gains, "done": np.array(done), "forwards": np.array(forwards)}
-
-
-def _ask(game: Game, rows: Ints) -> Ask:
-    every = np.ones((len(rows), game.players), dtype=bool)
-    return Ask("marginals", {"kept": every, "wanted": every, "examples": rows})

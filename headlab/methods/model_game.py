@@ -137,7 +137,7 @@ class ModelGame:
         return TURNS if self.value.key == "accuracy" else SIZES
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
-        """See `Game.values`; every row is a full forward pass."""
+        """Value of each row, by a full forward pass: kept bool [row, player], examples int [row] -> float [row]."""
         out = np.zeros(len(kept))
         model = self.evaluator.model
 
@@ -150,7 +150,12 @@ class ModelGame:
         return out
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """See `Game.gains`; a walk stores its layers' inputs and resumes at the layer that changed."""
+        """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
+
+        Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example examples[r]; it stores its
+        layers' inputs and resumes at the layer that changed.  wanted: bool [player]; values needed only for other
+        players' gains are not computed, and those gains are 0.  Returns float [row, step].
+        """
         out = np.zeros(orders.shape)
         asked = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
 
@@ -191,7 +196,11 @@ class ModelGame:
         return value[:, :-1] - value[:, 1:]
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        """See `Game.marginals`; each player's row branches off the row of its coalition at the player's layer."""
+        """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
+
+        kept, wanted: bool [row, player].  examples: int [row].  Returns float [row, player].  Each player's row
+        branches off the row of its coalition at the player's layer.
+        """
         out = np.zeros(kept.shape)
         rows = np.flatnonzero(wanted.any(axis=1))
 
@@ -240,7 +249,13 @@ class ModelGame:
         return self._worth(examples[origin], active, {name: tensor[copies] for name, tensor in inputs.items()})
 
     def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        """See `Game.screened`; one backward pass predicts the gains of a coalition, and rows branch off its layers."""
+        """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
+
+        One backward pass predicts the gains of a coalition, and rows branch off its layers.  kept, wanted, examples: as
+        in `marginals`; players that are not wanted have no gain.  halvings: int [bin, player]; a gain is computed with
+        probability 2 ** -halvings.  uniforms: float [row, player] in [0, 1); a gain is computed where its number is
+        below the probability.  Returns float [3, row, player].
+        """
         out = np.full((3, *kept.shape), np.nan)
         rows = np.flatnonzero(wanted.any(axis=1))
 

@@ -88,7 +88,11 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
         active = now.active
         gains = np.zeros(game.players)
         walked = np.empty((game.examples, len(line)))
-        for part, found in zip(parts, game.answers(_ask(line, part, active) for part in parts), strict=True):
+        asks = (
+            Ask("gains", {"orders": np.tile(line, (len(part), 1)), "examples": part, "wanted": active})
+            for part in parts
+        )
+        for part, found in zip(parts, game.answers(asks), strict=True):
             walked[part] = found
         gains[line] = np.average(walked, axis=0, weights=game.weights)
         turn = np.isin(np.arange(game.players), line) & active
@@ -97,10 +101,6 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
             now.count + turn, now.total + gains, now.square + gains**2, now.draws + 1, now.samples, now.delta, now.span
         )
         yield now
-
-
-def _ask(line: Ints, examples: Ints, active: Bools) -> Ask:
-    return Ask("gains", {"orders": np.tile(line, (len(examples), 1)), "examples": examples, "wanted": active})
 
 
 def run(work: Work) -> Outcome:

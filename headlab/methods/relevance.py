@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from copy import copy
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -13,9 +11,9 @@ from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
-from headlab.methods.run import Outcome, Work
-from headlab.parallel import Tick, spread
-from headlab.records import Floats, Progress
+from headlab.methods.run import Outcome, Work, summed
+from headlab.parallel import Tick
+from headlab.records import Floats
 
 ROWS = 32  # per batch: all layers' activations stay in memory until the last answer's backward pass
 
@@ -58,33 +56,19 @@ def shares(found: torch.Tensor) -> torch.Tensor:
     return torch.where(total > 0, size / total, 0)
 
 
-def _part(evaluator: Evaluator, batch: Batch, tick: Tick, options: Mapping[str, Any]) -> tuple[Floats, int]:
-    """A batch's sum over its answers, [layer, head], and the number of answers."""
-    constant = bool(options["attention_constant"])
-    total = torch.zeros(evaluator.model.grid.layers, evaluator.model.grid.width, dtype=torch.float64)
-    answers = 0
-    for found in answer_relevance(evaluator, batch, tick, attention_constant=constant):
-        sizes = shares(found) if options["normalise"] else found.abs()
-        total += sizes.sum(dim=0).cpu()
-        answers += len(found)
-    return total.numpy(), answers
-
-
 def run(work: Work) -> Outcome:
     """Mean over the answers of each head's share of its layer's relevance, or of its absolute relevance in logits."""
-    evaluator = work.evaluator
-    grid, rows = evaluator.model.grid, np.arange(len(evaluator.examples))
+    evaluator, grid = work.evaluator, work.evaluator.model.grid
+    constant = bool(work.options["attention_constant"])
 
-    def look(batch: Batch, tick: Tick) -> tuple[Floats, int, int]:
-        lane = copy(evaluator)
-        lane.forwards = 0
-        return *_part(lane, batch, tick, work.options), lane.forwards
+    def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, float]:
+        total, answers = torch.zeros(grid.layers, grid.width, dtype=torch.float64), 0
+        for found in answer_relevance(lane, batch, tick, attention_constant=constant):
+            sizes = shares(found) if work.options["normalise"] else found.abs()
+            total += sizes.sum(dim=0).cpu()
+            answers += len(found)
+        return total.numpy(), answers
 
-    total, answers, seen = np.zeros((grid.layers, grid.width)), 0, 0
-    batches = evaluator.batches(rows, ROWS)
-    for batch, (part, count, forwards) in spread(batches, look, device=evaluator.model.device, tick=evaluator.tick):
-        total, answers, seen = total + part, answers + count, seen + len(batch.rows)
-        evaluator.forwards += forwards
-        work.report(Progress(seen, len(rows), "examples"))
-    layer, head = grid.flat.T
-    return Outcome(total[layer, head] / answers, samples=np.full(grid.size, answers, dtype=np.int64))
+    batches = evaluator.batches(np.arange(len(evaluator.examples)), ROWS)
+    total, answers = summed(evaluator, batches, part, work.report)
+    return Outcome(total / answers, samples=np.full(grid.size, answers, dtype=np.int64))

@@ -6,17 +6,16 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import torch
 
 from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import Evaluator
+from headlab.evaluator import Batch, Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
 from headlab.inputs import classes_of
@@ -24,7 +23,8 @@ from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import made_now
+from headlab.parallel import Tick, spread
 from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
 from headlab.store import ANSWERS, FORMAT, Result, Run, Store, read_arrays
@@ -48,15 +48,12 @@ class Helpers(Protocol):
     @property
     def kind(self) -> str:
         """Kind of the devices: "cpu" or "cuda"."""
-        ...
 
     def game(self, own: ModelGame) -> Game:
         """The same game as `own`, computed on these devices."""
-        ...
 
     def outcome(self, name: str, work: Work) -> Outcome:
         """The outcome of a method (see `Method.whole`) run on one of these devices."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,21 +90,15 @@ class Outcome:
         """The record of this outcome; method and language are taken from the spec."""
         chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
         return HeadScores(
-            grid,
-            spec["task"]["language"],
-            chosen.key,
-            self.values,
-            options.get("estimand", chosen.estimand),
-            chosen.unit_of(options),
-            forwards,
-            seconds,
-            self.low,
-            self.high,
-            self.samples,
-            self.p_values,
-            self.level,
-            spec,
-            self.halves,
+            grid=grid,
+            language=spec["task"]["language"],
+            method=chosen.key,
+            estimand=options.get("estimand", chosen.estimand),
+            unit=chosen.unit_of(options),
+            example_forwards=forwards,
+            seconds=seconds,
+            spec=spec,
+            **vars(self),
         )
 
 
@@ -127,6 +118,32 @@ def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iter
         evaluator.tick = tick
 
 
+def summed(
+    evaluator: Evaluator,
+    batches: Iterable[Batch],
+    part: Callable[[Evaluator, Batch, Tick], tuple[Floats, float]],
+    report: Callable[[Progress], None],
+) -> tuple[Floats, float]:
+    """The sum of the batches' parts, float [head], and that of their weights; computed in parallel, and counted.
+
+    part: a batch's share of the sum, [layer, head], and its weight; given an evaluator of its own, whose forward passes
+    are not counted if it fails.
+    """
+
+    def run(batch: Batch, tick: Tick) -> tuple[Floats, float, int]:
+        lane = copy(evaluator)
+        lane.forwards = 0
+        return *part(lane, batch, tick), lane.forwards
+
+    grid, weight, rows = evaluator.model.grid, 0.0, 0
+    total = np.zeros((grid.layers, grid.width))
+    for batch, (found, own, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
+        total, weight, rows = total + found, weight + own, rows + len(batch.rows)
+        evaluator.forwards += forwards
+        report(Progress(rows, len(evaluator.examples), "examples"))
+    return total[tuple(grid.flat.T)], weight
+
+
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.
 
 # Share of a run's time that its checkpoints may take.
@@ -138,15 +155,12 @@ class Snapshot(Protocol):
 
     def outcome(self) -> Outcome:
         """The current outcome."""
-        ...
 
     def arrays(self) -> Arrays:
         """Arrays from which the run can resume with bit-identical results."""
-        ...
 
     def progress(self) -> Progress:
         """Current progress."""
-        ...
 
 
 S = TypeVar("S", bound=Snapshot)
@@ -369,15 +383,7 @@ def _compute(
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
-        run.finish(
-            scores,
-            {
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "versions": versions(),
-                "threads": torch.get_num_threads(),
-                "device": evaluator.model.device.type if helpers is None else helpers.kind,
-            },
-        )
+        run.finish(scores, made_now(evaluator.model.device.type if helpers is None else helpers.kind))
     return scores
 
 

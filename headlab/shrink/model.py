@@ -113,20 +113,20 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
-    before = count(model.module)
+    before = parameters_of(model.module)
     if isinstance(model.module, AllAttentionForCausalLM):
         smaller: PreTrainedModel = remove_heads(model.module, mask)
-        return Shrunk(smaller.eval(), mask, (), before, count(smaller))
+        return Shrunk(smaller.eval(), mask, (), before, parameters_of(smaller))
     require_family(model)
     kept = _by_unit(model, mask)
     stay = _layers(kept, lambda unit, row: _whole_groups(unit, row))
     closed = _layers(kept, lambda unit, row: [h for h in _whole_groups(unit, row) if not row[h]])
     smaller = _build(model.module, stay, closed)
     masked = tuple(Head(s, layer, h) for s, rows in closed.items() for layer, row in enumerate(rows) for h in row)
-    return Shrunk(smaller, mask, masked, before, count(smaller))
+    return Shrunk(smaller, mask, masked, before, parameters_of(smaller))
 
 
-def count(module: torch.nn.Module) -> int:
+def parameters_of(module: torch.nn.Module) -> int:
     """Number of parameters, shared ones counted once."""
     return sum(parameter.numel() for parameter in module.parameters())
 

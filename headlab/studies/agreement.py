@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from headlab.records import Floats
 from headlab.scores import HeadScores
 from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
 from headlab.stats.agreement import LOWEST_CEILING
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -231,18 +232,12 @@ def square(compared: Compared, estimate: Estimate) -> Floats:
     return np.asarray(estimate.value[np.ix_(at, at)])
 
 
-Report = Callable[[str], None]
-
-
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Rank correlations of every pair of languages with their noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
     """
-    scores = {}
-    for number, language in enumerate(pieces.languages, 1):
-        report(f"agreement, {language} ({number} of {len(pieces.languages)})")
-        scores[language] = pieces.scores(language, options["method"], **options["method_options"])
+    scores = {language: pieces.scored(language, options) for language in pieces.each("agreement", report)}
     report("agreement: resampling heads")
     compared = compare_languages(scores, pieces.seed)
     sentence = outlier_words(compared)
@@ -251,7 +246,4 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores of every language."""
-    return [
-        pieces.ask_scores(language, options["method"], options=options["method_options"])
-        for language in pieces.languages
-    ]
+    return pieces.ask_scored(options)

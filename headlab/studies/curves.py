@@ -5,26 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from numbers import Integral
 from types import NoneType
 from typing import Any
 
 import numpy as np
-import torch
 
 from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import STATE_BYTES, Evaluator
+from headlab.evaluator import STATE_BYTES, Evaluator, width_of
 from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import spec_of
 from headlab.methods.run import Arrays, make_spec, only_language, saving
 from headlab.methods.table import METHODS
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Ints, Progress, content_key
-from headlab.scores import Band, Curve, HeadScores, areas, band, compare_areas, counts, kept_without, labels
-from headlab.stats import Bootstrap, group_bootstrap
+from headlab.scores import Curve, HeadScores, counts, kept_without, labels
+from headlab.stats import group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
 from headlab.tasks.base import Split, Task
 
@@ -99,6 +97,7 @@ def caution_of(spec: Mapping[str, Any]) -> str:
 # Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving it.
 ROOM = {"cpu": STATE_BYTES, "cuda": 4 << 30}
 Report = Callable[[Progress], None]
+Tick = Callable[[], None]
 
 
 @dataclass
@@ -130,7 +129,7 @@ class Walk:
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec["ablation"] != "zero":
             return [slice(0, len(evaluator.examples))]
-        a_token = _width(evaluator) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
+        a_token = width_of(evaluator.model) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
         room = evaluator.state_bytes // a_token
         edges, filled = [0], 0
         for at, length in enumerate(evaluator.lengths.tolist()):
@@ -140,7 +139,7 @@ class Walk:
             filled += length
         return [slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)]
 
-    def go(self, report: Report, tick: Callable[[], None]) -> Curve:
+    def go(self, report: Report, tick: Tick) -> Curve:
         """Run the remaining steps and return the curve."""
         before, started = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
@@ -164,7 +163,7 @@ class Walk:
         block = self.blocks[number]
         return int(block.start * len(self.removed) + point * (block.stop - block.start))
 
-    def _part(self, block: slice, report: Report, tick: Callable[[], None]) -> Evaluator:
+    def _part(self, block: slice, report: Report, tick: Tick) -> Evaluator:
         """An evaluator of a block's examples, whose count of forward passes continues that of the walk."""
         whole = self.evaluator
         part = whole
@@ -234,26 +233,14 @@ class Walk:
         units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
         names = np.array([example.group or example.id for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
-        low, high, p = _intervals(self.correct, groups, spec["seed"])
+        gain = self.correct.astype(np.float64) - self.correct[0]
+        low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec["seed"]))
+        low[0], high[0], p[0] = 0.0, 0.0, 1.0  # by definition, where no head is removed
         return Curve(
             evaluator.model.grid, spec["task"]["language"], spec["task"]["split"], spec["order"]["method"],
             self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
             self._forwards, self.seconds, caution_of(spec), spec,
         )  # fmt: skip
-
-
-def _width(evaluator: Evaluator) -> int:
-    """Size of a token's hidden state between two layers."""
-    config = evaluator.model.module.config.get_text_config()
-    return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
-
-
-def _intervals(correct: Bools, groups: Ints, seed: int) -> Bootstrap:
-    """Intervals of each point's difference from the untouched model, 0 by definition where no head is removed."""
-    gain = correct.astype(np.float64) - correct[0]
-    low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(seed))
-    low[0], high[0], p[0] = 0.0, 0.0, 1.0
-    return Bootstrap(low, high, p)
 
 
 # `headlab.prune_curve`: looked up in the store, or measured and stored.
@@ -292,33 +279,19 @@ def prune_curve(
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
-    run = store.run(spec) if store is not None else None
-    done = run.result(Curve) if run is not None else None
+    order, report = removal_order(scores.values), on_progress or (lambda _: None)
+    return measured(evaluator, spec, order, store, report, tick or (lambda: None))
+
+
+def measured(
+    evaluator: Evaluator, spec: dict[str, Any], order: Ints, store: Store | None, report: Report, tick: Tick
+) -> Curve:
+    """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
+    run = None if store is None else store.run(spec)
+    done = None if run is None else run.result(Curve)
     if done is not None:
         return done.record
-    walk = Walk(evaluator, spec, removal_order(scores.values), run)
-    curve = walk.go(on_progress or (lambda _: None), tick or (lambda: None))
+    curve = Walk(evaluator, spec, order, run).go(report, tick)
     if run is not None:
-        run.finish(curve, _made(evaluator))
+        run.finish(curve, made_now(evaluator.model.device.type))
     return curve
-
-
-def _made(evaluator: Evaluator) -> dict[str, Any]:
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "threads": torch.get_num_threads(),
-        "device": evaluator.model.device.type,
-    }
-
-
-__all__ = [
-    "Band",
-    "areas",
-    "band",
-    "caution_of",
-    "compare_areas",
-    "counts",
-    "curve_spec",
-    "prune_curve",
-]

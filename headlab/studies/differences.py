@@ -12,7 +12,7 @@ from headlab.errors import HeadlabError
 from headlab.masks import RISKY_SHARE, removal_order
 from headlab.records import Bools, Evaluation, Floats
 from headlab.scores import HeadScores, kept_without
-from headlab.stats import group_bootstrap, holm, stratified_bootstrap
+from headlab.stats import holm, stratified_bootstrap
 
 # Which heads to remove: the harmful ones or the k lowest.
 
@@ -109,16 +109,7 @@ def minus(one: Gain, other: Gain) -> Gain:
 
 def difference(gain: Gain, seed: int) -> Difference:
     """The mean gain, resampled by group."""
-    scale = gain.runs or 1
-    values = _scaled(gain, gain.runs)
-    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
-    low, high, p = group_bootstrap(values[None], gain.groups, rng, made_up=made_up, draws=DRAWS)
-    return Difference(float(values.mean() / scale), float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
-
-
-def _scaled(gain: Gain, runs: int) -> Floats:
-    """The values as integer multiples of 1 / runs; unchanged if runs is 0."""
-    return np.rint(gain.values * runs) if runs else gain.values
+    return _stratified([gain], seed)
 
 
 def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
@@ -146,7 +137,7 @@ def _common_runs(gains: Sequence[Gain]) -> int:
 def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
-    scale, values = runs or 1, [_scaled(gain, runs) for gain in gains]
+    scale, values = runs or 1, [np.rint(gain.values * runs) if runs else gain.values for gain in gains]
     strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
     rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
@@ -154,11 +145,16 @@ def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
     return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
+def corrected(values: Sequence[float | None]) -> list[float | None]:
+    """Holm-adjusted p-values; None stays None."""
+    given = [p for p in values if p is not None]
+    found = iter(holm(np.array(given)).tolist() if given else [])
+    return [None if p is None else next(found) for p in values]
+
+
 def adjusted(found: Sequence[Difference]) -> list[float | None]:
     """Holm-adjusted p-values of the differences that have one; None for the others."""
-    given = [d.p for d in found if d.p is not None]
-    corrected = iter(holm(np.array(given)).tolist() if given else [])
-    return [None if d.p is None else next(corrected) for d in found]
+    return corrected([d.p for d in found])
 
 
 def apart(one: Difference, other: Difference) -> Difference:

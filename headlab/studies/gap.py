@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,14 +23,13 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 from headlab.tasks.base import Split
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
-
-Report = Callable[[str], None]
 HARMFUL, LOWEST = "harmful", "K lowest"
 SPLITS: tuple[Split, ...] = ("dev", "test")
 MEAN, ALL = "mean", "all"
@@ -50,13 +49,12 @@ class Measured(NamedTuple):
         return removed(self.kept)
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
     found: list[Measured] = []
-    for number, language in enumerate(pieces.languages, 1):
-        report(f"gap, {language} ({number} of {len(pieces.languages)})")
-        scores[language] = pieces.scores(language, str(options["method"]), **options["method_options"])
+    for language in pieces.each("gap", report):
+        scores[language] = pieces.scored(language, options)
         masks = masks_of(scores[language], options["k"])
         gains: dict[str, dict[Split, Gain]] = {rule: {} for rule in masks}
         for split in SPLITS:
@@ -69,12 +67,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """Scores, and the answers of both splits under two masks."""
-    asks = []
-    for language in pieces.languages:
-        method, given = str(options["method"]), options["method_options"]
-        scores = pieces.found(language, method, **given)
+    asks = pieces.ask_scored(options)
+    for language, scores in pieces.known(options).items():
         known = [] if scores is None else list(masks_of(scores, options["k"]).values())
-        asks.append(pieces.ask_scores(language, method, options=given))
         for split in SPLITS:
             asks.append(pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split))
     return asks

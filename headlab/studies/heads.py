@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from headlab.records import Bools, Floats, Head, Ints
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 from headlab.value_functions import shown_unit
 
@@ -210,28 +211,18 @@ def specific_table(scores: Scores) -> Table:
     )  # fmt: skip
 
 
-FEW = 3
-Report = Callable[[str], None]
-
-
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Counts and lists of language-agnostic and language-specific heads.
 
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
     """
-    scores = {}
-    for number, language in enumerate(pieces.languages, 1):
-        report(f"heads, {language} ({number} of {len(pieces.languages)})")
-        scores[language] = pieces.scores(language, options["method"], **options["method_options"])
+    scores = {language: pieces.scored(language, options) for language in pieces.each("heads", report)}
     most = max(1, len(scores) - 1)
     top = min(int(options["top"]), next(iter(scores.values())).grid.size)
-    tables = heads_tables(scores, top, min(int(options.get("few", FEW)), most))
+    tables = heads_tables(scores, top, min(int(options["few"]), most))
     return tables, tables[0].notes
 
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores of every language."""
-    return [
-        pieces.ask_scores(language, options["method"], options=options["method_options"])
-        for language in pieces.languages
-    ]
+    return pieces.ask_scored(options)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
 from headlab.records import Floats
 from headlab.scores import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.differences import Gain, Groups, pooled
-from headlab.studies.table import ORDERINGS
+from headlab.studies.table import ORDERINGS, Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 # Tables of pruning curves by ordering: points, areas, paired differences. Pure functions, without a model.
 
-RANDOM, LOSS = "random", 1.0
+RANDOM = "random"
 Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves; random has several
 
 
@@ -187,8 +186,6 @@ def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Tab
 # The scores that order a model's heads, and the resulting curves on test, piece by piece.
 
 SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
-POINTS, RUNS = 25, 10
-Report = Callable[[str], None]
 Run = tuple[str, int, dict[str, Any]]  # method, seed, options of the method
 Plan = Mapping[str, list[Run]]
 
@@ -205,20 +202,17 @@ def plan_of(names: Iterable[str], options: Mapping[str, Any], seed: int) -> dict
 
     options: runs, method_options (of shapley), monte_carlo_options.
     """
-    extra = {
-        SHAPLEY: dict(options.get("method_options") or {}),
-        MONTE_CARLO: dict(options.get("monte_carlo_options") or {}),
-    }
+    extra = {SHAPLEY: options["method_options"], MONTE_CARLO: options["monte_carlo_options"]}
     out = {}
     for name in names:
         method, own = ORDERINGS[name]
-        runs = int(options.get("runs", RUNS)) if name == RANDOM else 1
+        runs = int(options["runs"]) if name == RANDOM else 1
         out[name] = [(method, seed + run, {**own, **extra.get(name, {})}) for run in range(runs)]
     return out
 
 
 def orders_of(
-    pieces: Pieces, language: str, plan: Plan, points: int | None, report: Report, title: str
+    pieces: Pieces, language: str, plan: Plan, points: int | None, report: Say, title: str
 ) -> dict[str, list[Order]]:
     """Every run's scores and curve in one language, by ordering. title: prefix of what `report` is called with."""
     out: dict[str, list[Order]] = {}
@@ -241,41 +235,19 @@ def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
     return asks
 
 
-__all__ = ["ORDERINGS", "cost", "difference_table", "orderings", "plan", "run", "summary_table"]
-
-DEFAULT = "random,monte-carlo,shapley,gradient,leave-one-out"
-
-
-def orderings(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The orderings asked for. Raises HeadlabError for an unknown one, or for none."""
-    names = tuple(name.strip() for name in str(options.get("orderings", DEFAULT)).split(",") if name.strip())
-    unknown = [name for name in names if name not in ORDERINGS]
-    if unknown or not names:
-        raise HeadlabError(
-            f"no ordering {', '.join(unknown) or 'given'}; heads can be ordered by {', '.join(ORDERINGS)}",
-            code="experiment.ordering_unknown",
-        )
-    return tuple(dict.fromkeys(names))
-
-
-def plan(options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
-    """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed."""
-    return plan_of(orderings(options), options, seed)
-
-
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
     """
-    asked, points = plan(options, pieces.seed), options.get("points", POINTS)
+    asked, points = plan_of(options["orderings"].split(","), options, pieces.seed), options["points"]
     found: dict[str, Curves] = {}
     for language in pieces.languages:
         orders = orders_of(pieces, language, asked, points, report, "iterative")
         found[language] = {name: [order.curve for order in of] for name, of in orders.items()}
     tables = (
         point_table(found, "iterative"),
-        summary_table(found, pieces.seed, float(options.get("loss", LOSS))),
+        area_table(found, pieces.seed, float(options["loss"]), "iterative-summary"),
         difference_table(found, pieces.seed),
     )
     return tables, (
@@ -290,12 +262,7 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores and curves of every ordering in every language."""
-    return asks_of(pieces, plan(options, pieces.seed), options.get("points", POINTS))
-
-
-def summary_table(found: Mapping[str, Curves], seed: int, loss: float = LOSS) -> Table:
-    """One row per language and ordering: area with its interval, and heads removable at a loss of `loss` points."""
-    return area_table(found, seed, loss, "iterative-summary")
+    return asks_of(pieces, plan_of(options["orderings"].split(","), options, pieces.seed), options["points"])
 
 
 def difference_table(found: Mapping[str, Curves], seed: int) -> Table:

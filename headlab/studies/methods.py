@@ -19,7 +19,6 @@ from headlab.studies.iterative import (
     RANDOM,
     Order,
     Pair,
-    Report,
     Walked,
     area_cells,
     area_table,
@@ -32,6 +31,7 @@ from headlab.studies.iterative import (
     point_table,
     walked,
 )
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def methods_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(options["methods"]).split(","))
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
@@ -292,7 +292,9 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
     curves = {language: {name: [one.curve for one in of] for name, of in by.items()} for language, by in orders.items()}
     places = {language: [walked(of)] for language, of in curves.items()}
     if len(curves) > 1:
-        places[MEAN] = [Walked(of, groups(pieces, language, of[RANDOM][0].groups)) for language, of in curves.items()]
+        places[MEAN] = [
+            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test")) for language, of in curves.items()
+        ]
     pairs: dict[str, list[Pair]] = {}
     found = {}
     for place, of in places.items():
@@ -305,12 +307,6 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
         point_table(curves, "methods-curves"),
     )
     return tables, trust_words(found)
-
-
-def groups(pieces: Pieces, language: str, numbers: Any) -> tuple[str, ...]:
-    """The names of a curve's groups, [answer]; in an aligned task a name is the same text in every language."""
-    known = np.unique([one.group or one.id for one in pieces.examples(language, "test")])
-    return tuple(known[numbers].tolist())
 
 
 def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:

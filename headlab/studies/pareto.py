@@ -12,9 +12,9 @@ from scipy.stats import rankdata
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, removal_order
 from headlab.records import Bools, Floats, Head, HeadGrid, Ints
-from headlab.scores import Curve, HeadScores, kept_without
-from headlab.stats import group_bootstrap, holm, resampled_means
-from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
+from headlab.scores import Curve, HeadScores, counts, kept_without
+from headlab.stats import group_bootstrap, resampled_means
+from headlab.studies.differences import NOTHING, Gain, corrected, over_languages
 from headlab.studies.savings import Costs
 from headlab.tables import Cell, Report, Table
 
@@ -178,8 +178,6 @@ def per_parameter(values: Floats, costs: Costs) -> Floats:
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
     """Number of heads removed at each point: evenly spaced counts, and the one that leaves `heads` heads."""
-    from headlab.scores import counts
-
     return sorted({*counts(size, None if points is None or points > size else points),
                    *([] if heads is None else [size - heads])})  # fmt: skip
 
@@ -214,29 +212,29 @@ class Judge:
 def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs) -> list[Point]:
     """One point per count of removed heads. curves: of every language along one order, at the same counts."""
     languages = tuple(curves)
-    gains = {name: gains_of(curve) for name, curve in curves.items()}
+    # what each answer gains at every point, float [point, answer]: -1, 0 or 1
+    gains = {name: curve.correct.astype(np.float64) - curve.correct[0] for name, curve in curves.items()}
     bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
     first, out = next(iter(curves.values())), []
     for at, gone in enumerate(first.removed.tolist()):
-        mean = _mean({name: gains[name][at] for name in languages}, judge) if gone else NOTHING
+        mean = NOTHING
+        if gone:
+            told = {name: Gain(gains[name][at], judge.groups[name]) for name in languages}
+            mean = over_languages(told, judge.seed, aligned=judge.aligned)
         kept = kept_without(first.order[:gone], first.grid.size)
         accuracy, difference, low, high = (
             tuple(float(getattr(curves[name], part)[at]) for name in languages)
             for part in ("accuracy", "difference", "low", "high")
         )
+        parameters = costs.shrunk(kept).parameters if costs.layers else None
         ends = [mean.mean if end is None else end for end in (mean.low, mean.high)]
         out.append(
             Point(
-                key, gone, int(kept.sum()), parameters_left(costs, kept), languages, accuracy, difference, low, high,
+                key, gone, int(kept.sum()), parameters, languages, accuracy, difference, low, high,
                 tuple(bounds[:, at].tolist()), mean.mean, *ends,
             )
         )  # fmt: skip
     return out
-
-
-def gains_of(curve: Curve) -> Floats:
-    """What each answer gains at every point, float [point, answer]: -1, 0 or 1."""
-    return np.asarray(curve.correct.astype(np.float64) - curve.correct[0])
 
 
 def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
@@ -245,16 +243,6 @@ def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
     low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * judge.tail).low
     low[0] = 0.0
     return low
-
-
-def _mean(gains: Mapping[str, Floats], judge: Judge) -> Difference:
-    told = {name: Gain(values, judge.groups[name]) for name, values in gains.items()}
-    return over_languages(told, judge.seed, aligned=judge.aligned)
-
-
-def parameters_left(costs: Costs, kept: Bools) -> int | None:
-    """Parameters of the shrunk model; None where heads cannot be removed from the weights."""
-    return costs.shrunk(kept).parameters if costs.layers else None
 
 
 @dataclass(frozen=True)
@@ -305,13 +293,6 @@ def p_loss(means: Floats, loss: float) -> float:
 
 def _tail(count: int, draws: int) -> float:
     return float((1 + count) / (draws + 1))
-
-
-def corrected(values: Sequence[float | None]) -> list[float | None]:
-    """Holm-adjusted p-values; None stays None."""
-    given = [p for p in values if p is not None]
-    found = iter(holm(np.array(given)).tolist() if given else [])
-    return [None if p is None else next(found) for p in values]
 
 
 def losing(verdicts: Sequence[Verdict]) -> list[str]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.models.checkpoint import versions
 from headlab.records import Progress, content_key
-from headlab.scores import Curve, HeadScores, kept_without, labels
-from headlab.studies.curves import Walk, curve_spec
+from headlab.scores import Curve, HeadScores, kept_without
+from headlab.studies.curves import curve_spec, measured
 from headlab.studies.differences import NOTHING, Gain, over_languages
 from headlab.studies.pareto import (
     ALPHA,
@@ -39,16 +36,16 @@ from headlab.studies.pareto import (
     verdict,
     within,
 )
-from headlab.studies.run import Ask, Pieces, Source
+from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.studies.table import BOUND, ESTIMATE
-from headlab.tables import Table
+from headlab.studies.table import BOUND, ESTIMATE, Found, Say
 from headlab.tasks.base import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
 
 SPLIT: Split = "dev"
+BY = {BOUND: "lower bound", ESTIMATE: "estimate"}
 
 
 def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
@@ -69,8 +66,7 @@ def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) ->
 
 def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> dict[str, Any]:
     """Spec of a walk: everything it depends on; its sha256 names the run."""
-    source = Source(pieces.model, pieces.task, language, SPLIT, pieces.examples(language, SPLIT))
-    spec = curve_spec(cast(Evaluator, source), scores, points=2, ablation=pieces.ablation, seed=pieces.seed)
+    spec = curve_spec(pieces.source(language, SPLIT), scores, points=2, ablation=pieces.ablation, seed=pieces.seed)
     return spec | {"removed": list(removed)}
 
 
@@ -96,17 +92,14 @@ def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadSc
         return found
     task = replace(pieces.task, read=lambda *_: pieces.examples(language, SPLIT))
     evaluator = Evaluator(pieces.model, task, language, SPLIT, None)
-    run, before = None if pieces.store is None else pieces.store.run(spec), pieces.forwards
+    before = pieces.forwards
 
     def report(step: Progress) -> None:
         done = before + step.done
         pieces.report(Progress(done, done, f"order {order.key} in {language}: {step.note}"))
 
-    curve = Walk(evaluator, spec, order.order, run).go(report, pieces.tick)
+    curve = measured(evaluator, spec, order.order, pieces.store, report, pieces.tick)
     pieces.forwards = before + curve.example_forwards
-    if run is not None:
-        meta = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
-        run.finish(curve, meta | {"threads": torch.get_num_threads(), "device": pieces.model.device.type})
     return curve
 
 
@@ -125,15 +118,15 @@ class Plan:
     costs: Costs
 
 
-def run(
-    pieces: Pieces, options: Mapping[str, Any], say: Callable[[str], None]
-) -> tuple[Sequence[Table], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], say: Say) -> Found:
     """Tables of the front, the choice that answers the question and the chosen mask's results on test; and notes."""
-    plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
+    plan = plan_of(pieces, options, {name: pieces.scored(name, options) for name in pieces.languages})
     points: list[Point] = []
     for order in plan.orders:
         curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
-        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
+        groups = {name: pieces.groups(name, curve.groups, SPLIT) for name, curve in curves.items()}
+        judge = Judge(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
+        points += points_of(order.key, curves, judge, plan.costs)
     rules = choices(points, options)
     chosen = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen)
@@ -174,36 +167,17 @@ def _costs(pieces: Pieces) -> Costs:
     return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
 
 
-def _scores(pieces: Pieces, options: Mapping[str, Any], language: str) -> HeadScores:
-    return pieces.scores(language, str(options["method"]), **options["method_options"])
-
-
-def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
-    groups = {name: _groups(pieces, name, curve) for name, curve in curves.items()}
-    return Judge(groups, orders, pieces.seed, pieces.task.aligned)
-
-
-def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
-    """The names of a curve's groups, as in the examples: a curve stores their indices in sorted order."""
-    names = np.unique([example.group or example.id for example in pieces.examples(language, SPLIT)])
-    return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
-
-
 def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
     """{question in words: the point that answers it}, the question asked first."""
     if (heads := options["heads"]) is not None:
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
     other = ESTIMATE if options["by"] == BOUND else BOUND
     return {
-        f"smallest within {options['within']:g} points in every language, by the {_by(by)}": within(
+        f"smallest within {options['within']:g} points in every language, by the {BY[by]}": within(
             points, options["within"] / 100, by
         )
         for by in (options["by"], other)
     }
-
-
-def _by(by: str) -> str:
-    return "lower bound" if by == BOUND else "estimate"
 
 
 def confirm(
@@ -283,9 +257,7 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
     check(pieces, options)
-    method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
-    found = {name: pieces.found(name, method, **own) for name in pieces.languages}
-    asks += [pieces.ask_scores(name, method, options=own) for name in pieces.languages]
+    asks, found = pieces.ask_scored(options), pieces.known(options)
     known = {name: one for name, one in found.items() if one is not None}
     if len(known) == len(found):
         plan = plan_of(pieces, options, known)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from types import ModuleType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -24,12 +22,12 @@ from headlab.methods.costs import pace as pace_of
 from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.models.checkpoint import versions
-from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
+from headlab.models.checkpoint import made_now
+from headlab.records import Bools, Comparison, Evaluation, Ints, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
-from headlab.studies.table import Experiment, study
+from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, Say, study
 from headlab.tables import Report, duration
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
@@ -112,7 +110,12 @@ class Pieces:
 
     def examples(self, language: str, split: Split) -> tuple[Example, ...]:
         """The examples used of a split."""
-        return self._source(language, split).examples
+        return self.source(language, split).examples
+
+    def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
+        """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
+        names = np.unique([one.group or one.id for one in self.examples(language, split)])
+        return tuple(names[numbers].tolist())
 
     def data_of(self, language: str, split: Split) -> tuple[int, str]:
         """Number of examples used of a split, and the sha256 of their content."""
@@ -164,6 +167,20 @@ class Pieces:
         resumable = self.model.resumable
         return expected_forwards(chosen, resolved, heads, examples, seen, resumable=resumable)[0]
 
+    def each(self, title: str, say: Say) -> Iterator[str]:
+        """The languages in turn, each told to `say`."""
+        for number, language in enumerate(self.languages, 1):
+            say(f"{title}, {language} ({number} of {len(self.languages)})")
+            yield language
+
+    def scored(self, language: str, options: Mapping[str, Any]) -> HeadScores:
+        """Scores by the method that a study's options name."""
+        return self.scores(language, options[METHOD], **options[METHOD_OPTIONS])
+
+    def known(self, options: Mapping[str, Any]) -> dict[str, HeadScores | None]:
+        """As `scored`, of every language; None where they are not computed yet."""
+        return {name: self.found(name, options[METHOD], **options[METHOD_OPTIONS]) for name in self.languages}
+
     def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
         """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
 
@@ -174,7 +191,8 @@ class Pieces:
         if found is not None:
             return found
         evaluator = self.evaluator(language, split)
-        before, note = self.forwards, f"{split} answers in {language}, {_gone(mask)}"
+        before, heads = self.forwards, len(mask.removed)
+        note = f"{split} answers in {language}, {heads} head{'' if heads == 1 else 's'} gone"
         first = evaluator.forwards
 
         def counted() -> None:
@@ -229,8 +247,7 @@ class Pieces:
 
     def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
         """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
-        source = cast(Evaluator, self._source(language, "test"))
-        spec = curve_spec(source, scores, points=points, ablation=self.ablation, seed=self.seed)
+        spec = curve_spec(self.source(language, "test"), scores, points=points, ablation=self.ablation, seed=self.seed)
         kept = None if self.store is None else self.store.run(spec).result(Curve)
         return None if kept is None else kept.record
 
@@ -262,22 +279,22 @@ class Pieces:
             self._read[key] = self.task.read(language, split, seed)
         return self._read[key]
 
-    def _source(self, language: str, split: Split) -> Source:
+    def source(self, language: str, split: Split) -> Evaluator:
+        """The part of an evaluator that specs need, without its tokens."""
         if (language, split) not in self._sources:
             examples = self._task.examples(language, split, self.size(split))
             self._sources[language, split] = Source(self.model, self._task, language, split, examples)
-        return self._sources[language, split]
+        return cast(Evaluator, self._sources[language, split])
 
     def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
         """Spec of a language's scores: everything they depend on; it names them in the store."""
-        chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))
+        chosen, source = method_of(method), self.source(language, "dev")
         return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
 
     def _spec(self, language: str, split: Split) -> dict[str, Any]:
         """Spec of the answers on a split: everything they depend on except the mask."""
         if (language, split) not in self._specs:
-            source = cast(Evaluator, self._source(language, split))
-            self._specs[language, split] = answers_spec(source, self.ablation)
+            self._specs[language, split] = answers_spec(self.source(language, split), self.ablation)
         return self._specs[language, split]
 
     def _answers_run(self, language: str, split: Split) -> Run | None:
@@ -306,12 +323,13 @@ class Pieces:
     ) -> Ask:
         """The cost of `self.scores`; arguments as there."""
         chosen, given = method_of(method), dict(options or {})
-        what = f"{chosen.key} scores of {language}"
-        what += "".join(f", {name} {value}" for name, value in given.items()) + (
-            "" if seed is None else f", seed {seed}"
-        )
+        what = f"{chosen.key} scores of {language}{_with(given, seed)}"
         there = self.found(language, method, seed=seed, **given) is not None
         return Ask("scores", language, what, 0 if there else self.expected(language, method, **given), chosen.key)
+
+    def ask_scored(self, options: Mapping[str, Any]) -> list[Ask]:
+        """The cost of `self.scored` in every language."""
+        return [self.ask_scores(name, options[METHOD], options=options[METHOD_OPTIONS]) for name in self.languages]
 
     def ask_answers(
         self, language: str, masks: Sequence[Bools | None], *, unknown: int = 0, split: Split = "test"
@@ -338,8 +356,7 @@ class Pieces:
         scores = self.found(language, method, seed=seed, **dict(options or {}))
         found = None if scores is None else self.found_curve(language, scores, points)
         steps = len(counts(self.model.grid.size, points))
-        what = f"curve of {language} by {method}" + "".join(f", {k} {v}" for k, v in (options or {}).items())
-        what += "" if seed is None else f", seed {seed}"
+        what = f"curve of {language} by {method}{_with(options or {}, seed)}"
         return Ask("curve", language, what, 0 if found is not None else steps * len(self.examples(language, "test")))
 
     def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
@@ -347,13 +364,12 @@ class Pieces:
         return Ask("passes", language, what, forwards)
 
 
+def _with(options: Mapping[str, Any], seed: int | None) -> str:
+    return "".join(f", {name} {value}" for name, value in options.items()) + ("" if seed is None else f", seed {seed}")
+
+
 def _words(step: Progress) -> str:
     return step.note or f"{step.done} of {step.total}"
-
-
-def _gone(mask: Mask) -> str:
-    heads = len(mask.removed)
-    return f"{heads} head{'' if heads == 1 else 's'} gone"
 
 
 # How long a forward pass takes: from stored results, or by timing a few batches.
@@ -394,14 +410,8 @@ class Pace:
     def _curves(self) -> float | None:
         """Median seconds per forward pass in the stored curves of this model and task; None without any."""
         pieces = self._pieces
-        own = pieces.model.identity()["name"], pieces.task.name
-        listed = [] if pieces.store is None else [r.record for r in pieces.store.curves().results]
-        seen = [
-            curve.seconds / curve.example_forwards
-            for curve in listed
-            if curve.example_forwards and (curve.spec["model"]["name"], curve.spec["task"]["name"]) == own
-        ]
-        return float(np.median(seen)) if seen else None
+        listed = () if pieces.store is None else pieces.store.curves().results
+        return pace_of((r.record for r in listed), pieces.model.identity()["name"], pieces.task.name)
 
     def _share(self, ask: Ask) -> float:
         """Cost of one of the piece's forward passes, in plain ones."""
@@ -418,8 +428,8 @@ class Pace:
 
     def _plain(self, ask: Ask) -> float:
         if self._timed is None:
-            split = "dev" if ask.kind == "scores" else "test"
-            self._timed = timed(self._pieces.evaluator(ask.language, "dev" if split == "dev" else "test"))
+            split: Split = "dev" if ask.kind == "scores" else "test"
+            self._timed = timed(self._pieces.evaluator(ask.language, split))
             self._rests[f"{_told(self._timed)} a forward, as just timed on {split} examples of {ask.language}"] = None
         return self._timed
 
@@ -441,7 +451,8 @@ def _told(seconds: float) -> str:
 
 # Running an experiment: its cost, its pieces, and the report that is stored.
 
-SPLITS = ("dev", "test")
+SPLITS: tuple[Split, ...] = ("dev", "test")
+HOME = "headlab.studies"  # package of the modules that the table names by one word
 
 
 @dataclass(frozen=True)
@@ -484,13 +495,14 @@ def run_experiment(
     if kept is not None:
         return kept
     before, began = pieces.forwards, time.perf_counter()
-    with _Watch(pieces, _expected(about, pieces, resolved), on_progress) as watch:
-        tables, notes = _module(about).run(pieces, resolved, watch.say)
+    expected = sum(ask.forwards for ask in _lacking(about, pieces, resolved))
+    with _Watch(pieces, expected, on_progress) as watch:
+        tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
     report = Report(
         about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
     )  # fmt: skip
     if run is not None:
-        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
+        run.finish(report, made_now())
     return report
 
 
@@ -519,7 +531,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     """Spec of a report: everything it depends on; its sha256 names the run."""
     sizes: dict[str, list[int]] = {}
     hashes: list[str] = []
-    for split in ("dev", "test"):
+    for split in SPLITS:
         found = [pieces.data_of(language, split) for language in pieces.languages]
         sizes[split], hashes = [n for n, _ in found], hashes + [sha for _, sha in found]
     return {
@@ -543,17 +555,9 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     }
 
 
-def _module(about: Experiment) -> ModuleType:
-    return implementation(about.module, "headlab.studies")
-
-
 def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    asked: Sequence[Ask] = _module(about).cost(pieces, options)
+    asked: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
     return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.forwards]
-
-
-def _expected(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> int:
-    return sum(ask.forwards for ask in _lacking(about, pieces, options))
 
 
 def _named(lacking: Sequence[Ask]) -> str:

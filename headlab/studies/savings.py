@@ -94,10 +94,6 @@ class Costs:
         macs = sum(n * layer.macs(tokens) for n, layer in zip(gone, self.layers, strict=True))
         return Left(whole.parameters - parameters, whole.macs - macs, tokens)
 
-    def per_head(self) -> Floats:
-        """Parameters per head, float [head]; those of a group are divided among its heads."""
-        return np.concatenate([np.full(layer.heads, layer.parameters / layer.together) for layer in self.layers])
-
     @property
     def even(self) -> bool:
         """Whether all heads cost the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
 from headlab.models.checkpoint import versions
+from headlab.parallel import timed_pass
 from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
-from headlab.shrink.model import require_family
+from headlab.shrink.model import parameters_of, require_family
 from headlab.studies.savings import Costs, LayerCost, Left, Ratio, Savings, Speed, median_interval, ratio_of
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Example, Task
@@ -44,11 +45,6 @@ def costs_of(model: Model) -> Costs:
         return Costs(parameters, macs, layers_of(model))
     except HeadlabError as error:
         return Costs(parameters, macs, (), str(error))
-
-
-def parameters_of(module: nn.Module) -> int:
-    """Number of parameters; those shared by several layers count once."""
-    return sum(p.numel() for p in module.parameters())
 
 
 def macs_of(module: nn.Module, inputs: Tensors) -> int:
@@ -164,15 +160,13 @@ def _beside(module: nn.Module, name: str, projection: nn.Module) -> list[nn.Line
     wide = sides(projection)[0]
     while name:
         name = name.rpartition(".")[0]
-        found = [m for m in _products(module.get_submodule(name)) if m is not projection]
+        found = [
+            m for m in module.get_submodule(name).modules() if isinstance(m, nn.Linear | Conv1D) and m is not projection
+        ]
         fitting = [m for m in found if sides(m)[1] in (wide, 3 * wide) or not wide % sides(m)[1]]
         if fitting:
             return fitting
     return []
-
-
-def _products(module: nn.Module) -> Iterator[nn.Linear | Conv1D]:
-    return (m for m in module.modules() if isinstance(m, nn.Linear | Conv1D))
 
 
 def sides(module: nn.Module) -> tuple[int, int]:
@@ -237,7 +231,7 @@ def timed(
             for group in order.tolist():
                 for number in within[group][turn].tolist():
                     tick()
-                    seconds[group][turn, number] = _one(groups[group][number], device, clock)
+                    seconds[group][turn, number] = timed_pass(groups[group][number], device, clock)
     return seconds
 
 
@@ -248,20 +242,6 @@ def orders(rounds: int, passes: int, seed: int) -> list[Ints]:
         drawn = rng.permutation(passes)
         out += [drawn, drawn[::-1]]
     return out[:rounds]
-
-
-def _one(run: Pass, device: torch.device, clock: Callable[[], float]) -> float:
-    run()
-    _wait(device)
-    begun = clock()
-    run()
-    _wait(device)
-    return clock() - begun
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # Batches of real examples to run a model on: of a task, or sentences of the embedded task for any text model.
@@ -281,7 +261,9 @@ def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: 
     batches = []
     for _ in range(count):
         language = str(rng.choice(source.languages))
-        batches.append(_batch(model, task, _drawn(source, language, rows, rng), language))
+        pool = source.examples(language, "dev", POOL)
+        drawn = [pool[i] for i in rng.choice(len(pool), rows, replace=len(pool) < rows)]
+        batches.append(_batch(model, task, drawn, language))
     return batches
 
 
@@ -332,18 +314,10 @@ def _batch(model: Model, task: Task | None, drawn: list[Example], language: str)
     whole = np.arange(len(drawn))
     if task is not None:
         return plain(read(model, task, drawn, language).tensors(whole))
-    return _with_target(model, pad(model, encode(model, [example.text for example in drawn]), whole))
-
-
-def _drawn(task: Task, language: str, count: int, rng: np.random.Generator) -> list[Example]:
-    pool = task.examples(language, "dev", POOL)
-    return [pool[i] for i in rng.choice(len(pool), count, replace=len(pool) < count)]
-
-
-def _with_target(model: Model, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The inputs; a sequence-to-sequence model also gets them as its target, for one pass over a given target."""
+    inputs = pad(model, encode(model, [example.text for example in drawn]), whole)
     if not model.module.config.is_encoder_decoder:
         return inputs
+    # a sequence-to-sequence model also gets them as its target, for one pass over a given target
     return inputs | {"decoder_input_ids": inputs["input_ids"], "decoder_attention_mask": inputs["attention_mask"]}
 
 

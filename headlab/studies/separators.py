@@ -15,13 +15,13 @@ from headlab.parallel import Tick, spread
 from headlab.records import Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed, in_every_top
+from headlab.studies.table import Found, Say
 from headlab.tables import Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 
-TOP = 20
 SEPARATOR = "separator"
 KINDS = ("language-agnostic", "language-specific", "all")
 
@@ -85,14 +85,12 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     return out
 
 
-def run(
-    pieces: Pieces, options: Mapping[str, Any], report: Callable[[str], None]
-) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
     options: method, method_options (of the scores that define the kinds of heads), tokens, top.
     """
-    top, tokens = int(options.get("top", TOP)), str(options.get("tokens", SEPARATOR))
+    top, tokens = int(options["top"]), str(options["tokens"])
     found = {}
     for language in pieces.languages:
         report(f"where heads look in {language}")
@@ -111,12 +109,11 @@ def run(
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores, and a pass over the dev examples of every language."""
-    method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
     passes = [
         pieces.ask_passes(language, f"where heads look in {language}", len(pieces.examples(language, "dev")))
         for language in pieces.languages
     ]
-    return [*(pieces.ask_scores(language, method, options=extra) for language in pieces.languages), *passes]
+    return [*pieces.ask_scored(options), *passes]
 
 
 def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
@@ -139,8 +136,7 @@ def _words(model: Model, tokens: str) -> str:
 
 def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bools]:
     """{kind of KINDS: its heads, bool [head]}."""
-    method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
-    scores = {language: pieces.scores(language, method, **extra) for language in pieces.languages}
+    scores = {language: pieces.scored(language, options) for language in pieces.languages}
     agnostic, claims = in_every_top(scores, top), claimed(scores)
     specific = claims[RAW].both if claims else np.zeros_like(agnostic)
     return dict(zip(KINDS, (agnostic, specific, np.ones(pieces.model.grid.size, bool)), strict=True))

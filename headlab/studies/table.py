@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,11 @@ from headlab.extensions import Keys, Registry
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import Option
+from headlab.tables import Table
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
+Say = Callable[[str], None]  # takes a sentence on where the work is
+Found = tuple[tuple[Table, ...], tuple[str, ...]]  # what a study's `run` returns: tables and notes
 
 
 @dataclass(frozen=True)

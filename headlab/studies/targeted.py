@@ -26,13 +26,12 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
-
-Report = Callable[[str], None]
 Lookup = Callable[..., HeadScores | None]
 HARMFUL, RANDOM = "harmful", "random"
 FORMS = ("example", "token", "batch")
@@ -70,11 +69,10 @@ class Row:
         return [e.accuracy for e in self.found[choice]]
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[Row] = []
-    for number, language in enumerate(pieces.languages, 1):
-        report(f"targeted, {language} ({number} of {len(pieces.languages)})")
+    for language in pieces.each("targeted", report):
         masks = masks_of(pieces, language, options, pieces.scores)
         every = [None, *(kept for several in masks.values() for kept in several)]
         whole, *answers = pieces.all_answers(language, every)

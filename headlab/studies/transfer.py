@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headlab.records import Bools
@@ -21,13 +21,11 @@ from headlab.studies.differences import (
     over_languages,
     removed,
 )
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
-
-
-Report = Callable[[str], None]
 
 
 class Transfer(NamedTuple):
@@ -50,7 +48,7 @@ class Transfer(NamedTuple):
         return difference(self.gains[row, column], seed) if self.heads(row) else NOTHING
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     """Every mask on every language: the matrix, its means, and the row of the source language."""
     found = measured(pieces, options, report)
     source = str(options["source"])
@@ -62,21 +60,19 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """Scores of every language, then each language's answers under all masks."""
-    method, given = str(options["method"]), options["method_options"]
-    asks = [pieces.ask_scores(language, method, options=given) for language in pieces.languages]
-    scores = [pieces.found(language, method, **given) for language in pieces.languages]
-    known = [None, *(chosen(s, options["k"]) for s in scores if s is not None)]
+    scores = pieces.known(options).values()
+    masks = [None, *(chosen(s, options["k"]) for s in scores if s is not None)]
     unknown = sum(s is None for s in scores)
-    return [*asks, *(pieces.ask_answers(language, known, unknown=unknown) for language in pieces.languages)]
+    answers = (pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages)
+    return [*pieces.ask_scored(options), *answers]
 
 
-def measured(pieces: Pieces, options: Mapping[str, Any], report: Report) -> Transfer:
+def measured(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Transfer:
     """All masks on all languages, one tested language at a time."""
     masks: dict[str, Bools] = {}
     for language in pieces.languages:
         report(f"transfer, scores of {language}")
-        scores = pieces.scores(language, str(options["method"]), **options["method_options"])
-        masks[language] = chosen(scores, options["k"])
+        masks[language] = chosen(pieces.scored(language, options), options["k"])
     gains: dict[tuple[str, str], Gain] = {}
     untouched: dict[str, float] = {}
     accuracy: dict[tuple[str, str], float] = {}

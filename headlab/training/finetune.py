@@ -40,7 +40,9 @@ from headlab.training.steps import (
     check_examples,
     encode,
     facts,
+    own_randomness,
     torch_seed,
+    trained_parameters,
 )
 
 # Accuracy of the new model on dev, in every language.
@@ -107,7 +109,7 @@ def finetune(
     key = content_key({"options": options.record(), "data": data, "base": base.sha256})
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     words = bool(examples[0].words)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+    with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
         encoded = encode(tokenizer, model.config, examples, options.max_length)
@@ -157,7 +159,7 @@ def trained_whole(module: PreTrainedModel) -> list[str]:
 
 def new_state(model: nn.Module, options: FinetuneOptions) -> State:
     """The trainable parameters in name order, and an AdamW over them."""
-    parameters = {name: p for name, p in sorted(model.named_parameters()) if p.requires_grad}
+    parameters = trained_parameters(model)
     return State(parameters, AdamW(parameters.values(), lr=options.learning_rate, weight_decay=options.weight_decay))
 
 

@@ -6,14 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -27,10 +24,10 @@ from headlab.hooks.model import Model, attach, gated
 from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone, versions
+from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import checkpoint_beside, fingerprint_folder
-from headlab.records import Bools, Floats, Ints, content_key
+from headlab.records import Bools, Ints, content_key
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
@@ -47,7 +44,16 @@ from headlab.training.output import (
     whole_made,
     write_folder,
 )
-from headlab.training.steps import CHECKPOINT_SHARE, DRAWS, HISTORY, GateSteps, Keep, State, nothing
+from headlab.training.steps import (
+    CHECKPOINT_SHARE,
+    HISTORY,
+    GateSteps,
+    Keep,
+    State,
+    nothing,
+    own_randomness,
+    trained_parameters,
+)
 from headlab.training.steps import GATES as OF_GATES
 from headlab.training.translation import checked, finish
 
@@ -71,16 +77,14 @@ class Learner(GateSteps[GateStep]):
     def __init__(self, model: Model, inputs: Inputs, options: GateOptions, has_gate: Bools) -> None:
         self.model, self.inputs, self.options = model, inputs, options
         self.rows, self.columns = (torch.as_tensor(part) for part in model.grid.flat[has_gate].T)
-        self.concrete = options.concrete
-        first = torch.full((int(has_gate.sum()),), self.concrete.start(options.start))
+        first = torch.full((int(has_gate.sum()),), options.concrete.start(options.start))
         self.log_alpha = nn.Parameter(first.to(model.device))
         super().__init__(model.module, options, self._state())
         self._shuffled: tuple[int, list[Indices]] = (-1, [])
 
     def _state(self) -> State:
         """Gates first, then the model's trainable weights in name order, each with its learning rate."""
-        named = sorted(self.model.module.named_parameters()) if self.options.along else []
-        weights = {name: p for name, p in named if p.requires_grad}
+        weights = trained_parameters(self.model.module) if self.options.along else {}
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
         groups += [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
         state = State({OF_GATES: self.log_alpha} | weights, AdamW(groups, weight_decay=0.0))
@@ -118,14 +122,9 @@ class Learner(GateSteps[GateStep]):
         """Training mode for a jointly trained model only; an unchanged one has no dropout."""
         self.module.train(self.options.along)
 
-    def rates(self, step: int) -> Sequence[float]:
-        """The gates' learning rate is constant, the model's falls."""
-        rates = (self.options.gate_rate, self.options.model_rate_at(step))
-        return rates[: len(self.state.optimizer.param_groups)]
-
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
         """Gradient of the mean task loss (nats per answer) plus the penalty; samples depend on seed and step alone."""
-        (self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
+        (self.options.weight_at(step) * self.options.concrete.open(self.log_alpha).sum()).backward()
         uniform = self.uniform(step, len(chosen))
         asked, total = max(1, int(self.inputs.units[chosen].sum())), 0.0
         for at in range(0, len(chosen), rows):
@@ -146,13 +145,11 @@ class Learner(GateSteps[GateStep]):
 
     def uniform(self, step: int, batch: int) -> torch.Tensor:
         """Uniform samples of a step, float32 [example, gate], or [1, gate] if the batch shares one."""
-        rows = batch if self.options.sample == "example" else 1
-        rng = np.random.default_rng((self.options.seed, DRAWS, step))
-        return torch.as_tensor(rng.random((rows, len(self.log_alpha)), dtype=np.float32)).to(self.model.device)
+        return self.drawn(step, batch if self.options.sample == "example" else 1)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
         """Gates from uniform samples: [row, layer, head], or [layer, head] for one row; 1 for heads without a gate."""
-        drawn = self.concrete.sample(self.log_alpha, uniform)
+        drawn = self.options.concrete.sample(self.log_alpha, uniform)
         shape = (len(uniform), self.model.grid.layers, self.model.grid.width)
         gates = torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
         gates[:, self.rows, self.columns] = drawn
@@ -164,21 +161,12 @@ class Learner(GateSteps[GateStep]):
 
     def step_record(self, step: int, rows: int, kept: int) -> GateStep:
         """See `Steps`."""
-        now, state = self.log_alpha.detach(), self.state
-        expected = float(self.concrete.open(now).sum())
+        state, gates = self.state, self.log_alpha.detach()
+        expected = float(self.options.concrete.open(gates).sum())
         return GateStep(
             step + 1, self.options.steps, state.losses[-1], state.seconds, kept, rows, self.options.weight * expected,
-            expected, int((now >= self.concrete.even).sum()), len(now),
+            expected, self.open(), len(gates),
         )  # fmt: skip
-
-    def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
-        """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
-        times = np.array(self.options.times, dtype=np.int64)
-        kept = self.state.more[HISTORY]
-        losses = np.array(self.state.losses)
-        loss = [np.nan, *(losses[a:b].mean() for a, b in pairwise(times.tolist()))]
-        penalty = self.options.weight * self.concrete.open(kept.double()).sum(dim=1)
-        return times, kept.numpy(), np.array(loss), penalty.numpy()
 
 
 # A model trained jointly with its gates: a copy to train, and the folder it is written to.
@@ -383,14 +371,6 @@ CHECKPOINT_STEPS = 20
 CHECKPOINT = "checkpoint.safetensors"
 
 
-def silent(step: GateStep) -> None:
-    """Report nothing."""
-
-
-def no_tick() -> None:
-    """Do nothing between passes."""
-
-
 @dataclass(frozen=True)
 class Watch:
     """Callbacks while gates are learned; each may raise to stop.
@@ -399,9 +379,9 @@ class Watch:
     checkpoint_every: steps between two checkpoints, more if writing them takes too long.
     """
 
-    say: Say = silent
-    tick: Tick = no_tick
-    measuring: Tick = no_tick
+    say: Say = lambda _: None
+    tick: Tick = nothing
+    measuring: Tick = nothing
     checkpoint_every: int = CHECKPOINT_STEPS
     checkpoint_share: float = CHECKPOINT_SHARE
 
@@ -414,8 +394,8 @@ def learn_gates(
     options: GateOptions | None = None,
     store: Store | None = None,
     out: Path | None = None,
-    on_progress: Say = silent,
-    tick: Tick = no_tick,
+    on_progress: Say = lambda _: None,
+    tick: Tick = nothing,
 ) -> LearnedGates:
     """Learn which heads of a model stay open, on a task in one language, and evaluate the resulting mask.
 
@@ -467,7 +447,7 @@ def learn(
     place = out if run is None or out is not None else run.folder / FOLDER
     place = check_place(place) if options.along else None
     watch, device = watch or Watch(), given.model.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with own_randomness(device):
         trained = trainable_copy(given.model, options.embeddings == "frozen") if options.along else None
         learner = Learner(trained or given.model, given.inputs(trained), options, has_gate)
         if run is not None:
@@ -499,23 +479,17 @@ def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bool
     times, log_alpha, loss, penalty = learner.history()
     wide = np.full((len(times), given.model.grid.size), np.nan, np.float32)
     wide[:, has_gate] = log_alpha
-    options = learner.options
     return LearnedGates(
-        given.model.grid, given.language, times, wide, loss, penalty, float(options.weight), learner.forwards,
-        learner.state.seconds, options.concrete, {}, spec, {}, given.notes,
+        given.model.grid, given.language, times, wide, loss, penalty, float(learner.options.weight), learner.forwards,
+        learner.state.seconds, learner.options.concrete, {}, spec, {}, given.notes,
     )  # fmt: skip
 
 
 def _made_of(learner: Learner) -> dict[str, Any]:
     """How the gates were computed; forecasts use step_seconds."""
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "threads": torch.get_num_threads(),
-        "device": learner.model.device.type,
-        "step_seconds": learner.state.seconds / learner.options.steps,
-        **({"rows_that_fitted": learner.state.rows} if learner.state.rows else {}),
-    }
+    rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
+    pace = {"step_seconds": learner.state.seconds / learner.options.steps}
+    return made_now(learner.model.device.type) | pace | rows
 
 
 # The control for pruning: a model trained exactly as with gates, but without them.
@@ -573,7 +547,7 @@ def train_on(
     }
     key = content_key(told)
     keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+    with own_randomness(model.device):
         trained = trainable_copy(model, options.embeddings == "frozen")
         learner = Ungated(trained, read(trained, task, examples, language), options, mask)
         learner.run(keep, progress)

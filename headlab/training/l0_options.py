@@ -13,7 +13,7 @@ from headlab.l0_gates import HardConcrete
 from headlab.options import Options, option
 from headlab.records import STACKS, Bools, HeadGrid, Progress
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
-from headlab.training.options import StepMade
+from headlab.training.options import Gated, StepMade
 
 # The split that gates are learned on; pages and jobs use this too, and no model is needed.
 
@@ -38,7 +38,7 @@ RATES = "learning rate of the"
 
 
 @dataclass(frozen=True)
-class GateOptions(Options):
+class GateOptions(Gated, Options):
     """Everything that learned gates depend on, besides model, examples and thread count."""
 
     whose = "gates: "
@@ -105,33 +105,14 @@ class GateOptions(Options):
         return {name: value for name, value in asdict(self.settled()).items() if name not in left}
 
     @property
-    def micro_batch(self) -> None:
-        """None: the whole batch is computed together, as long as it fits in memory."""
-
-    @property
-    def concrete(self) -> HardConcrete:
-        """The gates' distribution."""
-        return HardConcrete(self.temperature, self.low, self.high)
-
-    @property
     def along(self) -> bool:
         """Whether the model is trained jointly."""
         return self.trained == ALL
 
-    def weight_at(self, step: int) -> float:
-        """λ at a step, counted from 0."""
-        rising = round(self.steps * self.warmup)
-        return self.weight * min(1.0, (step + 1) / rising) if rising else self.weight
-
-    def model_rate_at(self, step: int) -> float:
-        """Learning rate of the model's weights at a step, counted from 0."""
-        return self.model_rate * (self.steps - step) / self.steps
-
     @property
-    def times(self) -> tuple[int, ...]:
-        """Steps after which the gates are recorded, 0 and the last among them."""
-        count = min(self.history, self.steps)
-        return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
+    def rising(self) -> int:
+        """Steps over which λ rises from 0, in a line."""
+        return round(self.steps * self.warmup)
 
     def gated(self, grid: HeadGrid) -> Bools:
         """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
-from headlab.parallel import Rows, halving
+from headlab.parallel import Rows, halving, timed_pass
 from headlab.records import Floats, Ints
 from headlab.training.lm_text import Corpus
 
@@ -42,10 +43,6 @@ class Perplexity(NamedTuple):
     nats: float
     words: int
     passages: int
-
-    def record(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return self._asdict()
 
 
 class Ratio(NamedTuple):
@@ -184,23 +181,11 @@ def speeds(
         for turn in range(rounds):
             for number, model in enumerate(models.values()):
                 tick()
-                seconds[turn, number] = [_timed(part, ids, clock) for part in (model, model.model)]
+                seconds[turn, number] = [
+                    timed_pass(partial(part, ids), ids.device, clock) for part in (model, model.model)
+                ]
     ratios = seconds[:, :1] / seconds
     return {name: _speed(ratios[:, number]) for number, name in enumerate(models)}
-
-
-def _timed(part: torch.nn.Module, ids: torch.Tensor, clock: Callable[[], float]) -> float:
-    part(ids)
-    _wait(ids)
-    begun = clock()
-    part(ids)
-    _wait(ids)
-    return clock() - begun
-
-
-def _wait(ids: torch.Tensor) -> None:
-    if ids.is_cuda:
-        torch.cuda.synchronize(ids.device)
 
 
 def _speed(ratios: Floats) -> Speed:

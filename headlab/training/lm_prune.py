@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import AdamW
@@ -21,7 +19,7 @@ from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
-from headlab.records import Floats, Ints, content_key
+from headlab.records import content_key
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
     Judge,
@@ -40,14 +38,14 @@ from headlab.training.lm_train import (
 )
 from headlab.training.options import LmGateOptions, LmStep
 from headlab.training.output import check_out
-from headlab.training.steps import DRAWS, GATES, HISTORY, GateSteps, Keep, State
+from headlab.training.steps import GATES, HISTORY, GateSteps, Keep, State, own_randomness, trained_parameters
 
 # Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed permanently.
 
 LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 
 
-class LmGateSteps(LmSteps, GateSteps[LmStep]):
+class LmGateSteps(GateSteps[LmStep], LmSteps):
     """Joint training of a language model and one Hard Concrete gate per head, sampled once per step."""
 
     options: LmGateOptions
@@ -55,15 +53,12 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
 
     def __init__(self, model: Model, corpus: Corpus, options: LmGateOptions) -> None:
         module = model.module
-        self.attached, self.options, self.concrete = model, options, options.concrete
-        grid = model.grid
+        self.attached, self.options, grid = model, options, model.grid
         self.log_alpha = nn.Parameter(torch.full((grid.size,), options.first, device=module.device))
         self.rows, self.columns = (torch.as_tensor(part, device=module.device) for part in grid.flat.T)
         self.heads = torch.tensor([n for s in grid.stacks for n in s.heads], device=module.device)
-        parameters = {name: p for name, p in sorted(module.named_parameters()) if p.requires_grad}
-        # The gates' group first: it alone has a constant learning rate.
         groups = [{"params": [self.log_alpha], "weight_decay": 0.0}, *decayed(module, options.weight_decay)]
-        state = State({GATES: self.log_alpha} | parameters, AdamW(groups, lr=options.gate_rate))
+        state = State({GATES: self.log_alpha} | trained_parameters(module), AdamW(groups, lr=options.gate_rate))
         state.more[HISTORY] = self.now()
         super().__init__(module, corpus, options, state)
 
@@ -71,11 +66,10 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
         self, step: int, ids: torch.Tensor, follow: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
-        rng = np.random.default_rng((self.options.seed, DRAWS, step))
-        uniform = torch.as_tensor(rng.random(len(self.log_alpha), np.float32), device=self.device)
-        with gated(self.attached, self.by_layer(self.concrete.sample(self.log_alpha, uniform))):
+        concrete = self.options.concrete
+        with gated(self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))):
             loss = self.loss(ids, follow)
-        return loss, self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()
+        return loss, self.options.weight_at(step) * concrete.open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
         """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
@@ -85,25 +79,12 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
             return wide
         return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
 
-    def rates(self, step: int) -> Sequence[float]:
-        """The gates' learning rate is constant, the model's falls."""
-        _, *others = super().rates(step)
-        return [self.options.gate_rate, *others]
-
-    def open(self) -> int | None:
-        """Number of gates that are at least as likely to be 1 as to be 0."""
-        return int((self.log_alpha.detach() >= self.concrete.even).sum())
-
     def learned(self, spec: Mapping[str, object]) -> LearnedGates:
         """The learned gates as a record."""
-        times: Ints = np.array(self.options.times)
-        history = self.state.more[HISTORY]
-        penalty: Floats = self.options.weight * self.concrete.open(history.double()).sum(dim=1).numpy()
-        means = [float(np.mean(self.state.losses[a:b])) for a, b in pairwise(times)]
+        options, state = self.options, self.state
         return LearnedGates(
-            self.attached.grid, "", times, history.numpy(), np.array([np.nan, *means]), penalty,
-            float(self.options.weight), self.options.steps * self.options.batch, self.state.seconds, self.concrete, {},
-            dict(spec),
+            self.attached.grid, "", *self.history(), float(options.weight), options.steps * options.batch,
+            state.seconds, options.concrete, {}, dict(spec),
         )  # fmt: skip
 
 
@@ -179,7 +160,7 @@ def prune_lm(
     judge = Judge(texts, options.block, watch)
     before = read_sums(folder, given.data, options.block) or judge(checkpoint.module)
     place = torch.device(device)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+    with own_randomness(place):
         gates, smaller = _gated(given, out, watch)
         removed = judge(smaller)
         state = _tuned(given, smaller, out, watch) if options.tune_steps else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -14,8 +13,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
 from headlab.tasks.base import read_text
-from headlab.training.options import BPE
-from headlab.training.steps import RatedPace
+from headlab.training.options import BPE, Windows
 
 # A tokenizer learned from a text: whole words, or byte-level pieces that can spell any text.
 
@@ -157,16 +155,7 @@ def _first(lines: Sequence[str], words: int) -> list[str]:
 # The windows of text of a step: a function of seed and step, so that a resumed run needs no history.
 
 
-class StepOptions(RatedPace, Protocol):
-    """The options that steps of language-model training need: `RatedPace`, on windows of text."""
-
-    @property
-    def block(self) -> int:
-        """Tokens per window."""
-        ...
-
-
-def step_windows(asked: int, options: StepOptions, step: int) -> Ints:
+def step_windows(asked: int, options: Windows, step: int) -> Ints:
     """Starts of a step's windows, int [batch], in a text with `asked` tokens to predict.
 
     Each epoch starts cutting the text at a different place and shuffles the windows.  Raises HeadlabError for a text
@@ -180,7 +169,7 @@ def step_windows(asked: int, options: StepOptions, step: int) -> Ints:
     return first + options.block * windows.astype(np.int64)
 
 
-def steps_an_epoch(asked: int, options: StepOptions) -> int:
+def steps_an_epoch(asked: int, options: Windows) -> int:
     """Whole batches in one pass over the text. Raises HeadlabError if there is none."""
     found = _windows(asked, options) // options.batch
     if not found:
@@ -192,6 +181,6 @@ def steps_an_epoch(asked: int, options: StepOptions) -> int:
     return found
 
 
-def _windows(asked: int, options: StepOptions) -> int:
+def _windows(asked: int, options: Windows) -> int:
     """Number of windows that fit wherever the first one begins."""
     return max(0, asked - options.block + 1) // options.block

@@ -23,10 +23,19 @@ from headlab.models.checkpoint import alone
 from headlab.models.files import checkpoint_beside
 from headlab.records import Floats, Ints, content_key
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
-from headlab.training.lm_text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
-from headlab.training.options import TRANSFORMER, LmOptions, LmStep
+from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
+from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows
 from headlab.training.output import LIBRARIES, TAIL, Made, check_out, versions_of, whole_made, write_folder
-from headlab.training.steps import Keep, State, Steps, fits_in_memory, nothing, torch_seed
+from headlab.training.steps import (
+    Keep,
+    State,
+    Steps,
+    fits_in_memory,
+    nothing,
+    own_randomness,
+    torch_seed,
+    trained_parameters,
+)
 
 # The training steps of a language model, from the current state to the last.
 
@@ -49,11 +58,11 @@ class Watch:
 class LmSteps(Steps[LmStep]):
     """Training steps of a language model on windows of text. part: their name in progress records."""
 
-    options: StepOptions
+    options: Windows
     part = "training"
     smaller = SMALLER
 
-    def __init__(self, model: PreTrainedModel, corpus: Corpus, options: StepOptions, state: State) -> None:
+    def __init__(self, model: PreTrainedModel, corpus: Corpus, options: Windows, state: State) -> None:
         super().__init__(model, options, state)
         self.model, self.corpus = model, corpus
 
@@ -84,10 +93,6 @@ class LmSteps(Steps[LmStep]):
         """Mean nats of the next tokens, `follow`; both int [window, token]."""
         return cross_entropy(self.model(ids).logits.flatten(0, 1), follow.flatten())
 
-    def rates(self, step: int) -> Sequence[float]:
-        """The same learning rate for all weights."""
-        return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
-
     def clipped(self) -> Sequence[Parameter]:
         """The model's weights."""
         return list(self.model.parameters())
@@ -104,16 +109,15 @@ class LmSteps(Steps[LmStep]):
 
 def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """AdamW's groups: matrices with weight decay; norms, biases and vectors of positions and heads without."""
-    named = sorted((name, p) for name, p in model.named_parameters() if p.requires_grad)
-    matrices = [p for name, p in named if name.endswith("weight") and p.dim() > 1]
-    others = [p for name, p in named if not (name.endswith("weight") and p.dim() > 1)]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups: tuple[list[Parameter], list[Parameter]] = ([], [])
+    for name, p in trained_parameters(model).items():
+        groups[not (name.endswith("weight") and p.dim() > 1)].append(p)
+    return [{"params": part, "weight_decay": decay} for part, decay in zip(groups, (weight_decay, 0.0), strict=True)]
 
 
 def new_state(model: nn.Module, weight_decay: float) -> State:
     """All parameters in name order, and an AdamW over them; its learning rates are set at each step."""
-    parameters = {name: p for name, p in sorted(model.named_parameters()) if p.requires_grad}
-    return State(parameters, AdamW(decayed(model, weight_decay), lr=1e-3))
+    return State(trained_parameters(model), AdamW(decayed(model, weight_decay), lr=1e-3))
 
 
 # Evaluation on held-out text; sums by passage are stored so that other models can be paired with this one.
@@ -139,7 +143,7 @@ class Judge:
 
 def perplexities(sums: Sums) -> dict[str, Any]:
     """Perplexities with their intervals by split, ready for JSON."""
-    return {split: perplexity(part).record() for split, part in sums.items()}
+    return {split: perplexity(part)._asdict() for split, part in sums.items()}
 
 
 def kept(sums: Sums, data: str, block: int) -> dict[str, Any]:
@@ -192,7 +196,7 @@ def train_lm(
     texts = {split: encode(tokenizer, part) for split, part in lines.items()}
     keep = keep_beside(out, content_key({"options": options.record(), "data": data}), watch)
     place = torch.device(device)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+    with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model = new_model(config_of(options, tokenizer), place)
         state = new_state(model, options.weight_decay)

@@ -52,8 +52,31 @@ METHODS = ("lora", "full")
 LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # added after the first adapters
 
 
+class Pace:
+    """What the options of every training have in common.
+
+    batch: examples of a step.  micro_batch: examples computed together (None: the batch).  clip: greatest norm of the
+    gradient (None: no limit).
+    """
+
+    seed: int
+    steps: int
+    batch: int
+    micro_batch: int | None = None
+    clip: float | None
+    learning_rate: float
+    warmup: float = 0.0
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, counted from 0: it rises linearly over `warmup` of the steps, then falls to 0."""
+        rising = round(self.steps * self.warmup)
+        if step < rising:
+            return self.learning_rate * (step + 1) / rising
+        return self.learning_rate * (self.steps - step) / max(1, self.steps - rising)
+
+
 @dataclass(frozen=True)
-class FinetuneOptions(Options):
+class FinetuneOptions(Pace, Options):
     """Everything the resulting weights depend on, besides base, data and thread count.
 
     learning_rate: the peak, reached after `warmup` (share of the steps), then falling linearly to 0.  rank, alpha,
@@ -92,10 +115,6 @@ class FinetuneOptions(Options):
                 code="training.freeze_with_lora",
             )
 
-    def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        return rising_and_falling(self.learning_rate, self.warmup, self.steps, step)
-
     def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON; later additions only if they are not at their defaults.
 
@@ -103,14 +122,6 @@ class FinetuneOptions(Options):
         """
         usual = asdict(FinetuneOptions())
         return {name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]}
-
-
-def rising_and_falling(highest: float, warmup: float, steps: int, step: int) -> float:
-    """A learning rate that rises linearly to its peak over a share of the steps, then falls linearly to 0."""
-    rising = round(steps * warmup)
-    if step < rising:
-        return highest * (step + 1) / rising
-    return highest * (steps - step) / max(1, steps - rising)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +240,7 @@ BPE, WORD = "bpe", "word"
 
 
 @dataclass(frozen=True)
-class Windows(Options):
+class Windows(Pace, Options):
     """How a text is cut into windows, and how an update uses them."""
 
     block: int = option(128, "tokens a window", kind=int, low=1)
@@ -278,13 +289,45 @@ class LmOptions(Windows):
                 code="training.width_mismatch",
             )
 
+
+class Gated(Pace):
+    """What options with gates have in common. model_rate: of the model's weights, where they are trained too."""
+
+    weight: float
+    gate_rate: float
+    model_rate: float
+    history: int
+    temperature: float
+    low: float
+    high: float
+
+    @property
+    def concrete(self) -> HardConcrete:
+        """The gates' distribution."""
+        return HardConcrete(self.temperature, self.low, self.high)
+
+    @property
+    def rising(self) -> int:
+        """Steps over which λ rises from 0, in a line."""
+        raise NotImplementedError
+
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        return rising_and_falling(self.learning_rate, self.warmup, self.steps, step)
+        """Learning rate of the model's weights at a step, counted from 0; that of the gates stays the same."""
+        return self.model_rate * (self.steps - step) / self.steps
+
+    def weight_at(self, step: int) -> float:
+        """λ at a step, counted from 0."""
+        return self.weight * min(1.0, (step + 1) / self.rising) if self.rising else self.weight
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """Steps after which the gates are recorded, 0 and the last among them."""
+        count = min(self.history, self.steps)
+        return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
 
 
 @dataclass(frozen=True)
-class LmGateOptions(Windows):
+class LmGateOptions(Gated, Windows):
     """Everything that pruning a language model by gates depends on, besides model, text and thread count.
 
     Shim et al. (2021): the loss is nats per token + weight · Σ P(gate ≠ 0) over all heads; the model is trained
@@ -319,52 +362,28 @@ class LmGateOptions(Windows):
         super().check()
         self.concrete.check(self.start)
 
-    def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        return rising_and_falling(self.model_rate, 0.0, self.steps, step)
-
-    def weight_at(self, step: int) -> float:
-        """λ at a step, counted from 0."""
-        rising = round(self.steps * self.warmup_share) if self.warm_up else 0
-        return self.weight * min(1.0, (step + 1) / rising) if rising else self.weight
-
     @property
-    def concrete(self) -> HardConcrete:
-        """The gates' distribution."""
-        return HardConcrete(self.temperature, self.low, self.high)
+    def rising(self) -> int:
+        """Steps over which λ rises from 0, in a line."""
+        return round(self.steps * self.warmup_share) if self.warm_up else 0
 
     @property
     def first(self) -> float:
         """Initial value of the gates' parameter."""
         return self.concrete.start(self.start) if self.open_start else 0.0
 
-    @property
-    def times(self) -> tuple[int, ...]:
-        """Steps after which the gates are recorded, 0 and the last among them."""
-        count = min(self.history, self.steps)
-        return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
-
     def tuning(self) -> Tuning:
         """The options of the fine-tuning that follows."""
-        return Tuning(self.seed + 1, self.tune_steps, self.batch, self.block, self.micro_batch, self.clip,
-                      self.tune_rate)  # fmt: skip
+        shared = {name: getattr(self, name) for name in ("block", "batch", "micro_batch", "clip")}
+        return Tuning(**shared, seed=self.seed + 1, steps=self.tune_steps, learning_rate=self.tune_rate)
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Windows):
     """Fine-tuning of a smaller model; its learning rate falls linearly to 0."""
 
-    seed: int
-    steps: int
-    batch: int
-    block: int
-    micro_batch: int | None
-    clip: float | None
-    learning_rate: float
-
-    def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        return rising_and_falling(self.learning_rate, 0.0, self.steps, step)
+    steps: int = 0
+    learning_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +401,7 @@ class LmStep(StepMade):
 
 
 @dataclass(frozen=True)
-class TranslationOptions(Options):
+class TranslationOptions(Pace, Options):
     """Everything the weights depend on, besides sentences, mask and thread count.
 
     The defaults suit about ten thousand short sentences and two cores: about as small as the "tiny" Transformers that

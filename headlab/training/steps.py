@@ -7,12 +7,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -26,9 +28,9 @@ from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded, positi
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
 from headlab.parallel import TOO_LARGE
-from headlab.records import Ints
+from headlab.records import Floats, Ints
 from headlab.tasks.base import Example
-from headlab.training.options import FinetuneStep, step_batch
+from headlab.training.options import FinetuneStep, Gated, Pace, step_batch
 
 # A training checkpoint: trained weights, AdamW's moments, step; one safetensors file, no pickle.
 
@@ -217,43 +219,6 @@ R = TypeVar("R")
 Record = TypeVar("Record")
 
 
-class Pace(Protocol):
-    """The options that the steps of every training need."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the batches and of dropout."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Examples per step."""
-        ...
-
-    @property
-    def micro_batch(self) -> int | None:
-        """Examples computed together (None: the batch)."""
-        ...
-
-    @property
-    def clip(self) -> float | None:
-        """Greatest norm of the gradient (None: no limit)."""
-        ...
-
-
-class RatedPace(Pace, Protocol):
-    """`Pace` with one learning rate for all weights."""
-
-    def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        ...
-
-
 @dataclass
 class Keep:
     """Where and how often the state is saved: every `every` steps, within a share of the time.
@@ -363,12 +328,12 @@ class Steps(ABC, Generic[Record]):
         """Add up the gradient of the batch's mean loss over parts of `rows` rows. Returns that loss."""
 
     @abstractmethod
-    def rates(self, step: int) -> Sequence[float]:
-        """Learning rate of each optimizer group."""
-
-    @abstractmethod
     def step_record(self, step: int, rows: int, kept: int) -> Record:
         """The progress record of a step. rows: computed together.  kept: steps that are on disk."""
+
+    def rates(self, step: int) -> Sequence[float]:
+        """Learning rate of each optimizer group."""
+        return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
 
     def train(self) -> None:
         """Switch the module to training mode."""
@@ -390,20 +355,36 @@ GATES, HISTORY = "log_alpha", "history"
 DRAWS = 1  # separates the random stream of gate samples from that of the batches
 
 
-class GatePace(Pace, Protocol):
-    """The options that steps with gates need: `Pace`, and when the gates are recorded."""
-
-    @property
-    def times(self) -> tuple[int, ...]:
-        """Steps after which the gates are recorded, 0 and the last among them."""
-        ...
-
-
 class GateSteps(Steps[Record]):
-    """Updates of gates, with or without the model; the state records the gates at certain steps."""
+    """Updates of gates, with or without the model; the state records the gates at certain steps.
 
-    options: GatePace
+    The gates are the first of the optimizer's groups.
+    """
+
+    options: Gated
     log_alpha: Parameter
+
+    def rates(self, step: int) -> Sequence[float]:
+        """The gates' learning rate is constant, the model's falls."""
+        _, *others = super().rates(step)
+        return [self.options.gate_rate, *others]
+
+    def drawn(self, step: int, rows: int = 1) -> torch.Tensor:
+        """Uniform samples of a step, float32 [row, gate]: a function of seed and step alone."""
+        rng = np.random.default_rng((self.options.seed, DRAWS, step))
+        return torch.as_tensor(rng.random((rows, len(self.log_alpha)), np.float32), device=self.device)
+
+    def open(self) -> int:
+        """Number of gates that are at least as likely to be 1 as to be 0."""
+        return int((self.log_alpha.detach() >= self.options.concrete.even).sum())
+
+    def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
+        """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
+        times, kept = np.array(self.options.times, dtype=np.int64), self.state.more[HISTORY]
+        losses = np.array(self.state.losses)
+        loss = [np.nan, *(losses[a:b].mean() for a, b in pairwise(times.tolist()))]
+        penalty = self.options.weight * self.options.concrete.open(kept.double()).sum(dim=1)
+        return times, kept.numpy(), np.array(loss), penalty.numpy()
 
     def now(self) -> torch.Tensor:
         """A copy of the gates' current parameters, [1, gate], which later steps do not change."""
@@ -423,19 +404,13 @@ class GateSteps(Steps[Record]):
 class ExampleSteps(Steps[FinetuneStep]):
     """Training steps on tokenised examples."""
 
-    options: RatedPace
-
-    def __init__(self, module: nn.Module, encoded: Encoded, options: RatedPace, state: State) -> None:
+    def __init__(self, module: nn.Module, encoded: Encoded, options: Pace, state: State) -> None:
         super().__init__(module, options, state)
         self.encoded = encoded
 
     def chosen(self, step: int) -> Ints:
         """See `Steps`."""
         return step_batch(self.encoded.lengths, self.options.batch, self.options.seed, step)
-
-    def rates(self, step: int) -> Sequence[float]:
-        """The same learning rate for all weights."""
-        return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
 
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
         """See `Steps`."""
@@ -464,6 +439,16 @@ def dropout_seed(seed: int, step: int) -> int:
 def torch_seed(seed: int) -> int:
     """The seed reduced to torch's range; unchanged if it is within it."""
     return seed % (1 << 63)
+
+
+def own_randomness(device: torch.device) -> AbstractContextManager[None]:
+    """A block that leaves torch's generators as they were, those of the device included."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def trained_parameters(module: nn.Module) -> dict[str, Parameter]:
+    """The parameters that require a gradient, in name order."""
+    return {name: p for name, p in sorted(module.named_parameters()) if p.requires_grad}
 
 
 @contextmanager

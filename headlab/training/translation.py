@@ -29,7 +29,16 @@ from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
-from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed
+from headlab.training.steps import (
+    CHECKPOINT_SHARE,
+    Encoded,
+    ExampleSteps,
+    Keep,
+    State,
+    own_randomness,
+    torch_seed,
+    trained_parameters,
+)
 
 # A word-piece vocabulary learned from sentences, and the Marian tokenizer that uses it.
 
@@ -100,11 +109,6 @@ def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) ->
             target_lang=target or None, model_max_length=max_length, eos_token=END, unk_token=UNKNOWN,
             pad_token=PADDING,
         )  # fmt: skip
-
-
-def pieces_sha256(pieces: bytes) -> str:
-    """sha256 that identifies a vocabulary in a record."""
-    return hashlib.sha256(pieces).hexdigest()
 
 
 # Sentences with their translations as token ids, and their loss.
@@ -198,8 +202,7 @@ def train_translation(
     told = _told(examples, pair, options, mask, pieces)
     key = content_key(told)
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
-    devices = [place] if place.type == "cuda" else []
-    with TemporaryDirectory() as folder, torch.random.fork_rng(devices=devices):
+    with TemporaryDirectory() as folder, own_randomness(place):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
         model = new_model(tokenizer, options, place)
         encoded = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
@@ -239,7 +242,7 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
 
 def new_state(model: Model, options: TranslationOptions) -> State:
     """The trainable parameters in name order, and an optimizer for them as in Vaswani et al. (2017), section 5.3."""
-    parameters = {name: p for name, p in sorted(model.module.named_parameters()) if p.requires_grad}
+    parameters = trained_parameters(model.module)
     optimizer = AdamW(
         parameters.values(), lr=options.learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=options.weight_decay
     )
@@ -293,7 +296,7 @@ def _told(
         "pair": pair,
         "options": dict(options.record()),
         "data": {"examples": len(examples), "sha256": data},
-        "vocabulary": {"sha256": pieces_sha256(pieces)},
+        "vocabulary": {"sha256": hashlib.sha256(pieces).hexdigest()},
         "removed": [list(head) for head in mask.removed] if mask is not None else [],
     }
 

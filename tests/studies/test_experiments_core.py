@@ -298,11 +298,10 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callabl
 
 
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
-    from headlab.studies.iterative import DEFAULT
     from headlab.studies.table import ORDERINGS as MADE
 
     assert experiment("iterative").lists["orderings"] == tuple(MADE)
-    assert experiment("iterative").resolve({})["orderings"] == DEFAULT
+    assert experiment("iterative").resolve({})["orderings"] == "random,monte-carlo,shapley,gradient,leave-one-out"
 
 
 def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:

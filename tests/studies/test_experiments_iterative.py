@@ -17,12 +17,14 @@ from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, areas, compare_areas
 from headlab.store import Store
 from headlab.studies import iterative
-from headlab.studies.iterative import cost, difference_table, orderings, summary_table
+from headlab.studies.iterative import area_table, cost, difference_table
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.table import ORDERINGS
+from headlab.studies.table import ORDERINGS, experiment
 from headlab.tables import Report, Table
 
-OPTIONS: dict[str, Any] = {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}
+OPTIONS: dict[str, Any] = experiment("iterative").resolve(
+    {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}
+)
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])
 
 
@@ -43,7 +45,7 @@ def curves(made: tuple[Report, Pieces]) -> dict[str, list[Curve]]:
     """The curves of xx, by ordering, from the store."""
     _, pieces = made
     out: dict[str, list[Curve]] = {}
-    for name, runs in iterative.plan(OPTIONS, 0).items():
+    for name, runs in iterative.plan_of(OPTIONS["orderings"].split(","), OPTIONS, 0).items():
         scores = [pieces.scores("xx", method, seed=seed, **own) for method, seed, own in runs]
         out[name] = [pieces.curve("xx", one, 5) for one in scores]
     return out
@@ -115,7 +117,7 @@ def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(made: tuple[Report, 
 
 def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Report, Pieces]) -> None:
     pieces = Pieces(made[1].model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=6, test_size=6)
-    options = {"orderings": "random", "runs": 3, "points": 3}
+    options = experiment("iterative").resolve({"orderings": "random", "runs": 3, "points": 3})
     said: list[str] = []
 
     def stop_at_the_third(text: str) -> None:
@@ -131,10 +133,11 @@ def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Repor
 
 @pytest.mark.parametrize("given", ["", "shapley,size", "Random"])
 def test_orderings_that_there_are_not_are_refused(given: str) -> None:
-    with raises("experiment.ordering_unknown", "random, monte-carlo"):
-        orderings({"orderings": given})
-    assert orderings({"orderings": "shapley, random,shapley"}) == ("shapley", "random")
-    assert set(orderings({})) <= set(ORDERINGS)
+    about = experiment("iterative")
+    with raises("experiment.list_item_unknown", "random, monte-carlo"):
+        about.resolve({"orderings": given})
+    assert about.resolve({"orderings": "shapley, random,shapley"})["orderings"] == "shapley,random"
+    assert set(about.resolve({})["orderings"].split(",")) <= set(ORDERINGS)
 
 
 def made_up(rng: np.random.Generator, ordering: str, chance: float) -> Curve:
@@ -155,7 +158,7 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
     for run in range(60):
         found = {"xx": {"random": [made_up(rng, "random", 0.5) for _ in range(2)],
                         "shapley": [made_up(rng, "shapley", 0.7)]}}  # fmt: skip
-        (area,) = rows(summary_table(found, run), ordering="shapley")
+        (area,) = rows(area_table(found, run, 1.0, "iterative-summary"), ordering="shapley")
         missed[0] += not area["low, %"] <= 100 * truth[0.7] <= area["high, %"]
         (gain,) = rows(difference_table(found, run))
         missed[1] += not gain["low, points"] <= 100 * (truth[0.7] - truth[0.5]) <= gain["high, points"]

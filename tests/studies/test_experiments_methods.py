@@ -138,14 +138,14 @@ def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
     about = experiment("methods")
     assert "relevance" not in about.resolve({})["methods"]
     assert about.resolve({"methods": "relevance,gradient-token"})["methods"] == "relevance,gradient-token"
-    plan = methods.plan_of(("gradient-token", "relevance"), {}, 3)
+    plan = methods.plan_of(("gradient-token", "relevance"), about.resolve({}), 3)
     assert plan == {"gradient-token": [("gradient", 3, {"form": "token"})], "relevance": [("relevance", 3, {})]}
 
 
 def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
-    named = methods.groups(pieces, "xx", curve.groups)
+    named = pieces.groups("xx", curve.groups, "test")
     assert named == tuple(one.group for one in pieces.examples("xx", "test"))
 
 
@@ -160,12 +160,12 @@ def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -
 def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     names = ("shapley", "gradient")
-    plan = methods.plan_of(("random", *names), OPTIONS, 0)
+    plan = methods.plan_of(("random", *names), experiment("methods").resolve(OPTIONS), 0)
     of = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
     aligned = Pieces(pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12)
     tables, _ = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0)
     curves, numbers = {name: [one.curve for one in of[name]] for name in of}, of["shapley"][0].curve.groups
-    found = [Walked(curves, methods.groups(aligned, language, numbers)) for language in ("xx", "yy")]
+    found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
     shown = [list(row.values())[1:7] for row in rows(tables[2], language=MEAN)]
     together, apart = ([list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False))
     assert shown == together != apart

@@ -20,6 +20,7 @@ from headlab.hooks.model import attach, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import shrink_model
+from headlab.shrink.model import parameters_of
 from headlab.studies.savings import (
     NO_SPEED,
     Costs,
@@ -32,7 +33,7 @@ from headlab.studies.savings import (
     ratio_of,
     saved,
 )
-from headlab.studies.savings_run import costs_of, latency_ratio, macs_of, made_up, measure, orders, parameters_of, timed
+from headlab.studies.savings_run import costs_of, latency_ratio, macs_of, made_up, measure, orders, timed
 
 SHRINK = ["bert", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama"]
 LEFT = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
@@ -101,7 +102,7 @@ def test_grouped_queries_save_nothing_until_their_whole_group_is_off():
     assert costs.shrunk(kept) == costs.untouched()
     kept[1] = False
     assert costs.shrunk(kept).parameters == costs.parameters - costs.layers[0].parameters
-    assert costs.per_head()[0] * 2 == costs.layers[0].parameters
+    assert costs.layers[0].together == 2
     assert costs.even
 
 

@@ -221,7 +221,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
 def test_the_weight_rises_during_the_warm_up_and_the_models_rate_falls():
     options = replace(QUICK, steps=10, warmup=0.4, weight=1.0)
     assert [options.weight_at(step) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
-    assert [options.model_rate_at(s) / options.model_rate for s in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
+    assert [options.rate(s) / options.model_rate for s in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
     assert replace(QUICK, warmup=0.0).weight_at(0) == QUICK.weight
 
 

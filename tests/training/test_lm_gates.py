@@ -65,7 +65,7 @@ def test_the_objective_is_the_loss_under_drawn_gates_and_the_expected_number_of_
     loss, penalty = steps.objective(3, ids[:, :-1], ids[:, 1:])
     assert float(torch.as_tensor(penalty).detach()) == pytest.approx(0.5 * 11 * 0.95, rel=1e-5)
     uniform = torch.as_tensor(np.random.default_rng((0, 1, 3)).random(11, np.float32))
-    gates = steps.by_layer(steps.concrete.sample(steps.log_alpha.detach(), uniform))
+    gates = steps.by_layer(steps.options.concrete.sample(steps.log_alpha.detach(), uniform))
     with gated(steps.attached, gates), torch.no_grad():
         wanted = steps.loss(ids[:, :-1], ids[:, 1:])
     torch.testing.assert_close(loss.detach(), wanted)

@@ -99,7 +99,7 @@ def test_a_script_without_spaces_has_a_perplexity_a_token_where_that_of_a_word_i
     found = perplexity(np.array([[8000.0, 2, 1000]] * 20))
     assert found[:4] == (None, None, None, pytest.approx(np.exp(8)))
     assert found.nats == 4000
-    json.dumps(found.record(), allow_nan=False)
+    json.dumps(found, allow_nan=False)
 
 
 def test_models_judged_on_other_text_are_not_compared() -> None:
