@@ -96,6 +96,8 @@ BATCH = 64
 # A first figure after 16 examples, a better one after 256, then one on all: five people who click at once get the first
 # within a second on two cores. Pages show no difference before 128 examples, so a larger first one would tell no more.
 CHUNKS = (16, 240)
+# A batch runs on one core, so the first chunk is cut smaller: 16 long texts then keep two cores busy.
+FIRST_SHARE = 2
 STATE_BYTES = 192 << 20
 REMEMBERED = 64
 Tick = Callable[[], None]
@@ -132,7 +134,7 @@ class Evaluator:
         self.lengths = self.inputs.lengths
         self._last = np.cumsum(self.inputs.units)
         edges = sorted({min(edge, len(self.examples)) for edge in (0, *accumulate(CHUNKS), len(self.examples))})
-        self._chunks = [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
+        self._chunks = [self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)]
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
         self._below_chance = ""
@@ -168,9 +170,9 @@ class Evaluator:
             for batch in chunk:
                 batch.states = batch.gates = None
 
-    def cut(self, rows: Ints) -> list[Batch]:
-        """Batches of the given rows for `answers`, with as many tokens as suit the device."""
-        return list(cut(self.inputs, rows, token_budget(self.model), self.batch_size))
+    def cut(self, rows: Ints, share: int = 1) -> list[Batch]:
+        """Batches of the given rows for `answers`, with as many tokens as suit the device, or this share of them."""
+        return list(cut(self.inputs, rows, token_budget(self.model) // share, self.batch_size))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""
