@@ -42,11 +42,7 @@ def encode(
 
     split: texts are lists of words.  Raises HeadlabError for a tokenizer without a padding token.
     """
-    if model.tokenizer.pad_token is None:
-        raise HeadlabError(
-            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder",
-            code="tokenizer.no_padding",
-        )
+    require_padding(model)
     encoded = model.tokenizer(
         list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
     )
@@ -58,6 +54,15 @@ def encode(
         return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
     each = zip(texts, found["input_ids"], strict=True)
     return found | {"word_ids": [word_ids(model.tokenizer, words, ids, longest(model)) for words, ids in each]}
+
+
+def require_padding(model: Model) -> None:
+    """Raise HeadlabError for a tokenizer without a padding token."""
+    if model.tokenizer.pad_token is None:
+        raise HeadlabError(
+            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder",
+            code="tokenizer.no_padding",
+        )
 
 
 def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:

@@ -33,6 +33,7 @@ from headlab.encoding import (
     pad,
     padded,
     require,
+    require_padding,
     shifted,
 )
 from headlab.errors import HeadlabError
@@ -341,6 +342,7 @@ class TargetChoices(Chosen):
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
         super().__init__(examples)
+        require_padding(model)
         self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
         names, tokenizer = [example.id for example in examples], model.tokenizer
         first = [] if self._told.first is None else [self._told.first]

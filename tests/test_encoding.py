@@ -345,6 +345,9 @@ def test_what_is_not_for_language_models_says_so(tmp_path: Path):
     told = [examine(str(tmp_path / "llama-lm"), task)[-1] for task in (CHOICES, TEXTS)]
     assert [(fact.what, fact.ok) for fact in told] == [("Answers", True)] * 2
     assert examine(str(tmp_path / "bert"), CHOICES)[-1].ok is False
+    tiny_module("marian").save_pretrained(tmp_path / "marian")
+    tiny_tokenizer().save_pretrained(tmp_path / "marian")
+    assert [examine(str(tmp_path / "marian"), task)[-1].ok for task in (CHOICES, TEXTS)] == [True, False]
     heads = {family: examine(str(tmp_path / family))[4].words for family in ("llama-lm", "bert")}
     assert "heads 0 to 1 of a layer share keys and values" in heads["llama-lm"]
     assert "share" not in heads["bert"]

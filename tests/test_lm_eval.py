@@ -42,11 +42,19 @@ def test_without_the_harness_the_command_says_what_to_install():
     [
         (["--ablation", "mean"], "lm_eval.ablation"), (["--bleu"], "lm_eval.option_unused"),
         (["--changes", "changed.csv"], "lm_eval.option_unused"), (["--label-map", "a=b"], "lm_eval.option_unused"),
+        (["--split", "test"], "lm_eval.option_unused"), (["--languages", "de"], "lm_eval.option_unused"),
+        (["--task", "ioi"], "lm_eval.option_unused"),
     ],
 )  # fmt: skip
 def test_what_the_harness_cannot_do_is_refused(flags: list[str], code: str):
     found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "hellaswag", *flags])
     with raises(code):
+        raise found.exception  # type: ignore[misc]
+
+
+def test_a_folder_of_the_harness_alone_is_refused():
+    found = CliRunner().invoke(build(), ["evaluate", "--lm-eval-folder", "."])
+    with raises("option.needs_lm_eval"):
         raise found.exception  # type: ignore[misc]
 
 

@@ -82,10 +82,14 @@ def evaluate(
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
+    if lm_eval is None and lm_eval_folder is not None:
+        raise HeadlabError("--lm-eval-folder holds tasks for --lm-eval; give that too", code="option.needs_lm_eval")
     if lm_eval is not None:
-        refuse_beside_harness(
-            ablation, {"--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map}
-        )
+        others = {
+            "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map, "--data": data,
+            "--task": task != TASK, "--languages": languages != "all", "--split": split != "dev",
+        }  # fmt: skip
+        refuse_beside_harness(ablation, others)
         load = partial(headlab.load, model, device=device)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return

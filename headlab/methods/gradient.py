@@ -46,10 +46,11 @@ def importance(
     dataset order, as in the old Hugging Face script.
     """
     order = np.arange(len(evaluator.examples))
-    batches = list(evaluator.batches(order, batch_size))
     if form == "batch":
         parts = np.split(order, range(batch_size, len(order), batch_size))
         batches = [Batch(part, evaluator.tensors(part)) for part in parts]
+    else:
+        batches = evaluator.batches(order, batch_size)
     total, weight = summed(evaluator, batches, partial(_part, form), report)
     return np.asarray(total / weight, dtype=np.float64)
 

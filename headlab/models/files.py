@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -146,6 +147,7 @@ def families() -> Mapping[str, Any]:
 
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
 
+STALE = 3600.0  # seconds after which a folder without a lock counts as abandoned
 NEW, OLD = ".new", ".old"  # suffixes: of a folder being filled, and of the one it replaces
 HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 
@@ -180,11 +182,12 @@ def checkpoint_beside(out: Path, key: str) -> Path:
 
 
 @contextmanager
-def built(out: Path) -> Iterator[Path]:
+def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
-    Links are followed.  Leftovers of killed processes beside `out` are removed.  Raises HeadlabError if the folder
-    cannot be written.
+    Links are followed.  Leftovers of killed processes beside `out` are removed.  kept: whether a folder that another
+    process has put there meanwhile stays, and the new one is deleted.  Raises HeadlabError if the folder cannot be
+    written.
     """
     out = resolved(out)
     try:
@@ -195,7 +198,12 @@ def built(out: Path) -> Iterator[Path]:
         raise unwritable(out, error) from error
     try:
         yield build
-        _put(build, out)
+        if not kept(out):
+            try:
+                _put(build, out)
+            except OSError:
+                if not kept(out):
+                    raise
         sync_folder(out.parent)
     except OSError as error:
         raise unwritable(out, error) from error
@@ -251,11 +259,17 @@ def _lock(folder: Path, *, wait: bool) -> int | None:
 
 
 def _sweep(out: Path) -> None:
-    """Remove abandoned folders for `out`, and replaced ones if `out` exists."""
-    ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})")
+    """Remove abandoned folders for `out`, and replaced ones if `out` exists.
+
+    Earlier versions named folders that they filled without a suffix, and did not lock them.
+    """
+    ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})?")
     with suppress(OSError):  # another process may be sweeping too, or access is denied
         for left in [p for p in out.parent.iterdir() if ours.fullmatch(p.name) and p.is_dir()]:
-            if left.suffix == OLD:
+            if left.suffix not in (OLD, NEW):
+                if time.time() - left.stat().st_mtime > STALE:
+                    shutil.rmtree(left, ignore_errors=True)
+            elif left.suffix == OLD:
                 if out.exists():
                     shutil.rmtree(left, ignore_errors=True)
             elif (lock := _lock(left, wait=False)) is not None:

@@ -368,10 +368,12 @@ def _continues(kind: str, config: Any, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
     masked = kind.endswith("ForMaskedLM")
     causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
-    decodes = config.is_encoder_decoder and kind.endswith("ForConditionalGeneration") and task.likelihood == "choices"
-    if causal or decodes or (masked and task.likelihood == "tokens"):
+    decodes = config.is_encoder_decoder and kind.endswith(
+        ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
+    )
+    if causal or (decodes and task.likelihood == "choices") or (masked and task.likelihood == "tokens"):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    what = "predicts masked tokens, and not the next one" if masked else "is no language model for it"
+    what = "predicts masked tokens, and not the next one" if masked else "does not predict the next token of a text"
     return Fact("Answers", False, f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.")
 
 

@@ -387,7 +387,7 @@ def convert(out: Path) -> Path:
 def write_folder(file: E5File, out: Path, sha256: str) -> Path:
     """Write the folder of a parsed file, atomically; a complete one is kept. sha256: of the file."""
     if not complete(out):
-        with built(out) as folder:
+        with built(out, complete) as folder:
             write_files(file, folder, sha256)
     return out
 

@@ -53,7 +53,7 @@ def read(folder: Path) -> Checkpoint:
     own = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
     if not complete(own):
         path = _file()
-        with built(own) as build:
+        with built(own, complete) as build:
             _write(path, build)
     with alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)

@@ -11,7 +11,7 @@ from headlab.l0_gates import LearnedGates
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of, value_format, value_words
-from headlab.records import Floats, Head, HeadGrid
+from headlab.records import Bools, Floats, Head, HeadGrid, content_key
 from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
 from headlab.store import Result
@@ -95,12 +95,14 @@ def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Cl
     results = listing(HeadScores).results
     there = rivals(results, shown)
     labels = {key: words for key, (words, _) in there.items()}
+    if not there:
+        st.caption("There is no other result on these heads.")
     key = pick(labels, SCORES, f"{shown.language}-{shown.values_sha256()[:SHORT]}", [r.key for r in results])
     if key == NOTHING:
         return
     words, other = there[key]
     names = f"{label(shown, other)} (shown)", words
-    compare(shown, other, names, notes(shown, other), f"{key}-{choice.method}", head, on_click)
+    compare(shown, other, names, notes(shown, other), content_key([shown.spec, other.spec]), head, on_click)
 
 
 def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Click) -> None:
@@ -111,17 +113,17 @@ def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Click) -> None
 
 
 def compare(
-    shown: HeadScores, other: HeadScores, names: tuple[str, str], notes: Sequence[str], file: str, head: Head | None,
+    shown: HeadScores, other: HeadScores, names: tuple[str, str], notes: Sequence[str], key: str, head: Head | None,
     on_click: Click | None,
 ) -> None:  # fmt: skip
-    """Two results in words, as maps, and head by head.  file: name of the table that can be downloaded."""
+    """Two results in words, as maps, and head by head. key: of the comparison, for its table and its file."""
     found = contrast(shown, other)
     st.markdown(plain(sentence(found, shown, other)))
     every = maps(found, shown, other, names)
     for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
         with place:
             draw_map(drawn, key=f"contrast-{at}", title=title, selected=head, on_click=on_click, compact=True)
-    show(changes(found, shown, other, notes), file)
+    show(changes(found, shown, other, notes), key)
 
 
 def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str]) -> str:
@@ -166,10 +168,16 @@ def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str
         tips = [f"rank {one} and {two} of {size}" for one, two in zip(*found.ranks, strict=True)]
         return {**pair, "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips)}
     factor, unit = shown_unit(shown.unit)
-    marks = OWN * np.sign(found.difference).astype(np.int64) * found.clear
-    tips = [_tip(found, at, shown.unit) for at in range(size)]
+    marks = OWN * np.sign(np.nan_to_num(found.difference)).astype(np.int64) * found.clear
+    there = known(shown, other)
+    tips = [_tip(found, at, shown.unit) if there[at] else "no value" for at in range(size)]
     difference = head_map(factor * found.difference, shown.grid, unit=unit, marks=marks, tips=tips)
     return {**pair, "Difference, first − second": difference}
+
+
+def known(shown: HeadScores, other: HeadScores) -> Bools:
+    """Heads of which both results have a value, bool [head]: those without a gate, for one, have none."""
+    return np.isfinite(shown.values) & np.isfinite(other.values)
 
 
 def _tip(found: Contrast, at: int, unit: str) -> str:
@@ -181,15 +189,22 @@ def _tip(found: Contrast, at: int, unit: str) -> str:
     return words
 
 
+@st.cache_data(max_entries=64, show_spinner=False)
+def _rho(values: Floats) -> tuple[float, float, float]:
+    """Spearman's ρ of two rows and the ends of its interval; cached, as a page asks again with every click."""
+    rho, (low, high) = spearman_interval(values, np.random.default_rng(SEED))
+    return float(rho[0, 1]), float(low[0, 1]), float(high[0, 1])
+
+
 def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
     """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
-    rho, (low, high) = spearman_interval(np.stack([shown.values, other.values]), np.random.default_rng(SEED))
-    if np.isnan(rho[0, 1]):
+    three = _rho(np.stack([shown.values, other.values])[:, known(shown, other)])
+    if np.isnan(three[0]):
         words = ["One of the two gives all heads the same value, so there is no order to compare."]
     else:
-        three = (f"{part[0, 1]:.2f}".replace("-", MINUS) for part in (rho, low, high))
+        told = (f"{part:.2f}".replace("-", MINUS) for part in three)
         words = [
-            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*three)
+            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*told)
         ]
     size, signed = shown.grid.size, is_signed(shown) and is_signed(other)
     if signed:
@@ -198,7 +213,8 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
     if found.difference is None:
         words.append(f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared.")
     elif found.low is None:
-        words.append("One of them has no intervals, so it is not known which differences are noise.")
+        lack = "Neither has" if shown.low is None and other.low is None else "One of them has no"
+        words.append(f"{lack} intervals, so it is not known which differences are noise.")
     else:
         words.append(
             f"The difference is clear of 0 at {found.clear.sum()} of {size} heads, each by its own interval at a "
@@ -223,7 +239,7 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequen
         if (column := getattr(found, name)) is not None:
             columns[f"{name}, {unit}"] = (value_format(shown.unit), factor * column)
     rows: list[tuple[Cell, ...]] = []
-    for at in np.argsort(-size, kind="stable").tolist():
+    for at in filter(known(shown, other).__getitem__, np.argsort(-size, kind="stable").tolist()):
         numbers = [float(column[at]) for _, column in columns.values()]
         ranks = (int(found.ranks[0][at]), int(found.ranks[1][at]), int(moved[at]))
         rows.append((*shown.grid.heads[at], *numbers, *ranks, _turn(found, at) if signed else None))
@@ -231,7 +247,7 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequen
     return Table(
         "two-results", "Head by head, the largest change first",
         ("stack", "layer", "head", *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
-        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), (*notes, SURELY),
+        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), (*notes, *([SURELY] if signed else [])),
     )  # fmt: skip
 
 
@@ -275,7 +291,7 @@ def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> No
             )  # fmt: skip
     turned = roles_that_differ(shown.roles, other.roles, names)
     if turned.rows:
-        show(turned, f"{shown.key[:SHORT]}-{key}")
+        show(turned, content_key(["roles", shown.key, key]))
     else:
         st.info("Every head has the same roles in both.")
     pairs = {name: (one, two) for name, one in measures(shown).items() if (two := measures(other).get(name))}
@@ -284,7 +300,7 @@ def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> No
         measure = st.selectbox("Measure", list(pairs), format_func=str.capitalize, key="contrast-measure")
         told = tuple(f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True))
         titles = (f"{language_title(shown.language)} (shown)", language_title(other.language))
-        compare(*pairs[measure], titles, told, f"{measure}-{key}".replace(" ", "-"), head, on_click)
+        compare(*pairs[measure], titles, told, content_key([measure, shown.key, key]), head, on_click)
 
 
 def measures(kept: Kept) -> dict[str, HeadScores]:
@@ -351,10 +367,15 @@ def of_gates(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
         return
     other, name = there[key][0].record, runs[shown.key][1]
     st.markdown(plain(kept_words(shown.record, other)))
-    pair = [_bare(g.grid, g.language, "P(g ≠ 0)", g.open_probability[-1]) for g in (shown.record, other)]
+    pair = [
+        _bare(g.grid, g.language, "P(g ≠ 0)", np.where(g.gated, g.open_probability[-1], np.nan))
+        for g in (shown.record, other)
+    ]
     titles = tuple(f"{language_title(g.language)}, λ {g.weight:g}" for g in (shown.record, other))
     told = f"Shown: {name}.", f"Other: {there[key][1]}."
-    compare(pair[0], pair[1], (f"{titles[0]} (shown)", titles[1]), told, f"gates-{key}", None, None)
+    compare(
+        pair[0], pair[1], (f"{titles[0]} (shown)", titles[1]), told, content_key(["gates", shown.key, key]), None, None
+    )
 
 
 def kept_words(one: LearnedGates, other: LearnedGates) -> str:
@@ -363,6 +384,6 @@ def kept_words(one: LearnedGates, other: LearnedGates) -> str:
     first, second = int((one.kept & gated).sum()), int((other.kept & gated).sum())
     both, size = int((one.kept & other.kept & gated).sum()), int(gated.sum())
     return (
-        f"They keep {first} and {second} of {size} heads with a gate, {both} of them both; by chance that would be "
-        f"{first * second / max(1, size):.1f} in the mean."
+        f"They keep {first} and {second} of {size} heads with a gate; both keep {both}, and by chance it would be "
+        f"{first * second / max(1, size):.1f} on average."
     )

@@ -309,11 +309,11 @@ def _look(
             st.session_state[PICKED] = True
 
         st.subheader(f"{plain(language_title(language))}, being computed")
-    left, right = st.columns([10, 11], gap="large")
-    with left:
-        picture(job, scores, stored, selected, clicked)
-    with right:
-        about_head(scores, stored, selected)
+        left, right = st.columns([10, 11], gap="large")
+        with left:
+            picture(job, scores, stored, selected, clicked)
+        with right:
+            about_head(scores, stored, selected)
 
 
 def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], None]]:

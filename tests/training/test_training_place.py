@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from transformers import PreTrainedModel
 import headlab.shrink.folder
 import headlab.training.output
 from headlab.models.checkpoint import alone
-from headlab.models.files import checkpoint_beside
+from headlab.models.files import built, checkpoint_beside
 from headlab.training.lm_train import train_lm
 from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
 
@@ -123,3 +124,31 @@ def test_each_weight_is_written_once_and_read_into_all_its_places(tmp_path: Path
         again: PreTrainedModel = type(module).from_pretrained(tmp_path / "m")
     assert again.state_dict().keys() == whole.keys()
     assert all(torch.equal(tensor, whole[name]) for name, tensor in again.state_dict().items())
+
+
+def whole(folder: Path) -> bool:
+    return (folder / "done").is_file()
+
+
+def test_of_two_that_fill_a_folder_at_once_the_first_stays(tmp_path: Path):
+    """As where a worker and a command convert the same model: what one of them reads is not exchanged under it."""
+    out = tmp_path / "model"
+    with built(out, whole) as late:
+        (late / "done").write_text("late")
+        with built(out, whole) as early:
+            (early / "done").write_text("early")
+    assert (out / "done").read_text() == "early"
+    with built(out) as newer:
+        (newer / "done").write_text("newer")
+    assert (out / "done").read_text() == "newer"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_an_earlier_version_left_half_filled_is_removed_once_it_is_old(tmp_path: Path):
+    old, young = (tmp_path / f".model.{name * 8}" for name in "ab")
+    for left in (old, young):
+        left.mkdir()
+    os.utime(old, (0, 0))
+    with built(tmp_path / "model") as build:
+        (build / "done").write_text("")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "model"]

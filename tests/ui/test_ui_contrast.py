@@ -289,7 +289,10 @@ def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
     app = run_page("gates", langs=["de"], weight="0.01")
     box(app).set_value(key[:12]).run()
     assert not app.exception
-    assert "They keep 10 and 6 of 11 heads with a gate, 6 of them both; by chance that would be 5.5" in said(app)
+    assert "They keep 10 and 6 of 11 heads with a gate; both keep 6, and by chance it would be 5.5 on average" in said(
+        app
+    )
+    assert "Neither has intervals" in said(app)
     assert "Head by head, the largest change first" in said(app)
 
 
@@ -301,3 +304,13 @@ def test_heads_without_a_gate_are_no_agreement() -> None:
     both = one.gated & other.gated
     assert 0 < both.sum() < THREE.size
     assert f"of {both.sum()} heads with a gate" in kept_words(one, other)
+
+
+def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
+    one, other = scores([1.0, np.nan, 3.0, 2.0], None), scores([2.0, np.nan, 1.0, 3.0], None)
+    found = contrast(one, other)
+    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace("-", "−") in sentence(found, one, other)
+    assert [row[1:3] for row in changes(found, one, other, ()).rows] == [(1, 0), (0, 0), (1, 1)]
+    *_, difference = maps(found, one, other, ("a", "b")).values()
+    assert difference.tips[1] == "no value"
+    assert difference.colours[1] is None
