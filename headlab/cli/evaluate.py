@@ -82,14 +82,12 @@ def evaluate(
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
-    if lm_eval is None and lm_eval_folder is not None:
-        raise HeadlabError("--lm-eval-folder holds tasks for --lm-eval; give that too", code="option.needs_lm_eval")
+    others = {
+        "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map, "--data": data,
+        "--task": task != TASK, "--languages": languages != "all", "--split": split != "dev",
+    }  # fmt: skip
+    check_harness(lm_eval, lm_eval_folder, ablation, others)
     if lm_eval is not None:
-        others = {
-            "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map, "--data": data,
-            "--task": task != TASK, "--languages": languages != "all", "--split": split != "dev",
-        }  # fmt: skip
-        refuse_beside_harness(ablation, others)
         load = partial(headlab.load, model, device=device)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
@@ -134,8 +132,12 @@ def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Wr
             typer.echo("\n".join(words_of(more[language])))
 
 
-def refuse_beside_harness(ablation: str, others: Mapping[str, Any]) -> None:
-    """Raise HeadlabError for what the harness cannot do. others: options by flag, of which none may be given."""
+def check_harness(tasks: str | None, folder: Path | None, ablation: str, others: Mapping[str, Any]) -> None:
+    """Raise HeadlabError for what the harness cannot do. others: options by flag, none of which goes with its tasks."""
+    if tasks is None:
+        if folder is not None:
+            raise HeadlabError("--lm-eval-folder holds tasks for --lm-eval; give that too", code="option.needs_lm_eval")
+        return
     if ablation != "zero":
         raise HeadlabError(
             f"--lm-eval removes heads by zero ablation, and {ablation} ablation is asked for, by --ablation or by the "
