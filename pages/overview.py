@@ -88,7 +88,7 @@ with page("overview") as choice:
         results = found(choice)
         found_so_far(choice, results)
         maps(choice, results)
-        contrast.of_languages(choice, results.scores, open_head)
+        contrast.of_languages(results.scores, open_head)
         onward()
         experiments_report.save_view(choice, results.scores)
         missing(choice, results)

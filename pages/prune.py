@@ -102,7 +102,7 @@ with page("prune") as choice:
         switch, find = st.tabs(prune_pareto.TABS, key=prune_pareto.TAB, bind="query-params")
         with switch:
             board(choice, loaded, identity, now, results, prune_page.jobs())
-            contrast.of_languages(choice, results.scores)
+            contrast.of_languages(results.scores)
             guide.below("prune")
         with find:
             smaller(choice, identity, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,16 +98,21 @@ def slow(model: Model, example: Example, gates: np.ndarray) -> list[list[float]]
         ]
 
 
-def test_choices_have_the_log_probability_that_they_have_alone(model: Model):
+def check_choices(model: Model, alone: Callable[[Example, np.ndarray], list[float]]) -> None:
+    """Each choice has the log-probability that it has alone, under gates that differ by row."""
     evaluator = Evaluator(model, CHOICES, "xx")
     gates, rows = gates_of(evaluator), np.arange(len(evaluator.examples))
     with torch.inference_mode(), gated(model, gates):
         found = evaluator.logits(evaluator.tensors(rows)).numpy()
     for row, example in enumerate(evaluator.examples):
-        want = [sum(each) for each in slow(model, example, gates[row])]
+        want = alone(example, gates[row])
         assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
         assert (found[row, len(want) :] == -np.inf).all()
     assert len({int(row) for row in (found > -np.inf).sum(axis=1)}) > 1
+
+
+def test_choices_have_the_log_probability_that_they_have_alone(model: Model):
+    check_choices(model, lambda example, gates: [sum(each) for each in slow(model, example, gates)])
 
 
 def test_each_token_of_a_text_but_its_context_is_an_answer(model: Model):
@@ -408,15 +413,7 @@ def slow_pairs(model: Model, example: Example, gates: np.ndarray) -> list[float]
 
 
 def test_an_encoder_decoder_gives_each_choice_the_log_probability_of_its_tokens(pairs: Model):
-    evaluator = Evaluator(pairs, CHOICES, "xx")
-    gates, rows = gates_of(evaluator), np.arange(len(evaluator.examples))
-    with torch.inference_mode(), gated(pairs, gates):
-        found = evaluator.logits(evaluator.tensors(rows)).numpy()
-    for row, example in enumerate(evaluator.examples):
-        want = slow_pairs(pairs, example, gates[row])
-        assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
-        assert (found[row, len(want) :] == -np.inf).all()
-    assert len({int(row) for row in (found > -np.inf).sum(axis=1)}) > 1
+    check_choices(pairs, partial(slow_pairs, pairs))
 
 
 def test_an_encoder_decoder_does_choices_by_every_method(pairs: Model):

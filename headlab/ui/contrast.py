@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import streamlit as st
@@ -27,7 +27,7 @@ from headlab.ui.presses import give
 from headlab.ui.results import describe_variant, variant_name
 from headlab.ui.roles_store import Found as RoleFound
 from headlab.ui.roles_store import Kept, Roles
-from headlab.ui.shell import Choice, listing
+from headlab.ui.shell import listing
 from headlab.value_functions import shown_unit
 
 PARAM, NOTHING, SHORT = "against", "", 12
@@ -44,19 +44,20 @@ SEED = 0  # of the resamples behind the interval of ρ
 Click = Callable[[Head], None]
 
 
-def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, tuple[str, HeadScores]]:
-    """{short key: (label, scores)} on the same heads, without those that are shown.
+def fitting(results: Sequence[Result[HeadScores]], shown: HeadScores) -> Iterator[Result[HeadScores]]:
+    """The results on the same heads, without those that are shown."""
+    return (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
 
-    Those of their language come first, of their model and task before others.
-    """
+
+def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, tuple[str, HeadScores]]:
+    """{short key: (label, scores)} of those that fit: of the same language first, and of the same model and task."""
 
     def order(one: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
         key, words, record = one
         other = [spec_of(record, part, "name") != spec_of(shown, part, "name") for part in ("model", "task")]
         return record.language != shown.language, any(other), words, key
 
-    fitting = (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
-    found = [(r.key, label(r.record, shown), r.record) for r in fitting]
+    found = [(r.key, label(r.record, shown), r.record) for r in fitting(results, shown)]
     return {key[:SHORT]: (words, record) for key, words, record in sorted(found, key=order)}
 
 
@@ -76,21 +77,20 @@ def label(other: HeadScores, shown: HeadScores) -> str:
     return f"{language_title(other.language)}: {', '.join(words)}"
 
 
-def of_languages(
-    choice: Choice, scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
-) -> None:
+def of_languages(scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
-    if not scores or not any(rivals(listing(HeadScores).results, shown) for shown in scores.values()):
+    results = listing(HeadScores).results
+    if not any(True for shown in scores.values() for _ in fitting(results, shown)):
         return
     with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
         languages = list(scores)
         keep_known(BESIDE, "language", languages)
         start = languages.index(remembered("focus")) if remembered("focus") in languages else 0
         one = st.selectbox("Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params")
-        of_scores(choice, scores[one], None, None if on_click is None else lambda head: on_click(one, head))
+        of_scores(scores[one], None, None if on_click is None else lambda head: on_click(one, head))
 
 
-def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
+def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
     """The list of scores to compare with and, when one is chosen, the comparison."""
     results = listing(HeadScores).results
     there = rivals(results, shown)
@@ -105,11 +105,11 @@ def of_scores(choice: Choice, shown: HeadScores, head: Head | None, on_click: Cl
     compare(shown, other, names, notes(shown, other), content_key([shown.spec, other.spec]), head, on_click)
 
 
-def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Click) -> None:
+def draw(shown: HeadScores, head: Head, on_click: Click) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
-    if rivals(listing(HeadScores).results, shown):
+    if any(True for _ in fitting(listing(HeadScores).results, shown)):
         st.subheader(HEADING)
-        of_scores(choice, shown, head, on_click)
+        of_scores(shown, head, on_click)
 
 
 def compare(
