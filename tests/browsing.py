@@ -12,6 +12,7 @@ from waiting import until
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")  # the line over a map that sharpens
 UNDER_POINTER = "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
+LOOK_MS = 5_000  # after which a list that takes no click is looked at again
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -20,6 +21,30 @@ def open_list(box: Any) -> None:
     box.scroll_into_view_if_needed()
     box.page.evaluate(TWO_FRAMES)
     box.click()
+
+
+def choose_option(box: Any, name: str | re.Pattern[str], typed: str = "", exact: bool = True) -> None:
+    """Choose from the list of a box; where it is long, type what narrows it first.
+
+    An open list closes when anything scrolls, also a fold that has not finished opening or a page that settles. A
+    person opens it again, and so does this.
+    """
+    from playwright.sync_api import TimeoutError
+
+    option = box.page.get_by_role("option", name=name, exact=exact)
+
+    def chosen() -> bool:
+        if box.get_attribute("aria-expanded") != "true":
+            open_list(box)
+        if typed and box.input_value() != typed:
+            box.fill(typed)
+        try:
+            option.click(timeout=LOOK_MS)
+        except TimeoutError:
+            return False
+        return True
+
+    until(chosen, f"an option {name!r}")
 
 
 def click_dot(dot: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import QUIET, open_list
+from browsing import QUIET, choose_option
 from cached_scores import fill, made_up, while_cached
 from saved import save_classifier
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -353,7 +353,6 @@ def choose(page):
     """Choose from a list."""
 
     def pick(box: str, name: str) -> None:
-        open_list(page.get_by_role("combobox", name=box, exact=True))
-        page.get_by_role("option", name=name, exact=True).click()
+        choose_option(page.get_by_role("combobox", name=box, exact=True), name)
 
     return pick

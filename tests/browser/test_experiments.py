@@ -6,7 +6,7 @@ import re
 from contextlib import closing
 
 import pytest
-from browsing import open_list
+from browsing import choose_option
 from cached_reports import keep, made_up
 from playwright.sync_api import expect
 from saved import save_classifier
@@ -28,8 +28,7 @@ def tiny(tmp_path_factory):
 
 
 def choose(page, label, option):
-    open_list(page.get_by_role("combobox", name=label).first)
-    page.get_by_role("option", name=option).click()
+    choose_option(page.get_by_role("combobox", name=label).first, option, exact=False)
 
 
 def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit, page):

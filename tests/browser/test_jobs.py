@@ -6,7 +6,7 @@ import re
 from contextlib import closing
 
 import pytest
-from browsing import QUIET, SHARPENING, open_list, with_model
+from browsing import QUIET, SHARPENING, choose_option, open_list, with_model
 from playwright.sync_api import expect
 from saved import save_classifier
 from waiting import until
@@ -48,8 +48,7 @@ def form(page):
 
 def pick(page, method):
     """Choose a method, and wait for the form to be that method's."""
-    open_list(form(page).get_by_role("combobox", name="Method"))
-    page.get_by_role("option", name=METHODS[method].title, exact=True).click()
+    choose_option(form(page).get_by_role("combobox", name="Method"), METHODS[method].title)
     expect(form(page)).to_contain_text(METHODS[method].cost)
     page.locator(QUIET).wait_for()
 
@@ -244,8 +243,7 @@ def test_what_is_typed_stays_where_it_is_when_the_method_changes(page, visit):
         ("monte-carlo", "plain permutations"),
         ("random", "Random"),
     ):
-        open_list(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True))
-        page.get_by_role("option", name=method, exact=True).click()
+        choose_option(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True), method)
         expect(form(page).get_by_role("combobox", name="Method")).to_have_value(re.compile(said))
         expect(seed).to_be_visible()
         expect(seed).to_have_attribute("data-same", "yes")

@@ -6,7 +6,7 @@ from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import QUIET, open_list, tick_first_row
+from browsing import QUIET, choose_option, tick_first_row
 from conftest import DEADLINE
 from playwright.sync_api import expect
 
@@ -20,8 +20,7 @@ def link(page) -> dict[str, list[str]]:
 
 def choose(page, label, option):
     """Choose an option of a selectbox."""
-    open_list(page.get_by_role("combobox", name=label).first)
-    page.get_by_role("option", name=option, exact=True).click()
+    choose_option(page.get_by_role("combobox", name=label).first, option)
 
 
 def wait_for_link(page, **wanted: list[str]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import open_list, tick_first_row, with_model
+from browsing import choose_option, tick_first_row, with_model
 from playwright.sync_api import expect
 
 from headlab.ui.history import encode
@@ -262,9 +262,7 @@ def test_the_list_is_a_twin_of_the_grid(light, visit):
     expect(page.get_by_text("Heads off: layer 3 1.")).to_be_visible()  # drawn after the list, which is a new one
     box = page.get_by_role("combobox", name="Heads that are off")
     for words in ("Layer 8, head 5", "Layer 8, head 2"):
-        open_list(box)
-        page.keyboard.type(words)
-        page.keyboard.press("Enter")
+        choose_option(box, words, typed=words)
     page.keyboard.press("Escape")  # the open list lies over the button
     page.get_by_role("button", name="Switch exactly these off").click()
     count(page, 3)

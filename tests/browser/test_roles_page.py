@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import QUIET, open_list
+from browsing import QUIET, choose_option
 from cached_reports import keep
 from cached_scores import GRID
 from made_roles import made_roles
@@ -78,8 +78,8 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     box.fill(tiny)
     box.press("Enter")
     expect(page.get_by_text(f"There is no report yet on what the heads of {tiny} do")).to_be_visible()
-    open_list(page.get_by_role("combobox", name="Sentences").first)
-    page.get_by_role("option", name="The texts of the task, without syntax").click()
+    sentences = page.get_by_role("combobox", name="Sentences").first
+    choose_option(sentences, "The texts of the task, without syntax", exact=False)
     expect(page.get_by_text("the texts of task intents, without syntax").first).to_be_visible()
     expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()
     page.locator(".st-key-roles-plan").get_by_role("button", name="Start").click()
