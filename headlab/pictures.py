@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.methods.table import METHODS
 from headlab.records import Floats, Head, HeadGrid, Ints
 from headlab.scores import HeadScores, coarse
 from headlab.stats.bootstrap import holm
@@ -177,7 +176,7 @@ def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[st
         factor, unit = shown_unit(s.unit)
         own = limit if common else common_limit([s])
         marks, known = score_marks(s, holms.get(name)), tests if name in holms else 0
-        found[name] = HeadMap(s.grid, factor * s.values, unit, own, is_signed(s), marks, score_tips(s), known)
+        found[name] = HeadMap(s.grid, factor * s.values, unit, own, bool(s.signed), marks, score_tips(s), known)
     return found
 
 
@@ -188,12 +187,6 @@ def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
         return {}
     cuts = np.cumsum([len(p) for p in tested.values()])[:-1]
     return dict(zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True))
-
-
-def is_signed(scores: HeadScores) -> bool:
-    """Whether a method's sign means help or harm; for an unknown method, whether there are signs or intervals."""
-    known = METHODS.get(scores.method)
-    return known.signed if known else scores.low is not None or bool((scores.values < 0).any())
 
 
 def score_marks(scores: HeadScores, corrected: Floats | None = None) -> Ints:

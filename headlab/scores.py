@@ -21,6 +21,7 @@ PLAIN = {
     "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
     "seconds": float,
 }  # fmt: skip
+SIGNED = "signed"  # a plain value that older results lack
 
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
@@ -34,9 +35,11 @@ class HeadScores:
 
     Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
     (for `accuracy`, 0.01 is one point lost when the head is removed).  low, high: interval at `level`,
-    None where the method draws no samples.  samples: number of draws behind each value.  p_values: of
+    None where the method gives none.  samples: number of draws behind each value.  p_values: of
     "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
     values from the first and from the second half of the examples alone, where the method provides them.
+    signed: whether a sign means help or harm; if not, values are sizes. Results stored before this field existed are
+    signed if they have intervals or negative values.
     """
 
     grid: HeadGrid
@@ -54,6 +57,11 @@ class HeadScores:
     level: float = 0.95
     spec: Mapping[str, Any] = field(default_factory=dict)
     halves: Floats | None = None
+    signed: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.signed is None:
+            object.__setattr__(self, "signed", self.low is not None or bool((self.values < 0).any()))
 
     @property
     def half_width(self) -> Floats | None:
@@ -62,13 +70,13 @@ class HeadScores:
 
     @property
     def harmful(self) -> Bools:
-        """Heads whose interval is below 0, bool [head]; none without intervals."""
-        return np.zeros(self.grid.size, bool) if self.high is None else self.high < 0
+        """Heads whose interval is below 0, bool [head]; none without signs or intervals."""
+        return self.high < 0 if self.signed and self.high is not None else np.zeros(self.grid.size, bool)
 
     @property
     def helpful(self) -> Bools:
-        """Heads whose interval is above 0, bool [head]; none without intervals."""
-        return np.zeros(self.grid.size, bool) if self.low is None else self.low > 0
+        """Heads whose interval is above 0, bool [head]; none without signs or intervals."""
+        return self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
 
     @property
     def ranks(self) -> Ints:
@@ -85,7 +93,7 @@ class HeadScores:
             )
         adjust = CORRECTIONS[correction]
         if adjust is None:
-            return self.high
+            return self.high if self.signed else None
         if rule != "harmful":
             raise HeadlabError(
                 f"rule {rule} takes no correction; leave it out, or use rule harmful", code="rule.option_unused"
@@ -108,7 +116,7 @@ class HeadScores:
     def to_json(self) -> dict[str, Any]:
         """Everything but the halves as JSON values, arrays as flat lists [head]."""
         lists = {name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS}
-        plain = {name: getattr(self, name) for name in PLAIN}
+        plain = {name: getattr(self, name) for name in (*PLAIN, SIGNED)}
         return {"grid": self.grid.to_json(), "spec": dict(self.spec), **plain, **lists}
 
     @staticmethod
@@ -119,7 +127,7 @@ class HeadScores:
         arrays = {name: np.array(a, np.int64 if name == "samples" else np.float64) for name, a in given.items()}
         if any(array.shape != (grid.size,) for array in arrays.values()):
             raise ValueError("another size than the grid's")
-        fields: dict[str, Any] = {name: value[name] for name in PLAIN} | arrays
+        fields: dict[str, Any] = {name: value[name] for name in PLAIN} | {SIGNED: value.get(SIGNED)} | arrays
         return HeadScores(grid, spec=value["spec"], **fields)
 
     def mask(

@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from headlab.pictures import is_signed
 from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
@@ -85,7 +84,7 @@ def body(scores):
     st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
     matrix(scores)
     top, agnostic = shared(scores)
-    if is_signed(first):
+    if first.signed:
         few, own = specific(scores)
         st.subheader("How many heads, and how sure")
         show(heads.count_table(scores, top, few), "languages")

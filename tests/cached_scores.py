@@ -25,12 +25,14 @@ def made_up(language: str, method: str, fingerprint: str = "0" * 64, name: str =
     rng = np.random.default_rng([len(method), *language.encode()])
     values = rng.laplace(0.0005, 0.003, GRID.size)
     values[[HARMFUL, HELPFUL]] = -0.05, 0.08
-    extra: dict[str, Any] = {}
-    if METHODS[method].intervals:
-        extra = {"low": values - 0.006, "high": values + 0.006, "samples": np.full(GRID.size, 2048, np.int64)}
-        extra["p_values"] = np.exp(-((values / 0.004) ** 2)).clip(1e-12, 1)
+    extra: dict[str, Any] = {"signed": METHODS[method].signed}
     if not METHODS[method].signed:
         values = np.abs(values)
+    if METHODS[method].intervals:
+        wide = 0.006 if METHODS[method].signed else values / 2
+        extra |= {"low": values - wide, "high": values + wide, "samples": np.full(GRID.size, 2048, np.int64)}
+    if METHODS[method].intervals and METHODS[method].signed:
+        extra["p_values"] = np.exp(-((values / 0.004) ** 2)).clip(1e-12, 1)
     model = {"name": name, "revision": "made-up", "fingerprint": fingerprint}
     task = {"name": "intents", "language": language, "split": "dev", "size": 512, "seed": 0, "data_hash": language}
     options = {"name": method, "options": METHODS[method].resolve({})}

@@ -174,6 +174,27 @@ def resampled_means(values: np.ndarray, groups: tuple[str, ...], made_up: tuple[
     return np.array([np.concatenate(drawn).mean() for drawn in product(pool, repeat=len(pool))])
 
 
+def left_out_interval(
+    sums: np.ndarray, weights: list[float], groups: list[str], of: Any, level: float = 0.95
+) -> list[tuple[float, float]]:
+    """Interval of each number of `of(mean)`: the mean anew without each group, t on the scale of logarithms."""
+    from scipy.stats import t
+
+    def mean(rows: list[int]) -> np.ndarray:
+        return np.asarray(of(sum(sums[r] for r in rows) / sum(weights[r] for r in rows)))
+
+    rows = [r for r, weight in enumerate(weights) if weight]
+    names = sorted({groups[r] for r in rows})
+    others = [mean([r for r in rows if groups[r] != name]) for name in names]
+    found = []
+    for at, value in enumerate(mean(rows)):
+        middle = sum(other[at] for other in others) / len(names)
+        variance = (len(names) - 1) / len(names) * sum((other[at] - middle) ** 2 for other in others)
+        away = t.ppf((1 + level) / 2, len(names) - 1) * variance**0.5 / value if value else 0.0
+        found.append((value * np.exp(-away), value * np.exp(away)))
+    return found
+
+
 def bca(point: float, resampled: np.ndarray, jackknife: np.ndarray, level: float = 0.95) -> list[float]:
     """Efron's BCa interval of one number, by the book (Efron & Tibshirani 1993, section 14.3)."""
     normal = NormalDist()

@@ -14,12 +14,12 @@ from PIL import Image
 from reference import between_colours, holm_by_steps
 
 from headlab import pictures, plots
+from headlab.errors import HeadlabError
 from headlab.pictures import (
     CORRECTED,
     OWN,
     common_limit,
     head_map,
-    is_signed,
     map_of,
     maps_of,
     score_marks,
@@ -90,12 +90,22 @@ def test_a_map_is_in_the_unit_shown_and_marks_what_differs_from_0():
     assert map_of(scores(unit="loss"), 3.0).limit == 3.0
 
 
-def test_a_method_that_is_not_installed_is_signed_where_there_are_signs_or_intervals():
+def test_a_result_that_does_not_say_so_is_signed_where_there_are_signs_or_intervals():
     values = np.linspace(0.01, 0.04, GRID.size)
-    foreign = HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0)
-    assert not is_signed(foreign)
-    assert is_signed(HeadScores(GRID, "de", "magic", -values, "e", "accuracy", 1, 1.0))
-    assert is_signed(HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0, low=values, high=values))
+    assert not HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0).signed
+    assert HeadScores(GRID, "de", "magic", -values, "e", "accuracy", 1, 1.0).signed
+    assert HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0, low=values, high=values).signed
+
+
+def test_sizes_with_intervals_help_nobody_and_have_no_marks():
+    values = np.linspace(0.01, 0.04, GRID.size)
+    ends = {"low": values / 2, "high": 2 * values}
+    sizes = HeadScores(GRID, "de", "gradient", values, "gradient", "loss", 1, 1.0, signed=False, **ends)
+    assert not sizes.helpful.any()
+    assert not score_marks(sizes).any()
+    assert not maps_of({"de": sizes})["de"].signed
+    with pytest.raises(HeadlabError, match="rule harmful needs signs with intervals"):
+        sizes.mask("harmful")
 
 
 def scores(unit="accuracy", **more):

@@ -178,7 +178,8 @@ def _parts(scores: HeadScores) -> Iterator[str]:
     if cost.median_width is None:
         yield "no intervals"
     else:
-        yield f"helpful {cost.helpful}, harmful {cost.harmful}, narrow {cost.narrow} of {scores.grid.size}"
+        if cost.helpful is not None:
+            yield f"helpful {cost.helpful}, harmful {cost.harmful}, narrow {cost.narrow} of {scores.grid.size}"
         yield f"half-width median {cost.median_width:.4f}, largest {cost.largest_width:.4f}"
     if cost.samples is not None:
         least, median, most = cost.samples

@@ -35,14 +35,15 @@ def choose(
 
     harmful: remove heads whose upper bound `high` is below 0.  bottom: remove exactly the `k` heads with the
     lowest values.  threshold: remove heads with values below `threshold`.  Raises HeadlabError for an unknown
-    rule, a missing or invalid option, or `harmful` without intervals; warns when more than half are removed.
+    rule, a missing or invalid option, or `harmful` without upper bounds of signed scores; warns when more than half
+    are removed.
     """
     kept = np.ones(grid.size, bool)
     if rule == "harmful":
         _only(rule, k=k, threshold=threshold)
         if high is None:
             raise HeadlabError(
-                "rule harmful needs intervals, which this method does not give; use rule bottom with k",
+                "rule harmful needs signs with intervals, which this method does not give; use rule bottom with k",
                 code="rule.needs_intervals",
             )
         kept = ~(high < 0)

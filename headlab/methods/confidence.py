@@ -7,31 +7,32 @@ import torch
 
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import excluded_ids, sum_weights
-from headlab.methods.run import Outcome, Work, summed
+from headlab.methods.run import Outcome, Work, sizes
 from headlab.parallel import Tick
 from headlab.records import Floats
 
 
 def run(work: Work) -> Outcome:
-    """Mean over real tokens of the largest weight on a token that is not excluded, in [0, 1]."""
+    """Mean over real tokens of the largest weight on a token that is not excluded, in [0, 1].
+
+    Intervals cover the sampling of the examples.
+    """
     evaluator, model = work.evaluator, work.evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device)
 
-    def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, float]:
+    def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
         tick()
-        total = np.zeros((model.grid.layers, model.grid.width))
+        total = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
         real = batch.inputs["attention_mask"].bool()
         target = real & ~torch.isin(batch.inputs["input_ids"], banned)
 
         def add(row: int, weights: torch.Tensor) -> None:
             largest = weights.masked_fill(~target[:, None, None, :], 0).amax(dim=-1)
-            sums = (largest * real[:, None, :]).sum(dim=(0, 2), dtype=torch.float64)
-            total[row, : len(sums)] += sums.cpu().numpy()
+            sums = (largest * real[:, None, :]).sum(dim=2, dtype=torch.float64)
+            total[:, row, : sums.shape[1]] += sums.cpu().numpy()
 
         sum_weights(model, batch.inputs, add)
         lane.forwards += len(batch.rows)
-        return total, float(real.sum())
+        return total, real.sum(dim=1).cpu().numpy().astype(np.float64)
 
-    size = len(evaluator.examples)
-    total, tokens = summed(evaluator, evaluator.batches(np.arange(size)), part, work.report)
-    return Outcome(total / tokens, samples=np.full(model.grid.size, size, dtype=np.int64))
+    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples))), part)

@@ -237,7 +237,7 @@ class Cost:
 
     samples: minimum, median and maximum over the heads.  helpful, harmful: number of heads whose sign is decided.
     narrow: undecided, but at least as narrow as the run's target (or, where it had none, the method's
-    default one).  wide: the rest.
+    default one).  wide: the rest.  These four are None for scores without signs.
     """
 
     forwards: int
@@ -257,6 +257,9 @@ def cost_of(scores: HeadScores) -> Cost:
     samples = None if drawn is None else (int(drawn.min()), float(np.median(drawn)), int(drawn.max()))
     if width is None:
         return Cost(scores.example_forwards, scores.seconds, samples, *(None,) * 6)
+    widths = float(np.median(width)), float(width.max())
+    if not scores.signed:
+        return Cost(scores.example_forwards, scores.seconds, samples, *(None,) * 4, *widths)
     open_ = ~(scores.helpful | scores.harmful)
     narrow: Bools = open_ & (width <= target_of(scores))
     return Cost(
@@ -267,8 +270,7 @@ def cost_of(scores: HeadScores) -> Cost:
         int(scores.harmful.sum()),
         int(narrow.sum()),
         int((open_ & ~narrow).sum()),
-        float(np.median(width)),
-        float(width.max()),
+        *widths,
     )
 
 

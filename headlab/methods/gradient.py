@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -12,9 +11,9 @@ from torch.nn.functional import cross_entropy
 from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
-from headlab.methods.run import Outcome, Work, summed
+from headlab.methods.run import Outcome, Work, sizes
 from headlab.parallel import Tick, halving
-from headlab.records import Floats, HeadGrid, Progress, by_layer
+from headlab.records import Floats, HeadGrid, by_layer
 
 
 def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = False) -> torch.Tensor:
@@ -36,35 +35,35 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
     return gradient.detach().to(torch.float64)
 
 
-def importance(
-    evaluator: Evaluator, form: str, batch_size: int, report: Callable[[Progress], None] = lambda _: None
-) -> Floats:
-    """Mean absolute gate gradient of every head, flat [head], unit: loss (nats).
+def run(work: Work) -> Outcome:
+    """Mean absolute gate gradient of every head, unit: loss (nats), in one of three forms.
 
-    form "example": the paper's equation 2, absolute value per example.  "token": per real token, as in the
-    code published with the paper's BERT experiments.  "batch": per batch of `batch_size` examples in
-    dataset order, as in the old Hugging Face script.
+    "example": the paper's equation 2, absolute value per example.  "token": per real token, as in the code published
+    with the paper's BERT experiments.  "batch": per batch of `batch_size` examples in dataset order, as in the old
+    Hugging Face script.  Intervals cover the sampling of the examples, or of the batches.
     """
+    form, size = work.options["form"], int(work.options["batch_size"])
+    evaluator, grid = work.evaluator, work.evaluator.model.grid
     order = np.arange(len(evaluator.examples))
     if form == "batch":
-        parts = np.split(order, range(batch_size, len(order), batch_size))
+        parts = np.split(order, range(size, len(order), size))
         batches = [Batch(part, evaluator.tensors(part)) for part in parts]
     else:
-        batches = evaluator.batches(order, batch_size)
-    total, weight = summed(evaluator, batches, partial(_part, form), report)
-    return np.asarray(total / weight, dtype=np.float64)
+        batches = evaluator.batches(order, size)
+    of = partial(normalised, grid) if work.options["normalise"] else np.asarray
+    return sizes(work, batches, partial(_part, form), of)
 
 
-def _part(form: str, evaluator: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, float]:
-    """A batch's share of the sum, [layer, head], and its weight."""
+def _part(form: str, evaluator: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
+    """A batch's sums, [row, layer, head], and weights; of form "batch" one row."""
     tick()
     if form == "batch":
-        return _mean(evaluator, batch).abs().cpu().numpy(), 1.0
-    gradient = gate_gradients(evaluator, batch, per_token=form == "token")
+        return _mean(evaluator, batch).abs().cpu().numpy()[None], np.ones(1)
+    gradient = gate_gradients(evaluator, batch, per_token=form == "token").abs()
     if form == "token":
         real = batch.inputs["attention_mask"].to(gradient.dtype)
-        return (gradient.abs() * real[:, None, None, :]).sum(dim=(0, 3)).cpu().numpy(), float(real.sum())
-    return gradient.abs().sum(dim=0).cpu().numpy(), float(len(gradient))
+        return torch.einsum("rlht,rt->rlh", gradient, real).cpu().numpy(), real.sum(dim=1).cpu().numpy()
+    return gradient.cpu().numpy(), np.ones(len(gradient))
 
 
 def _mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
@@ -82,12 +81,3 @@ def normalised(grid: HeadGrid, values: Floats) -> Floats:
     """Each layer's scores divided by their Euclidean norm (Molchanov et al. 2017, section 2.2)."""
     parts = [part / (np.linalg.norm(part) or 1.0) for _, _, part in by_layer(grid, values)]
     return np.concatenate(parts)
-
-
-def run(work: Work) -> Outcome:
-    """Gradient importance in the chosen form."""
-    form, size = work.options["form"], int(work.options["batch_size"])
-    values = importance(work.evaluator, form, size, work.report)
-    if work.options["normalise"]:
-        values = normalised(work.evaluator.model.grid, values)
-    return Outcome(values, samples=np.full(len(values), len(work.evaluator.examples), dtype=np.int64))

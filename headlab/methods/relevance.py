@@ -11,19 +11,19 @@ from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
-from headlab.methods.run import Outcome, Work, summed
+from headlab.methods.run import Outcome, Work, sizes
 from headlab.parallel import Tick
-from headlab.records import Floats
+from headlab.records import Bools, Floats
 
 ROWS = 32  # per batch: all layers' activations stay in memory until the last answer's backward pass
 
 
 def answer_relevance(
     evaluator: Evaluator, batch: Batch, tick: Tick, *, attention_constant: bool = True
-) -> Iterator[torch.Tensor]:
+) -> Iterator[tuple[Bools, torch.Tensor]]:
     """Relevance of every head for the highest score of each answer, float64 [row, layer, head], in the score's unit.
 
-    Yields the first answers of all rows, then the second, and so on; rows without further answers are left out.
+    Yields the first answers of all rows, then the second, and so on, each with the rows that have one, bool [row].
     """
     if evaluator.examples[0].choices:
         raise HeadlabError(
@@ -46,7 +46,7 @@ def answer_relevance(
     for number in range(most):
         tick()
         has = counts > number
-        yield heads.of(highest[has, number], again=number + 1 < most)[has]
+        yield has.cpu().numpy(), heads.of(highest[has, number], again=number + 1 < most)[has]
 
 
 def shares(found: torch.Tensor) -> torch.Tensor:
@@ -57,18 +57,18 @@ def shares(found: torch.Tensor) -> torch.Tensor:
 
 
 def run(work: Work) -> Outcome:
-    """Mean over the answers of each head's share of its layer's relevance, or of its absolute relevance in logits."""
+    """Mean over the answers of each head's share of its layer's relevance, or of its absolute relevance in logits.
+
+    Intervals cover the sampling of the examples.
+    """
     evaluator, grid = work.evaluator, work.evaluator.model.grid
     constant = bool(work.options["attention_constant"])
 
-    def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, float]:
-        total, answers = torch.zeros(grid.layers, grid.width, dtype=torch.float64), 0
-        for found in answer_relevance(lane, batch, tick, attention_constant=constant):
-            sizes = shares(found) if work.options["normalise"] else found.abs()
-            total += sizes.sum(dim=0).cpu()
-            answers += len(found)
-        return total.numpy(), answers
+    def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
+        total, answers = np.zeros((len(batch.rows), grid.layers, grid.width)), np.zeros(len(batch.rows))
+        for rows, found in answer_relevance(lane, batch, tick, attention_constant=constant):
+            total[rows] += (shares(found) if work.options["normalise"] else found.abs()).cpu().numpy()
+            answers[rows] += 1
+        return total, answers
 
-    batches = evaluator.batches(np.arange(len(evaluator.examples)), ROWS)
-    total, answers = summed(evaluator, batches, part, work.report)
-    return Outcome(total / answers, samples=np.full(grid.size, answers, dtype=np.int64))
+    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples)), ROWS), part)

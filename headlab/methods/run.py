@@ -27,6 +27,7 @@ from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
+from headlab.stats import jackknife_interval
 from headlab.store import ANSWERS, FORMAT, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.value_functions import value_of
@@ -98,6 +99,7 @@ class Outcome:
             example_forwards=forwards,
             seconds=seconds,
             spec=spec,
+            signed=chosen.signed,
             **vars(self),
         )
 
@@ -118,30 +120,41 @@ def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iter
         evaluator.tick = tick
 
 
-def summed(
-    evaluator: Evaluator,
+def sizes(
+    work: Work,
     batches: Iterable[Batch],
-    part: Callable[[Evaluator, Batch, Tick], tuple[Floats, float]],
-    report: Callable[[Progress], None],
-) -> tuple[Floats, float]:
-    """The sum of the batches' parts, float [head], and that of their weights; computed in parallel, and counted.
+    part: Callable[[Evaluator, Batch, Tick], tuple[Floats, Floats]],
+    of: Callable[[Floats], Floats] = np.asarray,
+) -> Outcome:
+    """Sizes of heads, averaged over examples: `of` the sum of the parts over that of their weights, [head].
 
-    part: a batch's share of the sum, [layer, head], and its weight; given an evaluator of its own, whose forward passes
-    are not counted if it fails.
+    Intervals at 95 % and halves cover the sampling of the examples.  part: sums of a batch's examples, none below 0,
+    [row, layer, head], and their weights, [row]; or one row for the whole batch.  It is given an evaluator of its own,
+    whose forward passes are not counted if it fails.
     """
+    evaluator = work.evaluator
+    examples, flat = evaluator.examples, tuple(evaluator.model.grid.flat.T)
+    sums, weights = np.zeros((len(examples), len(flat[0]))), np.zeros(len(examples))
 
-    def run(batch: Batch, tick: Tick) -> tuple[Floats, float, int]:
+    def run(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
         lane = copy(evaluator)
         lane.forwards = 0
         return *part(lane, batch, tick), lane.forwards
 
-    grid, weight, rows = evaluator.model.grid, 0.0, 0
-    total = np.zeros((grid.layers, grid.width))
+    done = 0
     for batch, (found, own, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
-        total, weight, rows = total + found, weight + own, rows + len(batch.rows)
-        evaluator.forwards += forwards
-        report(Progress(rows, len(evaluator.examples), "examples"))
-    return total[tuple(grid.flat.T)], weight
+        rows = batch.rows[: len(own)]
+        sums[rows], weights[rows] = found[:, *flat], own
+        evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)
+        work.report(Progress(done, len(examples), "examples"))
+    ends = jackknife_interval(sums, weights, [e.group or e.id for e in examples], of) or (None, None)
+    halves = [
+        of(part.sum(axis=0) / weight.sum())
+        for part, weight in zip(np.array_split(sums, 2), np.array_split(weights, 2), strict=True)
+        if weight.any()
+    ]
+    values, samples = of(sums.sum(axis=0) / weights.sum()), np.full(sums.shape[1], len(examples), dtype=np.int64)
+    return Outcome(values, *ends, samples, halves=np.stack(halves) if len(halves) == 2 else None)
 
 
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.

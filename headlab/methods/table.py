@@ -16,8 +16,8 @@ from headlab.value_functions import VALUES, value_of
 class Method:
     """One way to score heads.
 
-    signed: positive = helps, negative = harms (otherwise larger = more important).  intervals: gives intervals and
-    p-values.  module: of its `run(work)`, below headlab.methods, or the full dotted path.  caution: caveat about its
+    signed: positive = helps, negative = harms (otherwise larger = more important).  intervals: gives intervals.
+    module: of its `run(work)`, below headlab.methods, or the full dotted path.  caution: caveat about its
     intervals.  most_heads: maximum number of heads of a model.  whole: uses no game that several devices could
     share, so one device runs all of it.  raw_unit: of scores that are not normalised, if different.  version:
     increased when the same settings give other numbers; results stored by earlier versions stay valid.
@@ -179,7 +179,7 @@ BUILT_IN: dict[str, Method] = {
             "gradient",
             "loss",
             False,
-            False,
+            True,
             "gradient",
             {
                 "form": Option(
@@ -191,6 +191,7 @@ BUILT_IN: dict[str, Method] = {
                 "batch_size": Option(32, "examples a batch (changes the scores of form batch only)", kind=int, low=1),
             },
             whole=True,
+            version=2,
         ),
         Method(
             "leave-one-out",
@@ -212,12 +213,13 @@ BUILT_IN: dict[str, Method] = {
             "confidence",
             "attention weight",
             False,
-            False,
+            True,
             "confidence",
             {
                 "exclude": Option("separator", "tokens that do not count as targets", ("separator", "special", "none")),
             },
             whole=True,
+            version=2,
         ),
         Method(
             "relevance",
@@ -227,7 +229,7 @@ BUILT_IN: dict[str, Method] = {
             "relevance",
             "share of relevance",
             False,
-            False,
+            True,
             "relevance",
             {
                 "attention_constant": Option(True, "treat attention weights as constants", kind=bool),
@@ -235,6 +237,7 @@ BUILT_IN: dict[str, Method] = {
             },
             whole=True,
             raw_unit="logit",
+            version=2,
         ),
         Method("random", "Random", "none", "baseline", "random", "none", False, False, "random", {}),
     )

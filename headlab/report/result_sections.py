@@ -83,7 +83,7 @@ def _legend(first: HeadScores, shown: Sequence[HeadMap]) -> str:
     if any(one.signed for one in shown):
         words += " Above 0 (blue): the head helps, and that much is lost when it goes; below 0 (orange): it harms."
     tests = max(one.tests for one in shown)
-    if first.low is not None:
+    if first.signed and first.low is not None:
         words += f" A ring in the corner: the head's own {first.level:.0%} interval excludes 0"
         words += f"; a filled one: also after Holm's correction for {tests:,} tests." if tests else "."
     return words
@@ -116,11 +116,11 @@ def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Ta
     """One table per language; p-values are adjusted over all heads and languages that have any."""
     holms = adjusted({str(at): s for at, s in enumerate(every)})
     for at, s in enumerate(every):
+        form = "+.3f" if s.signed else ".4f"
         columns: dict[tuple[str, str], Floats | None] = {
-            (f"value, {unit}", "+.3f" if METHODS.get(s.method) is None or METHODS[s.method].signed else ".4f"):
-                factor * s.values,
-            (f"low, {unit}", "+.3f"): None if s.low is None else factor * s.low,
-            (f"high, {unit}", "+.3f"): None if s.high is None else factor * s.high,
+            (f"value, {unit}", form): factor * s.values,
+            (f"low, {unit}", form): None if s.low is None else factor * s.low,
+            (f"high, {unit}", form): None if s.high is None else factor * s.high,
             ("samples", ",.0f"): None if s.samples is None else s.samples.astype(float),
             ("p", ".4f"): s.p_values,
             ("p (Holm)", ".4f"): holms.get(str(at)),
@@ -140,7 +140,9 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
     if text := caution(first.method):
         yield text
     heads = sum(s.grid.size for s in every)
-    if first.low is not None:
+    if first.low is not None and not first.signed:
+        yield f"Intervals, each at {first.level:.0%}, cover the sampling of the examples."
+    elif first.low is not None:
         yield (
             f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. p (Holm) is adjusted "
             "over all heads and languages of this section."

@@ -27,6 +27,7 @@ from headlab.stats.bootstrap import Paired as Paired
 from headlab.stats.bootstrap import benjamini_hochberg as benjamini_hochberg
 from headlab.stats.bootstrap import group_bootstrap as group_bootstrap
 from headlab.stats.bootstrap import holm as holm
+from headlab.stats.bootstrap import jackknife_interval as jackknife_interval
 from headlab.stats.bootstrap import paired_bootstrap as paired_bootstrap
 from headlab.stats.bootstrap import resampled_means as resampled_means
 from headlab.stats.bootstrap import share_interval as share_interval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,6 +145,38 @@ def share_interval(correct: Bools, groups: tuple[str, ...], rng: np.random.Gener
     """Interval for an accuracy, by resampling whole groups; one right and one wrong pseudo-example are added."""
     low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0))
     return float(low[0]), float(high[0])
+
+
+# Means of sizes, such as those of gradients: leaving out one group of examples at a time.
+
+
+def jackknife_interval(
+    sums: Floats,
+    weights: Floats,
+    groups: Sequence[str],
+    of: Callable[[Floats], Floats] = np.asarray,
+    level: float = 0.95,
+) -> tuple[Floats, Floats] | None:
+    """Interval of `of(sum of sums / sum of weights)`, float [item] each; None where there is only one group.
+
+    sums: float [example, item], none below 0.  weights: float [example]; an example without weight is not there.
+    groups: label [example]; examples of one group are left out together.  of: of the ratios [item], which gives as
+    many numbers that are not below 0.  The variance is the delete-one jackknife's (Efron & Tibshirani 1993, equation
+    11.5), and the interval is a t interval of the logarithm, exp(log value ± t · error / value): sizes are skewed, so
+    the same on their own scale would reach below 0 and miss above.
+    """
+    there = weights > 0
+    names, member = np.unique(np.asarray(groups)[there], return_inverse=True)
+    if len(names) < 2:
+        return None
+    each = np.zeros((len(names), sums.shape[1] + 1))
+    np.add.at(each, member, np.column_stack([sums, weights])[there])
+    every = each.sum(axis=0)
+    value = of(every[:-1] / every[-1])
+    without = np.array([of(rest[:-1] / rest[-1]) for rest in every - each])
+    error = np.sqrt((len(names) - 1) * without.var(axis=0))
+    away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(error, value, out=np.zeros_like(error), where=value > 0)
+    return value * np.exp(-away), value * np.exp(away)
 
 
 # Shares of answers that are clustered by sentence: ratios of sums, with the sentence as the cluster.

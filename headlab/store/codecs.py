@@ -14,7 +14,7 @@ from headlab.errors import HeadlabError
 from headlab.files import parse_json
 from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key, part
-from headlab.scores import ARRAYS, PLAIN, Curve, HeadScores
+from headlab.scores import ARRAYS, PLAIN, SIGNED, Curve, HeadScores
 from headlab.store.folder import (
     FORMAT,
     SCORE,
@@ -207,7 +207,7 @@ def _pack_scores(scores: HeadScores) -> Content:
             code="score.method_not_finite",
         )
     _check_intervals(scores, "head")
-    return given, _about_record(scores, PLAIN)
+    return given, _about_record(scores, (*PLAIN, SIGNED))
 
 
 def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str]) -> dict[str, Any]:
@@ -230,7 +230,8 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     for name, array in given.items():
         shape = (2, grid.size) if name == "halves" else (grid.size,)
         check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
-    fields = {name: read_field(about, name, kind) for name, kind in PLAIN.items()}
+    kinds = PLAIN | ({SIGNED: bool} if SIGNED in about else {})
+    fields = {name: read_field(about, name, kind) for name, kind in kinds.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     _check_intervals(scores, "head")
     named = spec["task"]["language"], part(spec, "method", "name")

@@ -40,8 +40,8 @@ class Signs(NamedTuple):
 
 
 def has_intervals(scores: Scores) -> bool:
-    """Whether every language's scores come with intervals."""
-    return all(s.low is not None and s.high is not None for s in scores.values())
+    """Whether every language's scores come with signs and intervals."""
+    return all(s.signed and s.low is not None and s.high is not None for s in scores.values())
 
 
 def estimated(scores: Scores) -> Signs:
@@ -104,7 +104,7 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
     level = 100 * next(iter(scores.values())).level
     out = ["values: by the sign of the value, noise and all. by chance: what unrelated rankings would give."]
     if not has_intervals(scores):
-        return (*out, "This method has no intervals, so no sign can be claimed.")
+        return (*out, "This method has no signs with intervals, so no sign can be claimed.")
     out.append(
         f"{RAW}: by {level:g} % intervals of each head and language for itself. {BH}, {HOLM}: by p-values adjusted "
         "over all heads and languages at once, which bounds the share of false claims, or the chance of any."

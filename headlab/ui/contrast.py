@@ -10,7 +10,7 @@ import streamlit as st
 from headlab.l0_gates import LearnedGates
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
-from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of, value_format, value_words
+from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
 from headlab.records import Bools, Floats, Head, HeadGrid, content_key
 from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
@@ -206,7 +206,7 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
         words = [
             "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*told)
         ]
-    size, signed = shown.grid.size, is_signed(shown) and is_signed(other)
+    size, signed = shown.grid.size, bool(shown.signed and other.signed)
     if signed:
         both = f"{found.surely.sum()} of them with both intervals clear of 0"
         words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {both}.")
@@ -229,7 +229,7 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
 def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequence[str]) -> Table:
     """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
     (factor, unit), (of_other, other_unit) = shown_unit(shown.unit), shown_unit(other.unit)
-    moved, signed = found.ranks[1] - found.ranks[0], is_signed(shown) and is_signed(other)
+    moved, signed = found.ranks[1] - found.ranks[0], bool(shown.signed and other.signed)
     size = np.abs(moved if found.difference is None else found.difference)
     columns: dict[str, tuple[str, Floats]] = {
         f"value, {unit}": (_form(shown), factor * shown.values),
@@ -252,7 +252,7 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequen
 
 
 def _form(scores: HeadScores) -> str:
-    return value_format(scores.unit) if is_signed(scores) else ".4g"
+    return value_format(scores.unit) if scores.signed else ".4g"
 
 
 def _turn(found: Contrast, at: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headlab.methods.costs import caution, spec_of
-from headlab.pictures import MINUS, adjusted, is_signed
+from headlab.pictures import MINUS, adjusted
 from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
@@ -49,7 +49,7 @@ def findings(scores: Mapping[str, HeadScores], reports: Mapping[str, Result[Repo
 
 def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
     first = next(iter(scores.values()), None)
-    if first is None or first.low is None or not is_signed(first):
+    if first is None or first.low is None or not first.signed:
         return
     heads, basis = first.grid.size, f"{spec_of(first, 'task', 'split')}, {_examples(scores.values())}"
     harmful = {name: int(s.harmful.sum()) for name, s in scores.items()}

@@ -14,7 +14,7 @@ import streamlit as st
 from headlab.files import read_json
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
-from headlab.pictures import HeadMap, is_signed
+from headlab.pictures import HeadMap
 from headlab.records import Bools, Head, HeadGrid, part
 from headlab.scores import HeadScores, coarse
 from headlab.studies.savings import Costs
@@ -194,10 +194,12 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
     title = METHODS[s.method].title if s.method in METHODS else s.method
     words = [f"**{plain(title)}**, estimand `{s.estimand.replace('`', '')}`, in {plain(unit)}."]
     words.append("Rows are layers, columns are heads, both counted from 0.")
-    if is_signed(s):
+    if s.signed:
         words.append("Blue heads help, orange heads harm.")
     if s.low is None:
         words.append("This method gives no intervals: nothing here says which differences are noise.")
+    elif not s.signed:
+        words.append(f"Intervals at {s.level:.0%} cover the sampling of the examples.")
     else:
         words.append(f"A hollow + or − marks a head whose own {s.level:.0%} interval excludes 0")
         tests, short = sum(s.grid.size for s in scores.values() if s.p_values is not None), coarse(scores.values())

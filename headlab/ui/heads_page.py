@@ -14,7 +14,7 @@ import streamlit as st
 from headlab import plots
 from headlab.methods.costs import PRECISION, caution, spec_of
 from headlab.methods.table import METHODS
-from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, is_signed, maps_of
+from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
 from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import HeadScores, coarse
 from headlab.tables import duration, p_is
@@ -101,6 +101,8 @@ def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = 
     i = s.grid.index(head)
     if s.low is None or s.high is None:
         return "no interval: this method says nothing about its uncertainty"
+    if not s.signed:
+        return "a size, without a sign: it does not say whether the head helps or harms"
     if not (s.harmful[i] or s.helpful[i]):
         return "undecided: its interval contains 0"
     side, end = ("harms", "below") if s.harmful[i] else ("helps", "above")
@@ -122,8 +124,8 @@ def _columns(sign: str) -> dict[str, Any]:
     return {
         "language": st.column_config.TextColumn("Language", pinned=True),
         "value": number("Value", format=f"%{sign}.3f"),
-        "low": number("From", format="%+.3f", help="Lower end of the interval"),
-        "high": number("To", format="%+.3f", help="Upper end of the interval"),
+        "low": number("From", format=f"%{sign}.3f", help="Lower end of the interval"),
+        "high": number("To", format=f"%{sign}.3f", help="Upper end of the interval"),
         "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
         "rank": number("Rank", help="1 = the most useful head of this language"),
         "samples": number("Samples", format="localized"),
@@ -135,7 +137,7 @@ def _columns(sign: str) -> dict[str, Any]:
 
 def _sign(s: HeadScores) -> str:
     """The format flag for a plus before positive values, if there are negative ones too."""
-    return "+" if is_signed(s) else ""
+    return "+" if s.signed else ""
 
 
 def _without(grid: HeadGrid, head: Head) -> str:
@@ -147,9 +149,8 @@ def _without(grid: HeadGrid, head: Head) -> str:
 def shown_value(s: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
     i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
-    # Seldom symmetric, so no ± here.
-    ends = "" if s.low is None or s.high is None else f" [{factor * s.low[i]:+.2f}, {factor * s.high[i]:+.2f}]"
-    value = f"{factor * s.values[i]:{_sign(s)}.2f}"
+    value, *both = (f"{factor * a[i]:{_sign(s)}.2f}" for a in (s.values, s.low, s.high) if a is not None)
+    ends = f" [{', '.join(both)}]" if both else ""  # seldom symmetric, so no ± here
     return f"**{value.replace('-', MINUS)} {plain(unit)}**{ends.replace('-', MINUS)}"
 
 

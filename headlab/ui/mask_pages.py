@@ -221,7 +221,7 @@ def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
     if len(every) > 1 and (mean := pooled(every, MEAN)) is not None:
         every[MEAN] = mean
     for name, scores in every.items():
-        if wanted.rule == "harmful" and scores.high is None:
+        if wanted.rule not in rules_for(scores):
             continue
         whose = f"Mean of {len(results.scores)} languages" if name == MEAN else language_title(name)
         chosen, model = how_chosen(scores, wanted, list(results.scores)), scores.spec.get("model")

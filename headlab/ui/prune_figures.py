@@ -234,7 +234,8 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
 LIVE = "_live"
-POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
+# A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer.
+POLL_SECONDS, FIRST_SECONDS, GLANCE_SECONDS = 0.2, 1.5, 0.05
 # After this long, the worker is busy with other requests: polling less often leaves it the processor.
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
@@ -281,7 +282,8 @@ def show(
     question: Question,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
-    live.wait(2, FIRST_SECONDS)  # the first value holds what was already known
+    while live.age < FIRST_SECONDS and not live.wait(2, GLANCE_SECONDS):  # the first value is what was known before
+        st.session_state.get(LIVE)  # streamlit ends this run here if there is a newer click
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
 

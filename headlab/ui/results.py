@@ -278,8 +278,8 @@ def _mean(bounds: list[Floats | None]) -> Floats | None:
 
 
 def rules_for(scores: HeadScores) -> list[str]:
-    """The rules that these scores support: `harmful` needs intervals."""
-    return [rule for rule in RULES if rule != "harmful" or scores.high is not None]
+    """The rules that these scores support: `harmful` needs signs with intervals."""
+    return [rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)]
 
 
 def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:

@@ -86,10 +86,10 @@ class Latest(Generic[T]):
         """Close the iterator at its next value."""
         self._stopped.set()
 
-    def wait(self, values: int, seconds: float) -> None:
-        """Return once this many values have arrived, the iterator has ended, or the time is up."""
+    def wait(self, values: int, seconds: float) -> bool:
+        """Whether this many values have arrived or the iterator has ended, at the latest when the time is up."""
         with self._news:
-            self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
+            return self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
 
     def _read(self) -> None:
         try:

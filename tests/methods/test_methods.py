@@ -68,7 +68,8 @@ def example_loss(evaluator: Evaluator, row: int) -> Callable[[np.ndarray], float
 def test_gradient_equals_finite_differences(model: Model, evaluator: Evaluator) -> None:
     ones = np.ones((model.grid.layers, model.grid.width))
     slopes = np.stack([reference.finite_difference(example_loss(evaluator, r), ones) for r in range(16)])
-    got = {form: gradient.importance(evaluator, form, 4) for form in ("example", "batch")}
+    ask = {"language": "xx", "method": "gradient", "size": 16, "batch_size": 4}
+    got = {form: score(model, tiny_task(), form=form, **ask).values for form in ("example", "batch")}
     assert_allclose(got["example"], np.abs(slopes).mean(axis=0)[tuple(model.grid.flat.T)], atol=1e-6)
     batched = np.abs(slopes.reshape(4, 4, *ones.shape).mean(axis=1)).mean(axis=0)
     assert_allclose(got["batch"], batched[tuple(model.grid.flat.T)], atol=1e-6)
@@ -81,8 +82,31 @@ def test_token_gradients_sum_to_the_example_gradient(evaluator: Evaluator) -> No
         assert_allclose(summed, gradient.gate_gradients(evaluator, batch), atol=1e-10)
 
 
-def test_token_form_does_not_depend_on_padding(evaluator: Evaluator) -> None:
-    assert_allclose(gradient.importance(evaluator, "token", 1), gradient.importance(evaluator, "token", 16), atol=1e-10)
+def test_token_form_does_not_depend_on_padding(model: Model) -> None:
+    ask = {"language": "xx", "method": "gradient", "size": 16, "form": "token"}
+    one, many = (score(model, tiny_task(), batch_size=size, **ask) for size in (1, 16))
+    for name in ("values", "low", "high", "halves"):
+        assert_allclose(getattr(one, name), getattr(many, name), atol=1e-10)
+
+
+def test_sizes_are_means_over_examples_with_the_interval_that_leaves_out_one_at_a_time(
+    model: Model, evaluator: Evaluator
+) -> None:
+    each, groups = np.zeros((16, model.grid.size)), [e.group or e.id for e in evaluator.examples]
+    for batch in evaluator.batches(np.arange(16)):
+        each[batch.rows] = gradient.gate_gradients(evaluator, batch).abs().numpy()[:, *model.grid.flat.T]
+
+    def shares(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([v / np.linalg.norm(v) for v in model.grid.nest(values)])
+
+    for normalise, of in ((False, np.asarray), (True, shares)):
+        found = score(model, tiny_task(), language="xx", method="gradient", size=16, normalise=normalise)
+        assert_allclose(found.values, of(each.mean(axis=0)), rtol=1e-9)
+        assert_allclose(found.halves, [of(half.mean(axis=0)) for half in (each[:8], each[8:])], rtol=1e-9)
+        want = reference.left_out_interval(each, [1.0] * 16, groups, of)
+        assert_allclose(np.stack([found.low, found.high], axis=1), want, rtol=1e-6)
+        assert not found.signed
+        assert not (found.helpful | found.harmful).any()
 
 
 def test_normalised_layers_have_length_one(model: Model) -> None:

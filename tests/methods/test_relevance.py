@@ -391,7 +391,7 @@ def test_scores_are_shares_of_a_layer_averaged_over_answers(family: str, constan
     )
     found = relevance_method.run(work(evaluator, attention_constant=constant))
     assert_allclose(found.values, wanted, rtol=1e-9)
-    assert (found.samples == len(every)).all()
+    assert (found.samples == len(evaluator.examples)).all()
     assert [float(part.sum()) for part in layers(evaluator.model, found.values[None])] == pytest.approx(
         [1.0] * evaluator.model.grid.layers
     )

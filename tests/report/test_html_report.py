@@ -271,9 +271,16 @@ def test_scores_of_one_method_share_a_section_and_one_scale(store):
 
 
 def test_scores_without_intervals_say_so_and_have_no_columns_for_them():
-    found = read(scores(method="gradient"))
+    found = read(scores(method="random"))
     assert "gives no intervals" in found.text
-    assert not any("p (Holm)" in row for row in found.rows)
+    assert not any("low" in row or "p (Holm)" in row for row in found.rows)
+
+
+def test_sizes_have_intervals_and_no_signs():
+    found = read(scores(method="gradient"))
+    assert "Intervals, each at 95%, cover the sampling of the examples." in found.text
+    assert "excludes 0" not in found.text
+    assert not any("p (Holm)" in row or "helpful" in row for row in found.rows)
 
 
 def test_two_models_are_told_apart_by_name_and_fingerprint():

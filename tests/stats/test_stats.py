@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import reference
@@ -255,6 +257,48 @@ def test_share_interval_covers_with_groups(rng: np.random.Generator) -> None:
 
 
 WAYS = {"kinds of groups are counted": 0, "groups are picked": 10**9}
+
+
+def normed(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values / np.linalg.norm(values))
+
+
+@pytest.mark.parametrize("of", [np.asarray, normed])
+def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(of: Any, rng: np.random.Generator) -> None:
+    sums, weights = rng.exponential(size=(20, 3)) * [1, 5, 0], rng.integers(0, 4, size=20).astype(float)
+    groups = [f"g{at // 2}" for at in range(20)]
+    found = stats.jackknife_interval(sums * weights[:, None], weights, groups, of, level=0.9)
+    assert found is not None
+    want = reference.left_out_interval(sums * weights[:, None], weights.tolist(), groups, of, level=0.9)
+    assert_allclose(np.stack(found, axis=1), want, rtol=1e-9)
+    assert (found[0][2], found[1][2]) == (0, 0)
+
+
+def test_one_group_has_no_interval_of_sizes() -> None:
+    assert stats.jackknife_interval(np.ones((3, 2)), np.ones(3), ["a", "a", "a"]) is None
+    assert stats.jackknife_interval(np.ones((3, 2)), np.array([0.0, 0, 1]), ["a", "b", "c"]) is None
+
+
+SIZES = {  # sizes of one head on examples: (draws of n, their mean)
+    "alike": (lambda rng, n: rng.uniform(0.5, 1.5, n), 1.0),
+    "half of a normal": (lambda rng, n: np.abs(rng.normal(size=n)), np.sqrt(2 / np.pi)),
+    "exponential": (lambda rng, n: rng.exponential(size=n), 1.0),
+    "mostly 0": (lambda rng, n: (rng.random(n) < 0.2) * rng.exponential(size=n), 0.2),
+    "skewed": (lambda rng, n: rng.lognormal(0, 1, n), np.exp(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(("n", "least"), [(64, 0.9), (512, 0.93)])
+def test_intervals_of_sizes_cover(name: str, n: int, least: float, rng: np.random.Generator) -> None:
+    """Approximately: skewed sizes, of which the largest are seldom drawn, cost a few percent."""
+    draw, mean = SIZES[name]
+    groups, runs = [str(at // 2) for at in range(n)], 1000
+    sums = np.stack([np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1)
+    found = stats.jackknife_interval(sums, np.ones(n), groups)
+    assert found is not None
+    covered = float(((found[0] <= mean) & (mean <= found[1])).mean())
+    assert covered >= least - 3 * np.sqrt(least * (1 - least) / runs)
 
 
 @pytest.fixture(params=WAYS)

@@ -132,7 +132,7 @@ def test_the_same_scores_are_resampled_once(cache, monkeypatch):
 
 
 def test_the_note_on_noise_is_of_the_intervals():
-    assert "not known" in experiments_report.noise_note({"de": made_up("de", "gradient")})
+    assert "not known" in experiments_report.noise_note({"de": made_up("de", "random")})
     assert "median half-width is" in experiments_report.noise_note({"de": made_up("de", "shapley")})
 
 

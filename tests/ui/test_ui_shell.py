@@ -531,8 +531,11 @@ def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = heads_page.every_head({"de": made_up("de", "gradient")})
+    plain = heads_page.every_head({"de": made_up("de", "random")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
+    sizes = heads_page.every_head({"de": made_up("de", "gradient")})
+    assert {"low", "high"} <= set(sizes.columns)
+    assert not {"p", "p_holm"} & set(sizes.columns)
 
 
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
@@ -566,7 +569,8 @@ def test_the_verdict_is_the_intervals():
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
     assert heads_page.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert heads_page.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
+    assert heads_page.verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
+    assert "without a sign" in heads_page.verdict(made_up("de", "gradient"), GRID.heads[0])
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -593,7 +597,7 @@ def test_the_table_of_costs_is_the_records():
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.by_language(select([result("de", "gradient")], ("de",)), ("de",))
+    plain = job_form.by_language(select([result("de", "random")], ("de",)), ("de",))
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
     assert set(job_form.columns(found)) <= set(row.index)
 
