@@ -147,14 +147,14 @@ def sizes(
         sums[rows], weights[rows] = found[:, *flat], own
         evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)
         work.report(Progress(done, len(examples), "examples"))
-    ends = jackknife_interval(sums, weights, [e.group or e.id for e in examples], of) or (None, None)
+    low, high = jackknife_interval(sums, weights, [e.group or e.id for e in examples], of) or (None, None)
     halves = [
         of(part.sum(axis=0) / weight.sum())
         for part, weight in zip(np.array_split(sums, 2), np.array_split(weights, 2), strict=True)
         if weight.any()
     ]
     values, samples = of(sums.sum(axis=0) / weights.sum()), np.full(sums.shape[1], len(examples), dtype=np.int64)
-    return Outcome(values, *ends, samples, halves=np.stack(halves) if len(halves) == 2 else None)
+    return Outcome(values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None)
 
 
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -74,8 +74,8 @@ class Pieces:
     Each comes from the store or is computed and stored there, so a second experiment costs nothing for what it
     shares with the first.  store: None caches in memory only.  dev_size, test_size: examples of each split, None
     for all.  tick: called between batches; may raise to stop, and finished pieces stay stored.  report: called
-    during computation, with the forward passes done in this object's life.  forwards: forward passes (one example
-    each) spent on missing pieces.
+    during computation, with the forward passes done in this object's life.  paces: seconds of a plain forward pass by
+    task, language and split, timed once for all forecasts.  forwards: passes (one example each) on missing pieces.
     """
 
     model: Model
@@ -87,6 +87,7 @@ class Pieces:
     ablation: str = "zero"
     tick: Callable[[], None] = lambda: None
     report: Callable[[Progress], None] = lambda _: None
+    paces: MutableMapping[tuple[str | None, ...], float] = field(default_factory=dict)
     forwards: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -429,8 +430,9 @@ class Pace:
     def _plain(self, ask: Ask) -> float:
         if self._timed is None:
             split: Split = "dev" if ask.kind == "scores" else "test"
-            self._timed = timed(self._pieces.evaluator(ask.language, split))
-            self._rests[f"{_told(self._timed)} a forward, as just timed on {split} examples of {ask.language}"] = None
+            paces, key = self._pieces.paces, (self._pieces.task.name, ask.language, split)
+            self._timed = paces[key] = paces.get(key) or timed(self._pieces.evaluator(ask.language, split))
+            self._rests[f"{_told(self._timed)} a forward, as timed on {split} examples of {ask.language}"] = None
         return self._timed
 
 

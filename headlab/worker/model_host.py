@@ -226,7 +226,7 @@ class Resident:
         self._helpers: Helpers | None = None
         self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
-        self._paces: dict[tuple[str, str | None, str], float] = {}
+        self.paces: dict[tuple[str | None, ...], float] = {}
         self._costs: dict[str, Any] | None = None
         self.tick: Callable[[], None] = lambda: None
 
@@ -266,7 +266,7 @@ class Resident:
             return
         self._model = self.resident = self._costs = None
         self._evaluators.clear()
-        self._paces.clear()
+        self.paces.clear()
         gc.collect()  # a model is held in reference cycles
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -358,10 +358,10 @@ class Resident:
                 return measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
-        if asked not in self._paces:
+        if asked not in self.paces:
             evaluator = Evaluator(model, self.task(request.task, request.label_map), request.language)
-            self._paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
-        return Measured(heads=model.grid.size, seconds=self._paces[asked], resumable=model.resumable)
+            self.paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
+        return Measured(heads=model.grid.size, seconds=self.paces[asked], resumable=model.resumable)
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""

@@ -366,6 +366,7 @@ class Scores(Strict):
     high: list[float] | None
     samples: list[int] | None
     p_values: list[float] | None
+    signed: bool = True
 
 
 class Snapshot(Strict):

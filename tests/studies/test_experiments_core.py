@@ -190,7 +190,7 @@ def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pi
     assert said.seconds is not None
     assert said.seconds > 0
     assert {ask.kind for ask in said.lacking} == {"scores", "answers"}
-    for word in ("forwards, about", "leave-one-out scores of 2 languages (240)", "as just timed on dev examples of xx"):
+    for word in ("forwards, about", "leave-one-out scores of 2 languages (240)", "as timed on dev examples of xx"):
         assert word in str(said)
     report = run_experiment("transfer", make(), options=QUICK, on_progress=steps.append)
     # One pass more an example than heads: the coalition that the others are compared with.
@@ -203,6 +203,15 @@ def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pi
     assert str(forecast("transfer", again, QUICK)) == "the report is in the cache already"
     assert run_experiment("transfer", again, options=QUICK) == report
     assert again.forwards == 0
+
+
+def test_a_pace_that_was_timed_serves_later_forecasts(make: Callable[..., Pieces]) -> None:
+    paces: dict[tuple[str | None, ...], float] = {}
+    first = forecast("transfer", make(paces=paces), QUICK)
+    assert set(paces) == {(make().task.name, "xx", "dev")}
+    assert forecast("transfer", make(paces=paces), QUICK).seconds == first.seconds
+    paces[make().task.name, "xx", "dev"] *= 2
+    assert forecast("transfer", make(paces=paces), QUICK).seconds == pytest.approx(2 * (first.seconds or 0))
 
 
 def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> None:

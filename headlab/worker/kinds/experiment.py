@@ -150,6 +150,7 @@ def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running:
         test_size=spec.test_size,
         ablation=spec.ablation,
         tick=tick,
+        paces=lab.paces,
     )
 
 

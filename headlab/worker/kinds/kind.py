@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
@@ -40,6 +40,11 @@ class Lab(Protocol):
     @property
     def store(self) -> Store:
         """Where results are stored."""
+        ...
+
+    @property
+    def paces(self) -> MutableMapping[tuple[str | None, ...], float]:
+        """Seconds a forward pass of the resident model, as timed for forecasts."""
         ...
 
     def watched(self, running: Running, language: str) -> Store:
