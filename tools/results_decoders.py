@@ -1,6 +1,7 @@
 """Measures SmolLM2-135M on tasks whose heads are known, and writes docs/results-decoders.md from what was measured.
 
     python tools/results_decoders.py measure --cache CACHE --data DATA   # minutes, after the scores and roles below it
+    python tools/results_decoders.py scores --cache CACHE                # what scores and roles are in the cache alone
     python tools/results_decoders.py                                     # the page alone, from docs/results/decoders
 
 The scores come from `headlab score`, the roles from `headlab roles`; the page prints the commands.
@@ -25,6 +26,8 @@ RESULTS = ROOT / "docs" / "results" / "decoders"
 PAGE = ROOT / "docs" / "results-decoders.md"
 MODEL, HEADS, SIZE, RANDOM = "smollm2-135m", 9, 64, 5
 TASKS = ("repeats", "ioi", "agreement")
+TEXT = "lm"
+SCORED = (*TASKS, TEXT)
 METHODS = ("shapley", "leave-one-out", "gradient")
 INDUCTION, PREVIOUS, SINK = "induction", "position -1", "first token"
 
@@ -60,21 +63,18 @@ def found_by(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 def placed(one: Any) -> tuple[int, int]:
     """The place of scores in the tables."""
-    return TASKS.index(one.spec["task"]["name"]), METHODS.index(one.spec["method"]["name"])
+    return SCORED.index(one.spec["task"]["name"]), METHODS.index(one.spec["method"]["name"])
 
 
-def measure(cache: Path, data: Path) -> None:
-    """Write everything below docs/results/decoders."""
-    import headlab
-    from headlab.masks import Mask
+def stored(cache: Path) -> dict[str, np.ndarray]:
+    """Write the roles and the scores that are in the cache. Returns where the heads of known roles are, by role."""
     from headlab.store import Store
 
     store = Store(cache)
     scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
     reports = (r.record for r in store.reports().results if r.record.name == "roles")
-    report = next(r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == "lm")
-    model = headlab.load(MODEL)
-    named, heads = roles(report), list(model.grid.heads)
+    report = next(r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == TEXT)
+    named, heads = roles(report), list(scores[0].grid.heads)
     truth = {role: np.array([head in named.get(role, ()) for head in heads]) for role in (INDUCTION, PREVIOUS)}
     write("roles", {role: [list(head) for head in found] for role, found in named.items()})
     rows = []
@@ -89,6 +89,15 @@ def measure(cache: Path, data: Path) -> None:
             }
         )  # fmt: skip
     write("scores", rows)
+    return truth
+
+
+def measure(cache: Path, data: Path) -> None:
+    """Write everything below docs/results/decoders."""
+    import headlab
+    from headlab.masks import Mask
+
+    truth, model = stored(cache), headlab.load(MODEL)
     rng, size = np.random.default_rng(0), int(truth[INDUCTION].sum())
     others = np.flatnonzero(~truth[INDUCTION])
     chosen: dict[str, Ints] = {
@@ -111,12 +120,12 @@ def effects(model: Any, mask: Any, data: Path) -> Iterator[tuple[str, Any]]:
     from headlab.evaluator import Evaluator, accuracy_interval
     from headlab.generation import likelihood, text_rates
 
-    for name in (*TASKS, "lm"):
+    for name in SCORED:
         evaluator = Evaluator(model, headlab.task(name, data=data), "en", "test", SIZE)
         found = evaluator.evaluate(mask)
         low, high = accuracy_interval(found)
         told: dict[str, float] = {"accuracy": found.accuracy, "low": low, "high": high, "answers": found.n}
-        yield name, told | (text_rates(evaluator, likelihood(evaluator, mask)) if name == "lm" else {})
+        yield name, told | (text_rates(evaluator, likelihood(evaluator, mask)) if name == TEXT else {})
 
 
 def listed(ends: np.ndarray | None) -> list[float] | None:
@@ -145,7 +154,7 @@ def page() -> str:
         table_of_removal(removed).markdown(),
     ]
     lines += ["", "## Which method finds them, on `repeats`", "", table_of_methods(scores).markdown(), ""]
-    for task in TASKS:
+    for task in SCORED:
         lines += [f"## The strongest heads of `{task}`", "", table_of_heads(task, scores, named).markdown(), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -166,7 +175,7 @@ def table_of_removal(removed: Sequence[Mapping[str, Any]]) -> Table:
         shares = [
             f"{100 * one[t]['accuracy']:.1f} [{100 * one[t]['low']:.1f}, {100 * one[t]['high']:.1f}]" for t in TASKS
         ]
-        text = one["lm"]
+        text = one[TEXT]
         bits = f"{text['bits_per_byte']:.3f} [{text['bits_per_byte_low']:.3f}, {text['bits_per_byte_high']:.3f}]"
         rows.append((one["name"], one["off"], *shares, bits))
     columns = ("heads off", "how many", *(f"{task}, %" for task in TASKS), "text, bits per byte")
@@ -203,12 +212,14 @@ def table_of_heads(task: str, scores: Sequence[Mapping[str, Any]], named: Mappin
 def main() -> None:
     """Measure if asked to, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", nargs="?", choices=["measure", "page"], default="page")
+    parser.add_argument("what", nargs="?", choices=["measure", "scores", "page"], default="page")
     parser.add_argument("--cache", type=Path, default=ROOT / "cache")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     given = parser.parse_args()
     if given.what == "measure":
         measure(given.cache, given.data)
+    if given.what == "scores":
+        stored(given.cache)
     PAGE.write_text(page(), encoding="utf-8")
 
 
