@@ -34,7 +34,7 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.options import Option, Options
 from headlab.store import Store
-from headlab.studies.table import HOW, Settings
+from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tables import Report
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ LabelMap = Annotated[
 Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
 Workers = Annotated[int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of everything random")]
-Size = Annotated[int, typer.Option("--size", min=1, help="examples of the split")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help=HOW["seed"].help)]
+Size = Annotated[int, typer.Option("--size", min=1, help=JOBS["score"]["size"].help)]
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
