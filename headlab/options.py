@@ -17,7 +17,8 @@ class Option:
     """One option.
 
     choices, if any, are the only valid values; numbers must be in [low, high], or in (low, high) if `open`; None is
-    valid if `optional`.
+    valid if `optional`.  flag: its name on the command line, if another.  label, tip: of its form, else made of its
+    name and help.  empty: what an empty field of the form says.
     """
 
     default: Any
@@ -28,6 +29,10 @@ class Option:
     high: float = math.inf
     open: bool = False
     optional: bool = False
+    flag: str = ""
+    label: str = ""
+    tip: str = ""
+    empty: str = "none"
 
     def fits(self, value: Any) -> bool:
         """Whether a value has the right type and is in range."""

@@ -13,6 +13,7 @@ import typer
 from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from headlab.cli.experiment import options_of
 from headlab.cli.main import build
@@ -22,8 +23,10 @@ from headlab.options import Option, option_words, parse_options
 from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import JOBS as SETTINGS_OF
 from headlab.training.l0_options import GateOptions
 from headlab.ui import job_views
+from headlab.worker.kinds.kind import HOMES, kind_of
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
@@ -68,6 +71,46 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
         assert found == {name: value}
         assert type(found[name]) is type(value)
     assert list(option_words("-o", {name: known[name].default}, known)) == []
+
+
+BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
+    "score": {"method": "shapley"},
+    "curve": {"method": "shapley"},
+    "experiment": {"experiment": "targeted", "options": {}},
+    "front": {"method": "shapley", "options": FRONT.resolve({})},
+    "gates": {"languages": ["de"]},
+    "roles": {"languages": ["de"]},
+    "worth": {},
+    "finetune": {"task": "intents"},
+}
+EVERY_SETTING = [(kind, name) for kind, known in SETTINGS_OF.items() for name in known]
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
+def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, name: str) -> None:
+    known = SETTINGS_OF[kind][name]
+    values = [value for value in others(known) if value != known.default]
+    assert values
+    for value in values:
+        found = asked(shell_lines(kind, BARE[kind] | {name: value}))[known.flag or name]
+        assert found == value
+        assert type(found) is type(value)
+    for untold in (asked(shell_lines(kind, BARE[kind] | told)) for told in ({}, {name: known.default})):
+        assert untold[known.flag or name] in (known.default, None)  # a preset may say what is not given
+
+
+def test_every_kind_of_job_has_settings_and_fields_of_their_names() -> None:
+    assert set(SETTINGS_OF) == set(HOMES)
+    for kind, known in SETTINGS_OF.items():
+        fields = kind_of(kind).spec.model_fields
+        for name in set(known) - ({"dev_size"} if kind == "curve" else set()):
+            low, high = known[name].low, known[name].high
+            if name == "batch_sizes":
+                continue
+            assert fields[name].default == known[name].default
+            for value in (v for v in (low - 1, high + 1) if math.isfinite(v)):
+                with pytest.raises(ValidationError, match=name):
+                    kind_of(kind).spec.model_validate({name: known[name].kind(value)})
 
 
 # Jobs of every kind, whatever their names and numbers, through the command that is printed for them.

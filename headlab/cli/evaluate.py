@@ -10,23 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import (
-    MODEL,
-    TASK,
-    AsJson,
-    DataFolder,
-    Device,
-    LabelMap,
-    Languages,
-    ModelName,
-    Seed,
-    TaskName,
-    check_ablation,
-    chosen_task,
-    print_json,
-    progress_bar,
-    split_languages,
-)
+from headlab.cli.output import TASK, AsJson, Device, OnTask, Seed, check_ablation, flags_of, print_json, progress_bar
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic
 from headlab.masks import Mask, load_mask
@@ -43,12 +27,9 @@ if TYPE_CHECKING:
 Written = Mapping[str, Any]
 
 
+@flags_of()
 def evaluate(
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    on: OnTask,
     mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
     size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
@@ -83,20 +64,20 @@ def evaluate(
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
     others = {
-        "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": label_map, "--data": data,
-        "--task": task != TASK, "--languages": languages != "all", "--split": split != "dev",
+        "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": on.label_map, "--data": on.data,
+        "--task": on.task != TASK, "--languages": on.languages != "all", "--split": split != "dev",
     }  # fmt: skip
     check_harness(lm_eval, lm_eval_folder, ablation, others)
     if lm_eval is not None:
-        load = partial(headlab.load, model, device=device)
+        load = partial(headlab.load, on.model, device=device)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
     size = size or (DEV_SIZE if split == "dev" else None)
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
+    chosen = on.chosen()
     chosen.check(chosen.languages[0], split)
     check_changes(changes, loaded_mask, chosen)
     decoding = decoding_of(chosen, split, bleu, beams)
-    loaded = headlab.load(model, device=device)
+    loaded = headlab.load(on.model, device=device)
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}

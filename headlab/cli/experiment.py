@@ -8,37 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import (
-    MODEL,
-    TASK,
-    Ablation,
-    AsJson,
-    CacheRoot,
-    DataFolder,
-    Device,
-    DevSize,
-    Dtype,
-    LabelMap,
-    Languages,
-    MethodOptions,
-    ModelName,
-    Seed,
-    TaskName,
-    TestSize,
-    check_ablation,
-    chosen_task,
-    open_store,
-    print_json,
-    progress_bar,
-    split_languages,
-)  # fmt: skip
+from headlab.cli.output import AsJson, Here, MethodOptions, OnTask, check_ablation, flags_of, print_json, progress_bar
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
-from headlab.studies.table import BOUND, EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, ORDERS, Experiment
+from headlab.studies.table import BOUND, EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, ORDERS, Experiment
 from headlab.studies.table import experiment as experiment_of
-from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:
     from headlab.records import Progress
@@ -49,13 +25,11 @@ if TYPE_CHECKING:
 # `headlab experiment`: the papers' analyses, with their tables and figures.
 
 
+@flags_of(JOBS["experiment"])
 def experiment(
     key: Annotated[str | None, typer.Argument(help=f"one of {', '.join(EXPERIMENTS)}")] = None,
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    *,
+    on: OnTask,
     method: Annotated[
         str | None, typer.Option(help="method whose scores are used (default shapley), where the experiment has one")
     ] = None,
@@ -65,18 +39,13 @@ def experiment(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value of the experiment (--list shows them)")
     ] = None,
-    size: DevSize = DEV_SIZE,
-    test_size: TestSize = None,
-    seed: Seed = 0,
-    ablation: Ablation = "zero",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures")
     ] = None,
     json: AsJson = False,
     list_: Annotated[bool, typer.Option("--list", help="the experiments and their options, and nothing else")] = False,
+    **settings: Any,
 ) -> None:
     """Run an analysis; scores, answers and curves come from the cache or are computed first.
 
@@ -86,17 +55,12 @@ def experiment(
     if list_ or key is None:
         show_list(json=json)
         return
-    import headlab
+    check_ablation(settings["ablation"])
+    options = options_of(experiment_of(key), method, method_option or [], option or [])
+    chosen, store = on.chosen(), here.store()
     from headlab.studies.run import Pieces
 
-    check_ablation(ablation)
-    options = options_of(experiment_of(key), method, method_option or [], option or [])
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
-    store = open_store(cache)
-    pieces = Pieces(
-        headlab.load(model, device=device, dtype=dtype), chosen, store, seed=seed, dev_size=size,
-        test_size=test_size, ablation=ablation,
-    )  # fmt: skip
+    pieces = Pieces(here.load(on.model), chosen, store, **settings)
     report = reported(key, pieces, options)
     if out is not None:
         write_report(report, out)
@@ -187,12 +151,10 @@ SHOWN = ("front-choice", "front-confirmed")
 USUAL = str(FRONT.options["orders"].default)
 
 
+@flags_of(JOBS["front"])
 def front(
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    on: OnTask,
+    *,
     within: Annotated[
         float | None,
         typer.Option(help="points of accuracy that may be lost in any language (1.0 if heads is not given)"),
@@ -208,35 +170,28 @@ def front(
     ] = False,
     method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = "shapley",
     option: MethodOptions = None,
-    size: DevSize = DEV_SIZE,
-    test_size: TestSize = None,
-    seed: Seed = 0,
-    ablation: Ablation = "zero",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     out: Annotated[Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")] = None,
     full: Annotated[bool, typer.Option("--full", help="print every point of every order, too")] = False,
     json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Choose a smaller model by its cost and its weakest language: chosen on dev, measured on test.
 
     Scores, walks and answers come from the cache or are computed first; the cost is printed before it starts.
     It can be interrupted; run the same command again to resume.
     """
-    import headlab
     from headlab.studies.pareto import chosen_mask
     from headlab.studies.run import Pieces
 
-    check_ablation(ablation)
+    check_ablation(settings["ablation"])
     about = method_of(method)
     options = FRONT.resolve(
         {"method": about.key, "method_options": parse_options(option or [], about.options), "orders": orders,
          "points": None if every else points, "within": within, "heads": heads, "by": by}
     )  # fmt: skip
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
-    loaded, store = headlab.load(model, device=device, dtype=dtype), open_store(cache)
-    pieces = Pieces(loaded, chosen, store, seed=seed, dev_size=size, test_size=test_size, ablation=ablation)
+    chosen, loaded, store = on.chosen(), here.load(on.model), here.store()
+    pieces = Pieces(loaded, chosen, store, **settings)
     report = reported(FRONT.key, pieces, options)
     mask = chosen_mask(report, loaded.grid)
     if out is not None and out.suffix == ".json":

@@ -12,10 +12,8 @@ from headlab.cli.output import (
     MODEL,
     TASK,
     AsJson,
-    CacheRoot,
     DataFolder,
-    Device,
-    Dtype,
+    Here,
     LabelMap,
     ModelName,
     Say,
@@ -23,7 +21,7 @@ from headlab.cli.output import (
     TaskName,
     chosen_task,
     clock,
-    open_store,
+    flags_of,
     print_json,
     shown,
 )
@@ -43,7 +41,9 @@ GATES_TABLE = "gates"
 OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
 
 
+@flags_of()
 def gates(
+    *,
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
@@ -61,9 +61,7 @@ def gates(
         list[str] | None, typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800")
     ] = None,
     seed: Seed = 0,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     out: Annotated[Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")] = None,
     json: AsJson = False,
 ) -> None:
@@ -74,13 +72,11 @@ def gates(
     options = chosen_options(option or [], stacks, train_model, seed)
     weights = list(dict.fromkeys(weight or [options.weight]))
     check_files(weights, out)
-    import headlab
     from headlab.training.l0_learn import sweep
 
     asked = chosen_task(task, language, data, label_map)
     asked.check(language, "dev")
-    store = open_store(cache)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    store, loaded = here.store(), here.load(model)
     with shown("loading") as show:
         found = sweep(loaded, asked, language, weights, options=options, store=store, watch=_watching(show))
     files = {} if out is None else write_masks(found, out)

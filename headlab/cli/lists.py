@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,7 +129,7 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     listings: dict[str, Listing[Any]] = {
         "results": store.scan(), "curves": store.curves(), "reports": store.reports(), "gates": store.gates()
     }  # fmt: skip
-    rows = {name: [ROWS[name](result) for result in listing.results] for name, listing in listings.items()}
+    rows = {name: [row(result) for result in listing.results] for name, listing in listings.items()}
     problems = [problem for listing in listings.values() for problem in listing.problems]
     if json:
         print_json({"root": str(store.root), **rows, "problems": problems})
@@ -142,8 +142,8 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     typer.echo(f"{sum(map(len, rows.values()))} results, {len(problems)} skipped, in {store.root}")
 
 
-def _shared(result: Result[Any]) -> dict[str, Any]:
-    """What every kind of result says of itself as JSON."""
+def row(result: Result[Any]) -> dict[str, Any]:
+    """A result as JSON."""
     record = result.record
     return {
         "key": result.key,
@@ -151,57 +151,25 @@ def _shared(result: Result[Any]) -> dict[str, Any]:
         "task": record.spec["task"]["name"],
         "seconds": record.seconds,
         "example_forwards": record.example_forwards,
+        **_own(record),
     }
 
 
-def row(result: Result[HeadScores]) -> dict[str, Any]:
-    """Scores as JSON."""
-    scores = result.record
-    return _shared(result) | {
-        "language": scores.language,
-        "method": scores.method,
-        "estimand": scores.estimand,
-        "options": scores.spec["method"]["options"],
-        "values_sha256": scores.values_sha256(),
-    }
+def _own(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
+    """What one kind of result says of itself."""
+    if isinstance(record, Report):
+        spec = record.spec
+        return {"experiment": record.name, "languages": spec["task"]["language"], "options": spec["options"]}
+    if isinstance(record, HeadScores):
+        names = {"method": record.method, "estimand": record.estimand, "options": record.spec["method"]["options"]}
+    elif isinstance(record, Curve):
+        names = {"split": record.split, "ordering": record.ordering, "points": len(record.removed), "area": record.area}
+    else:
+        kept = {"kept": int(record.kept.sum()), "heads": record.grid.size, "undecided": record.undecided()}
+        names = {"weight": record.weight, **kept}
+    return {"language": record.language, **names, "values_sha256": record.values_sha256()}
 
 
-def curve_row(result: Result[Curve]) -> dict[str, Any]:
-    """One curve as JSON."""
-    curve = result.record
-    return _shared(result) | {
-        "language": curve.language,
-        "split": curve.split,
-        "ordering": curve.ordering,
-        "points": len(curve.removed),
-        "area": curve.area,
-        "values_sha256": curve.values_sha256(),
-    }
-
-
-def report_row(result: Result[Report]) -> dict[str, Any]:
-    """One report of an experiment as JSON."""
-    spec = result.record.spec
-    own = {"experiment": result.record.name, "languages": spec["task"]["language"], "options": spec["options"]}
-    return _shared(result) | own
-
-
-def gates_row(result: Result[LearnedGates]) -> dict[str, Any]:
-    """Learned gates as JSON."""
-    gates = result.record
-    return _shared(result) | {
-        "language": gates.language,
-        "weight": gates.weight,
-        "kept": int(gates.kept.sum()),
-        "heads": gates.grid.size,
-        "undecided": gates.undecided(),
-        "values_sha256": gates.values_sha256(),
-    }
-
-
-ROWS: Mapping[str, Callable[[Result[Any]], dict[str, Any]]] = {
-    "results": row, "curves": curve_row, "reports": report_row, "gates": gates_row
-}  # fmt: skip
 LINES = {
     "results": "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s",
     "curves": "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s",

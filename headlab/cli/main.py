@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
-from headlab.cli.output import CacheRoot, Device, open_store
+from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 
 # `headlab worker`: the process that owns the device.
@@ -30,9 +30,7 @@ def worker(
     ray: Annotated[
         str | None, typer.Option(envvar="HEADLAB_RAY", help="offer Ray for jobs: local, auto or host:port")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
-    ] = None,
+    workers: Workers = None,
     warm: Annotated[str | None, typer.Option(help="model to load at start")] = None,
     device: Device = None,
     cache: CacheRoot = None,
@@ -40,11 +38,7 @@ def worker(
     """Serve live requests and jobs until stopped."""
     from headlab.worker.server import Settings, serve
 
-    if workers is not None and ray is None:
-        raise HeadlabError(
-            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
-            code="option.needs_ray",
-        )
+    check_workers(ray, workers)
     serve(
         Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
     )

@@ -10,8 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -30,9 +34,12 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.options import Option, Options
 from headlab.store import Store
+from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tables import Report
 
 if TYPE_CHECKING:
+    from headlab.hooks.model import Model
+    from headlab.records import Progress
     from headlab.tasks.base import Task
     from headlab.training.options import FinetuneStep, LmStep
 
@@ -53,14 +60,10 @@ LabelMap = Annotated[
     ),
 ]
 Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
+Workers = Annotated[int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of everything random")]
-Size = Annotated[int, typer.Option("--size", min=1, help="examples of the split")]
-DevSize = Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")]
-TestSize = Annotated[
-    int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
-]
-Ablation = Annotated[str, typer.Option(help="output of a removed head: zero or mean")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help=HOW["seed"].help)]
+Size = Annotated[int, typer.Option("--size", min=1, help=JOBS["score"]["size"].help)]
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
@@ -73,46 +76,93 @@ NliModel = Annotated[
     Path | None, typer.Option(help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data")
 ]
 MODEL, TASK = "e5-small-intents", "intents"
-ABLATIONS = ("zero", "mean")
+ABLATIONS = HOW["ablation"].choices
+KEYWORD = Parameter.KEYWORD_ONLY
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
+@dataclass(frozen=True)
+class OnTask:
+    """The model, the task and the languages of a command."""
+
+    model: ModelName = MODEL
+    task: TaskName = TASK
+    data: DataFolder = None
+    label_map: LabelMap = None
+    languages: Languages = "all"
+
+    def chosen(self) -> Task:
+        """The task in these languages. Raises HeadlabError for an unknown one, and for a malformed label map."""
+        return chosen_task(self.task, split_languages(self.languages), self.data, self.label_map)
 
 
-def flags_of(options: type[Options], *names: str, unset: bool = False) -> Callable[[Command], Command]:
-    """Decorator that gives a command a flag for each of these options, passed to it in `**flags`.
+@dataclass(frozen=True)
+class Here:
+    """What a command computes on, and where its results are."""
 
-    unset: a flag that is not given is None, because its default depends on other arguments.
+    device: Device = None
+    dtype: Dtype = "float32"
+    cache: CacheRoot = None
+
+    def load(self, model: str) -> Model:
+        """A model by its name."""
+        import headlab
+
+        return headlab.load(model, device=self.device, dtype=self.dtype)
+
+    def store(self) -> Store:
+        """The store of results. Raises HeadlabError if its folder is a file."""
+        return open_store(self.cache)
+
+
+Command = Callable[..., None]
+
+
+def flags_of(
+    options: type[Options] | Settings = MappingProxyType({}), *names: str, unset: bool = False, before: str = "device"
+) -> Callable[[Command], Command]:
+    """Decorator that spells out what a command takes: each dataclass as its fields, and `**flags` as these options.
+
+    names: of the options, all by default.  unset: a flag that is not given is None, because its default depends on
+    other arguments.  before: the parameter that the flags of the options precede.
     """
+    known = options if isinstance(options, Mapping) else options.table()
+    flags = {known[name].flag or name: name for name in names or known}
 
     def declare(command: Command) -> Command:
-        kinds, known = get_type_hints(options), options.table()
-        given = dict(inspect.signature(command).parameters)
-        last = next(name for name, p in given.items() if p.kind is inspect.Parameter.VAR_KEYWORD)
-        declared = {
-            name: inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None if unset else known[name].default,
-                annotation=_flag(known[name], kinds[name] | None if unset else kinds[name]),
-            )
-            for name in names
-        }  # fmt: skip
-        rest = {n: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in given.items() if n != last}
-        hints = get_type_hints(command, include_extras=True)
-        rest = {n: p.replace(annotation=hints[n]) for n, p in rest.items()}
-        at = next(n for n, name in enumerate(rest) if name in ("option", "device"))  # --help ends with what all share
-        names_in_order = [*list(rest)[:at], *declared, *list(rest)[at:]]
-        parameters = {name: (rest | declared)[name] for name in names_in_order}
-        command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined] # read by typer
-        command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
-        return command
+        hints, groups, spelt = get_type_hints(command, include_extras=True), dict[str, Any](), dict[str, Parameter]()
+        for name, given in inspect.signature(command).parameters.items():
+            if is_dataclass(hints[name]):
+                groups[name] = hints[name]
+                spelt |= _parameters(hints[name])
+            elif given.kind is not Parameter.VAR_KEYWORD:
+                spelt[name] = Parameter(name, KEYWORD, default=given.default, annotation=hints[name])
+        at = list(spelt).index(before)
+        declared = [_flag(flag, known[name], unset) for flag, name in flags.items()]
+        parameters = [*list(spelt.values())[:at], *declared, *list(spelt.values())[at:]]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            made = {name: of(**{part.name: given.pop(part.name) for part in fields(of)}) for name, of in groups.items()}
+            command(**made, **{flags.get(name, name): value for name, value in given.items()})
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
+        run.__annotations__ = {of.name: of.annotation for of in parameters}
+        return run
 
     return declare
 
 
-def _flag(of: Option, kind: Any) -> Any:
-    """An option as a typer annotation."""
+def _parameters(group: Any) -> dict[str, Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return {of.name: Parameter(of.name, KEYWORD, default=of.default, annotation=hints[of.name]) for of in fields(group)}
+
+
+def _flag(name: str, of: Option, unset: bool) -> Parameter:
+    """An option as a parameter of a command."""
+    kind: Any = of.kind | None if unset or of.optional else of.kind
     least = int(of.low) if of.kind is int and of.low > -math.inf else None
-    return Annotated[kind, typer.Option(help=of.help, min=least)]
+    flag = Annotated[kind, typer.Option(help=of.help, min=least)]
+    return Parameter(name, KEYWORD, default=None if unset else of.default, annotation=flag)
 
 
 def split_languages(text: str) -> list[str] | str:
@@ -137,6 +187,15 @@ def check_ablation(name: str) -> None:
     """Raise HeadlabError for an unknown ablation."""
     if name not in ABLATIONS:
         raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown")
+
+
+def check_workers(ray: str | None, workers: int | None) -> None:
+    """Raise HeadlabError for a number of Ray workers where nothing says where they compute."""
+    if workers is not None and ray is None:
+        raise HeadlabError(
+            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
+            code="option.needs_ray",
+        )
 
 
 def open_store(root: Path | None) -> Store:
@@ -172,6 +231,11 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(line, description=text, completed=done, total=total)
 
         yield update
+
+
+def stepping(show: Callable[[str, int, int], None], title: str) -> Callable[[Progress], None]:
+    """A callback that shows progress under a title."""
+    return lambda step: show(title, step.done, step.total)
 
 
 def recorded_command(paper: str, given: Mapping[str, Any]) -> str:

@@ -12,23 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.evaluate import as_split, record
-from headlab.cli.output import (
-    MODEL,
-    TASK,
-    AsJson,
-    CacheRoot,
-    DataFolder,
-    Device,
-    LabelMap,
-    Languages,
-    ModelName,
-    TaskName,
-    chosen_task,
-    open_store,
-    print_json,
-    progress_bar,
-    split_languages,
-)  # fmt: skip
+from headlab.cli.output import AsJson, CacheRoot, Device, OnTask, flags_of, open_store, print_json, progress_bar
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, caution, options_of, select
@@ -45,12 +29,9 @@ if TYPE_CHECKING:
     from headlab.hooks.model import Model
 
 
+@flags_of()
 def prune(
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    on: OnTask,
     method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
     option: Annotated[
         list[str] | None,
@@ -76,20 +57,20 @@ def prune(
     from headlab.api import evaluated
     from headlab.evaluator import Evaluator
 
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
+    chosen = on.chosen()
     chosen.check(chosen.languages[0], split)
     if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
         raise HeadlabError(
             f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder",
             code="output.one_file_for_many",
         )
-    loaded = headlab.load(model, device=device)
+    loaded = headlab.load(on.model, device=device)
     store = open_store(cache)
     about = method_of(method)
     options = parse_options(option or [], about.options)
     about.resolve(options)  # raises for what its scores cannot have been made with
     asked = {
-        "--model": model, "--task": task, "--data": data, "--label-map": label_map, "--method": about.key,
+        "--model": on.model, "--task": on.task, "--data": on.data, "--label-map": on.label_map, "--method": about.key,
         "--cache": cache,
     }  # fmt: skip
     results = latest(store, loaded, chosen, asked, options)

@@ -9,35 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import (
-    MODEL,
-    AsJson,
-    CacheRoot,
-    DataFolder,
-    Device,
-    Dtype,
-    ModelName,
-    open_store,
-    print_json,
-    progress_bar,
-)
+from headlab.cli.output import MODEL, AsJson, DataFolder, Here, ModelName, flags_of, print_json, progress_bar, stepping
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.options import parse_options
 from headlab.roles.table import FILE, NAME, OPTIONS, resolve
+from headlab.studies.table import JOBS
 from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.records import Progress
     from headlab.roles.sentences import Sentences
 
 HEAD = ("stack", "layer", "head")
 Reports = Mapping[str, Report]
 
 
+@flags_of(JOBS["roles"], before="frequencies")
 def roles(
+    *,
     model: ModelName = MODEL,
     task: Annotated[
         str | None, typer.Option("--task", help="task by name or declaration: measures are taken on its examples")
@@ -47,47 +38,37 @@ def roles(
         Path | None, typer.Option("--conllu", help="gold trees; default: the treebank of --data, if it has one")
     ] = None,
     data: DataFolder = None,
-    split: Annotated[str, typer.Option(help="of treebank and task: dev, test or train")] = "dev",
-    size: Annotated[
-        int | None, typer.Option("--size", min=1, help="sentences; default all trees, 512 examples")
-    ] = None,
     frequencies: Annotated[
         Path | None, typer.Option(help="text file that word frequencies are counted in; default: package wordfreq")
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8")
     ] = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table")
     ] = None,
     json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Measure heads and find their roles: positional, syntactic, rare word, separator, first and same token, induction.
 
     Syntactic roles need gold trees. A cached report is read, not computed again.
     """
     chosen = resolve(parse_options(option or [], OPTIONS))
-    given = sentences_of(task, language, conllu, data, split, size)
-    import headlab
+    given = sentences_of(task, language, conllu, data, **settings)
     from headlab.roles.sentences import corpus_frequencies
     from headlab.roles.study import study
 
-    store = open_store(cache)
+    store = here.store()
     counted = None if frequencies is None else corpus_frequencies(frequencies)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = here.load(model)
     reports: dict[str, Report] = {}
     with progress_bar(NAME) as show:
         for name, found in given.items():
-
-            def tell(step: Progress, name: str = name) -> None:
-                show(name, step.done, step.total)
-
             reports[name] = study(
-                loaded, found, options=chosen, store=store, frequencies=counted, on_progress=tell
-            )  # fmt: skip
+                loaded, found, options=chosen, store=store, frequencies=counted, on_progress=stepping(show, name)
+            )
     if out is not None:
         write_reports(reports, out)
     print_json(as_json(reports)) if json else typer.echo("\n\n".join(readable(reports)))

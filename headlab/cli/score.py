@@ -10,38 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.evaluate import as_split
 from headlab.cli.output import (
-    MODEL,
-    TASK,
-    Ablation,
     AsJson,
-    CacheRoot,
-    DataFolder,
-    Device,
-    Dtype,
-    LabelMap,
-    Languages,
+    Here,
     MethodOptions,
-    ModelName,
-    Seed,
-    Size,
-    TaskName,
+    OnTask,
+    Workers,
     check_ablation,
-    chosen_task,
-    open_store,
+    check_workers,
+    flags_of,
     print_json,
     progress_bar,
-    split_languages,
-)  # fmt: skip
+    stepping,
+)
 from headlab.cluster.pool import side_by_side
-from headlab.errors import HeadlabError
 from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
 from headlab.scores import Curve, HeadScores
-from headlab.tasks.base import DEV_SIZE
+from headlab.studies.table import HOW, JOBS
 
 if TYPE_CHECKING:
     from headlab.cluster.distributed_game import Team
@@ -54,52 +42,39 @@ if TYPE_CHECKING:
 MANY_FORWARDS = 2_000_000  # above the default method's maximum for a model of 144 heads
 
 
+@flags_of(JOBS["score"], "seed", "size", "ablation")
 def score(
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    on: OnTask,
+    *,
     method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = "shapley",
     option: MethodOptions = None,
-    seed: Seed = 0,
-    size: Size = 512,
-    ablation: Ablation = "zero",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     ray: Annotated[
         str | None,
         typer.Option(help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port"),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
-    ] = None,
+    workers: Workers = None,
     json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
     import headlab
 
-    check_ablation(ablation)
+    check_ablation(settings["ablation"])
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    chosen, loaded = on.chosen(), here.load(on.model)
     refuse(about, loaded.grid.size)
-    _warn(about, most_forwards(about, options, loaded.grid.size, size))
-    if workers is not None and ray is None:
-        raise HeadlabError(
-            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
-            code="option.needs_ray",
-        )
-    store = open_store(cache)
+    _warn(about, most_forwards(about, options, loaded.grid.size, settings["size"]))
+    check_workers(ray, workers)
+    store = here.store()
     with progress_bar("loading") as show, _helpers(loaded, ray, workers) as team:
         board = Board(about.key, chosen.languages, show)
 
         def one(language: str, tick: Callable[[], None]) -> HeadScores:
             return headlab.score(
-                loaded, chosen, language=language, method=about.key, seed=seed, size=size, ablation=ablation, tick=tick,
-                store=store, on_progress=partial(board.progress, language), helpers=team, **options,
+                loaded, chosen, language=language, method=about.key, **settings, tick=tick, store=store,
+                on_progress=partial(board.progress, language), helpers=team, **options,
             )  # fmt: skip
 
         at_once = 1 if team is None else team.pool.size
@@ -194,30 +169,17 @@ def _parts(scores: HeadScores) -> Iterator[str]:
 POINT = 0.01
 
 
+@flags_of(JOBS["curve"])
 def curve(
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = "all",
+    on: OnTask,
+    *,
     method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
         "shapley"
     ),
     option: MethodOptions = None,
-    split: Annotated[
-        str, typer.Option(help="split to measure the curve on; heads are ordered on dev, so use test")
-    ] = "test",
-    size: Annotated[int | None, typer.Option(min=1, help="examples to measure on; default: all of the split")] = None,
-    dev_size: Annotated[int, typer.Option(min=1, help="dev examples that order the heads")] = DEV_SIZE,
-    points: Annotated[
-        int | None, typer.Option(min=2, help="counts of removed heads to measure, evenly spaced; default: every one")
-    ] = None,
-    seed: Seed = 0,
-    ablation: Ablation = "zero",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    cache: CacheRoot = None,
+    here: Here,
     json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
 
@@ -226,37 +188,31 @@ def curve(
     import headlab
     from headlab.scores import counts
 
-    check_ablation(ablation)
+    how, dev_size, split = {name: settings[name] for name in HOW}, settings.pop("dev_size"), settings["split"]
+    check_ablation(how["ablation"])
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = chosen_task(task, split_languages(languages), data, label_map)
+    chosen = on.chosen()
     chosen.check(chosen.languages[0], split)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = here.load(on.model)
     refuse(about, loaded.grid.size)
-    counts(loaded.grid.size, points)  # raises before anything is scored
-    store, found = open_store(cache), dict[str, Curve]()
+    counts(loaded.grid.size, settings["points"])  # raises before anything is scored
+    store, found = here.store(), dict[str, Curve]()
     with progress_bar("loading") as show:
         for number, language in enumerate(chosen.languages):
             place = f"{language} ({number + 1}/{len(chosen.languages)})"
             scores = headlab.score(
-                loaded, chosen, language=language, method=about.key, seed=seed, size=dev_size, ablation=ablation,
-                store=store, on_progress=_shown(show, f"{about.key} {place}"), **options,
+                loaded, chosen, language=language, method=about.key, size=dev_size, **how, store=store,
+                on_progress=stepping(show, f"{about.key} {place}"), **options,
             )  # fmt: skip
             found[language] = headlab.prune_curve(
-                loaded, chosen, language=language, scores=scores, split=as_split(split), size=size, points=points,
-                ablation=ablation, store=store, on_progress=_shown(show, f"curve {place}"), seed=seed,
+                loaded, chosen, language=language, scores=scores, **settings, store=store,
+                on_progress=stepping(show, f"curve {place}"),
             )  # fmt: skip
     if json:
         print_json({"split": split, "languages": {language: curve_record(c) for language, c in found.items()}})
     else:
         typer.echo("\n\n".join(table(c) for c in found.values()))
-
-
-def _shown(show: Callable[[str, int, int], None], title: str) -> Callable[[Progress], None]:
-    def on_progress(step: Progress) -> None:
-        show(title, step.done, step.total)
-
-    return on_progress
 
 
 def curve_record(curve: Curve) -> dict[str, Any]:

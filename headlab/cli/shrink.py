@@ -22,19 +22,20 @@ from headlab.cli.output import (
     ModelName,
     Seed,
     chosen_task,
+    flags_of,
     print_json,
     progress_bar,
     split_languages,
 )
 from headlab.errors import HeadlabError
 from headlab.masks import full_mask, load_mask
+from headlab.studies.table import JOBS
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.masks import Mask
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
-    from headlab.shrink.proof import Inputs
     from headlab.studies.savings import Ratio, Savings
     from headlab.tasks.base import Task
 
@@ -72,6 +73,7 @@ def shrink(
     from headlab.shrink.folder import check_out, require_onnx, write_shrunk
     from headlab.shrink.model import check_numbers
     from headlab.shrink.proof import Speed
+    from headlab.studies.savings_run import different_batches
 
     loaded_mask = load_mask(mask)
     check_out(out, model)
@@ -81,7 +83,7 @@ def shrink(
     chosen = _task(task, languages, data, label_map)
     loaded = _loaded(model, device, dtype)
     shrunk = shrink_model(loaded, loaded_mask)
-    inputs = _inputs(loaded, chosen, size, seed)
+    inputs = different_batches(loaded, chosen, rows=ROWS, size=size, seed=seed)
     timed = _timed(loaded, shrunk, chosen, repeats, seed)
     of = {
         "task": task,
@@ -124,13 +126,6 @@ def _task(name: str | None, languages: str, data: Path | None, label_map: str | 
     return None
 
 
-def _inputs(model: Model, task: Task | None, size: int, seed: int) -> Inputs:
-    """Batches of real examples without repeats."""
-    from headlab.studies.savings_run import different_batches
-
-    return different_batches(model, task, rows=ROWS, size=size, seed=seed)
-
-
 def _timed(model: Model, shrunk: Shrunk, task: Task | None, repeats: int, seed: int) -> Ratio:
     """Time of the smaller model divided by that of the untouched one, a copy without headlab's hooks."""
     from headlab.shrink import shrink_model
@@ -166,13 +161,14 @@ def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
     found, proof = written.record, written.proof
     before, after = shrunk.parameters_before, shrunk.parameters_after
     asked = found["compared_on"]["size"]
+    fewer = "" if proof.examples == asked else f" (of {asked} asked for)"
     lines = [
         f"{written.folder}: {shrunk.gone} of {found['heads_before']} heads removed",
         f"parameters    {before:,} -> {after:,} ({(after - before) / before:+.1%})",
         f"weights       {size_words(found['bytes_before'])} of {found['dtype_before']} -> "
         f"{size_words(found['bytes_after'])} of {found['dtype_after']}",
         f"logits        differ from the masked model's by {proof.max_logit_difference:.2g} at most on {proof.examples} "
-        f"different examples{_fewer(proof.examples, asked)} ({proof.tolerance:.2g} is rounding), computed in "
+        f"different examples{fewer} ({proof.tolerance:.2g} is rounding), computed in "
         f"{found['computed_in']}",
         *_rounding(found),
         f"forward pass  {timed.ratio:.2f} of the untouched model's time [{timed.low:.2f}, {timed.high:.2f}]"
@@ -188,10 +184,6 @@ def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
     return "\n".join(lines)
 
 
-def _fewer(there: int, asked: int) -> str:
-    return "" if there == asked else f" (of {asked} asked for)"
-
-
 def _rounding(record: Mapping[str, Any]) -> list[str]:
     """A line of text if weights were rounded, else none."""
     if record["cut_alone"] is None:
@@ -205,6 +197,7 @@ def _rounding(record: Mapping[str, Any]) -> list[str]:
 # `headlab worth`: what a mask saves in parameters, multiply-accumulates, and time on this machine.
 
 
+@flags_of(JOBS["worth"], "batch_sizes", "rounds", "seed")
 def worth(
     mask: Annotated[Path, typer.Option(help="mask file")],
     model: ModelName = MODEL,
@@ -214,37 +207,32 @@ def worth(
     data: DataFolder = None,
     label_map: LabelMap = None,
     languages: Languages = EVERY,
-    batch_sizes: Annotated[str, typer.Option(help="examples in a batch, comma-separated")] = "1,8,32",
-    rounds: Annotated[int, typer.Option(min=6, help="rounds in each of which all models have their turn")] = 15,
-    seed: Seed = 0,
     device: Device = None,
     dtype: Dtype = "float32",
     json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Count and time a model untouched, masked, and with the mask's heads removed from the weights.
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
     chosen = _task(task, languages, data, label_map)
-    found, sizes = load_mask(mask), _sizes(batch_sizes)
+    found, settings["batch_sizes"] = load_mask(mask), _sizes(settings["batch_sizes"])
     worths = [
-        _on(place, found, model, chosen, sizes, rounds, seed, dtype)
-        for place in ([device] if device is not None else _devices())
+        _on(place, found, model, chosen, dtype, settings) for place in ([device] if device is not None else _devices())
     ]
     every = replace(worths[0], speeds=tuple(speed for one in worths for speed in one.speeds))
     print_json(every.to_json()) if json else typer.echo(markdown(every.report()))
 
 
-def _on(
-    device: str, mask: Mask, model: str, task: Task | None, sizes: list[int], rounds: int, seed: int, dtype: str
-) -> Savings:
+def _on(device: str, mask: Mask, model: str, task: Task | None, dtype: str, settings: Mapping[str, Any]) -> Savings:
     import headlab
     from headlab.studies.savings_run import measure
 
     with progress_bar(f"worth on {device}") as show:
         loaded = headlab.load(model, device=device, dtype=dtype)
         return measure(
-            loaded, mask, task=task, batch_sizes=sizes, rounds=rounds, seed=seed,
+            loaded, mask, task=task, **settings,
             told=lambda done, total, note: show(f"{device}, {note}", done, total),
         )  # fmt: skip
 

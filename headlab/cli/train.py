@@ -162,7 +162,7 @@ Others = Annotated[
 
 @flags_of(
     LmOptions, "kind", "tokenizer", "vocabulary", "layers", "heads", "width", "persistent", "positions", "block",
-    "batch", "micro_batch", "steps", "learning_rate", "dropout",
+    "batch", "micro_batch", "steps", "learning_rate", "dropout", before="option",
 )  # fmt: skip
 def lm(
     data: TextData,
@@ -191,7 +191,7 @@ def lm(
 
 @flags_of(
     LmGateOptions, "weight", "warm_up", "open_start", "scale", "steps", "tune_steps", "gate_rate", "model_rate",
-    "batch", "micro_batch",
+    "batch", "micro_batch", before="option",
 )  # fmt: skip
 def lm_prune(
     model: Annotated[Path, typer.Argument(help="folder that headlab train lm wrote")],

@@ -1,7 +1,7 @@
 """The command lines equivalent to jobs and results, with notes on what a command cannot express.
 
-How each kind of job reads on the command line is declared once, here: pages print it for a job or a form, the report
-for a stored result, whose spec `job_of` turns into the job that makes it.
+How each kind of job reads on the command line is said here alone, with the flags that `JOBS` declares: pages print it
+for a job or a form, the report for a stored result, whose spec `job_of` turns into the job that makes it.
 """
 
 from __future__ import annotations
@@ -16,69 +16,43 @@ from headlab.errors import HeadlabError
 from headlab.labels import write_map
 from headlab.masks import Mask
 from headlab.methods.table import METHODS
-from headlab.options import option_words
+from headlab.options import Option, option_words
 from headlab.records import part
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
-from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings
 from headlab.tasks import BUILT_IN, SOURCES, TASKS
-from headlab.tasks.base import TREEBANK
+from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import GateOptions
 
-DEV_EXAMPLES = 512  # default size of the dev split, which chooses
 ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
 WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
 Spec = Mapping[str, Any]
+WHERE: Settings = {name: Option(None, "") for name in ("model", "task", "label_map", "languages")}
+ON_TASK: Settings = {name: option for name, option in WHERE.items() if name != "languages"}
+DTYPE: Settings = {"dtype": Option("float32", "")}
 
 
-@dataclass(frozen=True)
-class Flag:
-    """How a detail of a job reads on the command line. usual: the value for which it is omitted, if any."""
-
-    detail: str
-    flag: str
-    usual: Any = ...
-    say: Callable[[Any], str] = str
-
-
-def listed(values: Sequence[Any]) -> str:
-    """Several values as one word; a string, such as "all", unchanged."""
-    return values if isinstance(values, str) else ",".join(map(str, values))
+def word(value: Any) -> str:
+    """A detail of a job as one word: entries with commas between, None as the number of all examples."""
+    if isinstance(value, Mapping):
+        return write_map(value)
+    if value is None:
+        return str(ALL_EXAMPLES)
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def sized(size: int | None) -> str:
-    """A number of examples as a word; None stands for all."""
-    return str(ALL_EXAMPLES if size is None else size)
-
-
-CLASSES = Flag("label_map", "--label-map", None, write_map)
-WHERE = (Flag("model", "--model"), Flag("task", "--task"), CLASSES, Flag("languages", LANGUAGES, say=listed))
-SEED = Flag("seed", "--seed", 0)
-HOW = (SEED, Flag("ablation", "--ablation", "zero"))
-DTYPE = Flag("dtype", "--dtype", "float32")
-SIZES = (Flag("dev_size", "--size", DEV_EXAMPLES, sized), Flag("test_size", "--test-size", None))
-SCORE_FLAGS = (Flag("size", "--size", DEV_EXAMPLES), *HOW, DTYPE)
-CURVE_FLAGS = (
-    Flag("split", "--split", "test"), Flag("size", "--size", None), Flag("dev_size", "--dev-size", DEV_EXAMPLES),
-    Flag("points", "--points", None), *HOW, DTYPE,
-)  # fmt: skip
-WORTH_FLAGS = (*WHERE, Flag("rounds", "--rounds"), Flag("batch_sizes", "--batch-sizes", say=listed), SEED)
-FINETUNE_FLAGS = (Flag("steps", "--steps"), Flag("learning_rate", "--learning-rate"), SEED)
-ROLE_FLAGS = (
-    WHERE[0], Flag("task", "--task", None), Flag("split", "--split", "dev"), Flag("size", "--size", None),
-    Flag("frequencies", "--frequencies", None),
-)  # fmt: skip
-
-
-def said(details: Spec, *flags: Flag) -> list[str]:
-    """The words of these flags for a job's details, without missing and usual values."""
-    told = [(flag, details.get(flag.detail, flag.usual)) for flag in flags]
-    words = [(flag.flag, flag.say(value)) for flag, value in told if value is not ... and value != flag.usual]
-    return [word for pair in words for word in pair]
+def said(details: Spec, known: Settings, always: Sequence[str] = ()) -> list[str]:
+    """The flags of a job's details, without those that are missing or, but for `always`, at their defaults."""
+    words: list[str] = []
+    for name, option in known.items():
+        if name in details and (name in always or details[name] != option.default):
+            words += [f"--{(option.flag or name).replace('_', '-')}", word(details[name])]
+    return words
 
 
 def lines(kind: str, details: Spec) -> list[list[str]]:
@@ -98,17 +72,19 @@ def _method(details: Spec, options: str) -> list[str]:
     return ["--method", key, *option_words("-o", details.get(options) or {}, known)]
 
 
-def _scores(command: str, flags: Sequence[Flag], details: Spec) -> list[list[str]]:
-    return [["headlab", command, *said(details, *WHERE), *_method(details, "options"), *said(details, *flags)]]
+def _scores(kind: str, details: Spec) -> list[list[str]]:
+    words = _method(details, "options")
+    return [["headlab", kind, *said(details, WHERE), *words, *said(details, {**JOBS[kind], **DTYPE})]]
 
 
 def _experiment(details: Spec) -> list[list[str]]:
     about = EXPERIMENTS[details["experiment"]]
     uses_method = METHOD in about.options and details.get(METHOD) is not None
     return [[
-        "headlab", "experiment", about.key, *said(details, *WHERE),
+        "headlab", "experiment", about.key, *said(details, WHERE),
         *(_method(details, METHOD_OPTIONS) if uses_method else ()),
-        *option_words("--option", _shortened(about, details), about.options), *said(details, *SIZES, *HOW, DTYPE),
+        *option_words("--option", _shortened(about, details), about.options),
+        *said(details, {**JOBS["experiment"], **DTYPE}),
     ]]  # fmt: skip
 
 
@@ -132,12 +108,12 @@ def exactly(value: float) -> str:
 def _front(details: Spec) -> list[list[str]]:
     options, usual = details["options"], FRONT.options
     question = "heads" if options.get("heads") is not None else "within"
-    asked = [Flag(name, f"--{name}", usual[name].default) for name in ("by", "orders", "points")]
+    asked = {name: usual[name] for name in ("by", "orders", "points")}
     return [[
-        "headlab", FRONT.key, *said(details, *WHERE), f"--{question}", exactly(options[question]),
+        "headlab", FRONT.key, *said(details, WHERE), f"--{question}", exactly(options[question]),
         *(["--every"] if options["points"] is None else []),
-        *said({name: value for name, value in options.items() if value is not None}, *asked),
-        *_method(details, METHOD_OPTIONS), *said(details, *SIZES, *HOW, DTYPE),
+        *said({name: value for name, value in options.items() if value is not None}, asked),
+        *_method(details, METHOD_OPTIONS), *said(details, {**JOBS[FRONT.key], **DTYPE}),
     ]]  # fmt: skip
 
 
@@ -147,34 +123,37 @@ def _gates(details: Spec) -> list[list[str]]:
     stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
     weights = [repr(w) for w in given if isinstance(w, int | float)] if isinstance(given, list | tuple) else []
     return [[
-        "headlab", "gates", *said(details, *WHERE[:3]), "--language", language,
+        "headlab", "gates", *said(details, ON_TASK), "--language", language,
         *(word for weight in weights for word in ("--weight", weight)),
         *([] if stacks == EVERY else ["--stacks", str(stacks)]), *(["--train-model"] if trained == EVERY else []),
-        *option_words("-o", options, GateOptions.table()), *said(details, SEED, DTYPE),
+        *option_words("-o", options, GateOptions.table()), *said(details, {**JOBS["gates"], **DTYPE}),
     ] for language in details.get("languages") or ()]  # fmt: skip
 
 
 def _roles(details: Spec) -> list[list[str]]:
     """One command per language."""
-    of_file = details.get("split") == FILE
+    file = ["--conllu", "FILE"] if details.get("split") == FILE else []
+    known = {name: option for name, option in JOBS[ROLES].items() if not (file and name == "split")}
+    where = {name: WHERE[name] for name in ("model", "task")}
     return [[
-        "headlab", ROLES, *said(details, *ROLE_FLAGS[:2]), "--language", language,
-        *(["--conllu", "FILE"] if of_file else said(details, ROLE_FLAGS[2])), *said(details, ROLE_FLAGS[3]),
-        *option_words("-o", details.get("options") or {}, ROLE_OPTIONS), *said(details, *ROLE_FLAGS[4:], DTYPE),
+        "headlab", ROLES, *said(details, where), "--language", language, *file, *said(details, known),
+        *option_words("-o", details.get("options") or {}, ROLE_OPTIONS),
+        *said(details, {"frequencies": Option(None, ""), **DTYPE}),
     ] for language in details.get("languages") or ()]  # fmt: skip
 
 
 def _worth(details: Spec) -> list[list[str]]:
-    return [["headlab", "worth", "--mask", "MASK.json", *said(details, *WORTH_FLAGS)]]
+    known = {**WHERE, **JOBS["worth"]}
+    return [["headlab", "worth", "--mask", "MASK.json", *said(details, known, ("rounds", "batch_sizes"))]]
 
 
 def _finetune(details: Spec) -> list[list[str]]:
-    return [["headlab", "finetune", str(details["task"]), *said(details, *FINETUNE_FLAGS)]]
+    return [["headlab", "finetune", str(details["task"]), *said(details, JOBS["finetune"], ("steps", "learning_rate"))]]
 
 
 LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
-    "score": partial(_scores, "score", SCORE_FLAGS),
-    "curve": partial(_scores, "curve", CURVE_FLAGS),
+    "score": partial(_scores, "score"),
+    "curve": partial(_scores, "curve"),
     "experiment": _experiment,
     FRONT.key: _front,
     "gates": _gates,
@@ -339,7 +318,7 @@ def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
         if isinstance(method, str) and method not in METHODS:
             yield f"The method {method} comes with a package that has to be installed."
     if job == "curve" and dev_size is None:
-        yield f"How many dev examples ordered the heads is not recorded in its spec; {DEV_EXAMPLES} is the default."
+        yield f"How many dev examples ordered the heads is not recorded in its spec; {DEV_SIZE} is the default."
     source = part(spec, "frequencies", "source") if job == ROLES else None
     if source == "none":
         yield "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
@@ -421,7 +400,7 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
     if not made.commands or split != "dev" or chosen.get("method") not in METHODS:
         return Again(made.commands, (*made.notes, NO_COMMAND))
     words = ["headlab", "prune", "--model", model, "--task", str(part(spec, "task", "name")), LANGUAGES, str(language)]
-    words += said({"label_map": part(spec, "task", "classes")}, CLASSES)
+    words += said({"label_map": part(spec, "task", "classes")}, WHERE)
     method = METHODS[chosen["method"]]
     options = part(spec, "method", "options") or part(spec, "order", "options") or {}
     options = {name: value for name, value in options.items() if name in method.options}
@@ -472,7 +451,7 @@ def _bare(mask: Mask, model: str) -> dict[str, Any]:
     return {
         "experiment": FRONT.key, "model": {**mask.model, "name": model}, "options": FRONT.resolve(asked), "seed": 0,
         "task": {"name": chosen["task"], "language": ",".join(chosen["languages"]),
-                 "sizes": {"dev": [DEV_EXAMPLES], "test": []}},
+                 "sizes": {"dev": [DEV_SIZE], "test": []}},
         "ablation": chosen.get("ablation", "zero"),
     }  # fmt: skip
 

@@ -16,12 +16,10 @@ from headlab.records import part
 from headlab.report.commands import job_of, shell_lines
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import EXPERIMENTS, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings
 from headlab.tables import Report
-from headlab.tasks.base import DEV_SIZE
-from headlab.ui import form_values
-from headlab.ui.form_values import entered, remembered
-from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
+from headlab.ui.form_values import Form, wrong
+from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import plain
 from headlab.ui.notices import notify
@@ -88,8 +86,7 @@ def write(experiment: str, report: str = "") -> None:
 
 # The experiment being set up: its widget keys and the job's spec. No streamlit here.
 
-ABLATIONS = ("zero", "mean")
-USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": DEV_SIZE, "test_size": None, "ablation": "zero"}
+FORM, SETTINGS = Form("_plan", "plan-"), JOBS["experiment"]
 Choices = Mapping[str, Any]
 
 
@@ -110,39 +107,25 @@ class Plan:
         """Whether the sidebar's method matters."""
         return METHOD in self.about.options
 
-    def own_options(self) -> list[str]:
+    def own_options(self) -> Settings:
         """The experiment's options that have their own widget."""
-        return [name for name, option in self.about.options.items() if name != METHOD and option.kind is not dict]
+        return {name: o for name, o in self.about.options.items() if name != METHOD and o.kind is not dict}
 
-    def method_options(self) -> list[str]:
+    def method_options(self) -> Settings:
         """Options of the method that can be set."""
-        return list(METHODS[self.choice.method].options) if self.uses_method else []
-
-    def key(self, name: str, *of: str) -> str:
-        """Key of a widget. of: what else its value depends on."""
-        return "-".join(("plan", *of, name))
-
-    def option_key(self, name: str) -> str:
-        """Key of the widget of one of the experiment's options."""
-        return self.key(name, self.experiment)
-
-    def method_key(self, name: str) -> str:
-        """Key of the widget of one of the method's options."""
-        return self.key(name, "method", self.choice.method)
+        return METHODS[self.choice.method].options if self.uses_method else {}
 
     def spec(self, state: Choices) -> dict[str, Any]:
         """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
-        options, method = self.about.options, METHODS[self.choice.method].options
-        given = {name: state.get(self.option_key(name), options[name].default) for name in self.own_options()}
-        own = {name: state.get(self.method_key(name), method[name].default) for name in self.method_options()}
+        own = FORM.read(self.method_options(), state, "method", self.choice.method)
         return {
             "experiment": self.experiment,
             **self.choice.about,
             "languages": list(self.choice.languages),
             **({"method": self.choice.method} if self.uses_method else {}),
-            **({"method_options": own} if METHOD_OPTIONS in options and own else {}),
-            "options": given,
-            **{name: state.get(self.key(name), usual) for name, usual in USUAL.items()},
+            **({"method_options": own} if METHOD_OPTIONS in self.about.options and own else {}),
+            "options": FORM.read(self.own_options(), state, self.experiment),
+            **FORM.read(SETTINGS, state),
         }
 
     def trouble(self, spec: Mapping[str, Any]) -> str:
@@ -152,11 +135,7 @@ class Plan:
             return (
                 "Choose a language." if least == 1 else f"{self.about.title} takes {least} languages; {have} is chosen."
             )
-        try:
-            self.about.resolve(resolvable(spec))
-        except HeadlabError as error:
-            return f"{error}."
-        return ""
+        return wrong(self.about.resolve, resolvable(spec))
 
 
 def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,60 +357,33 @@ def facts_table(
 
 # The form for an experiment: its options, the forecast of its cost, and Start.
 
-PREFIX = "plan-"  # of its widgets' keys
-HELD_FORM = "_plan"  # widget values, stored across page switches: streamlit drops them with the page
-DEV_HELP = "Examples that heads are chosen on."
-TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
-
-
-def values() -> dict[str, Any]:
-    """The widgets' current values, or the last ones where they are not drawn."""
-    return remembered(HELD_FORM, PREFIX)
-
 
 def draw(plan: Plan) -> dict[str, Any]:
     """Draw the form and return the job's current details."""
-    kept = st.session_state.get(HELD_FORM, {})
     with st.container(border=True, key="plan"):
-        _options(plan, kept)
+        own = plan.own_options()
+        for (name, option), place in zip(own.items(), st.columns(len(own)) if own else (), strict=True):
+            with place:
+                FORM.draw(name, option, plan.experiment)
         with st.expander("More options"):
-            _more(plan, kept)
-        spec = plan.spec(values())
+            _more(plan)
+        spec = plan.spec(FORM.values())
         _begin(plan, spec)
         terminal(shell_lines("experiment", spec), about="It can be interrupted; run the same command again to resume:")
     return spec
 
 
-def _options(plan: Plan, kept: dict[str, Any]) -> None:
-    """The experiment's own options, side by side."""
-    names = plan.own_options()
-    for name, place in zip(names, st.columns(len(names)) if names else (), strict=True):
+def _more(plan: Plan) -> None:
+    places = [*st.columns(3), st.container()]
+    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
         with place:
-            key, option = plan.option_key(name), plan.about.options[name]
-            form_values.draw(name, option, key, kept.get(key, option.default))
-
-
-def _more(plan: Plan, kept: dict[str, Any]) -> None:
-    def key(name: str) -> str:
-        return plan.key(name)
-
-    left, middle, right = st.columns(3)
-    size = kept.get(key("dev_size"), DEV_SIZE)
-    left.number_input("Examples of dev, at most", 1, 100_000, size, key=key("dev_size"), help=DEV_HELP)
-    start_with(key("test_size"), kept.get(key("test_size")))
-    middle.number_input(
-        "Examples of test, at most", 1, 100_000, None, placeholder="all", key=key("test_size"), help=TEST_HELP
-    )
-    right.number_input("Seed", 0, None, kept.get(key("seed"), 0), step=1, key=key("seed"))
-    at = ABLATIONS.index(kept.get(key("ablation"), ABLATIONS[0]))
-    st.selectbox("Output of a removed head", ABLATIONS, index=at, key=key("ablation"), help="Zero, or its mean output.")
-    method = METHODS[plan.choice.method]
+            FORM.draw(name, option)
+    method = plan.choice.method
     if plan.method_options():
-        st.markdown(f"###### {method.title}")
+        st.markdown(f"###### {METHODS[method].title}")
     before = as_cached(plan.choice) if plan.uses_method else {}
-    for name in plan.method_options():
-        option, its = method.options[name], plan.method_key(name)
-        form_values.draw(name, option, its, kept.get(its, before.get(name, option.default)))
+    for name, option in plan.method_options().items():
+        FORM.draw(name, option, "method", method, usual=before.get(name, option.default))
 
 
 def _begin(plan: Plan, spec: dict[str, Any]) -> None:
@@ -439,12 +391,11 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     trouble = plan.trouble(spec) or (refusal(plan.choice) if plan.uses_method else "")
     text = caution(plan.choice.method) if plan.uses_method else ""
     before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
-    end_form("experiment", spec, trouble, _start, plan, key="plan-start", form=PREFIX, before=before)
+    end_form("experiment", spec, trouble, _start, plan, key="plan-start", form=FORM.prefix, before=before)
     asked("Its report appears below when it is done.")
     progress()
 
 
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
     remember(plan.experiment)  # show its report, which will be the newest
-    # As the widgets are now, not as they were when the button was drawn.
-    start("experiment", plan.spec(entered(values(), typed)))
+    start_planned("experiment", FORM, plan.spec, typed)

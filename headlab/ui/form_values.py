@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
+from headlab.errors import HeadlabError
 from headlab.options import Option
 from headlab.ui.presses import start_with
 
@@ -20,6 +22,8 @@ def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
     start = option.default if start is ... or not (start is None or option.fits(start)) else start
     label, usual = name.replace("_", " ").capitalize(), "none" if option.default is None else option.default
     about = f"{option.help} ({option.range}; default {usual})"
+    if option.label:
+        label, about = option.label, option.tip
     if option.choices:
         st.selectbox(label, list(option.choices), index=option.choices.index(start), key=key, help=about)
     elif option.kind is bool:
@@ -36,9 +40,18 @@ def _number(label: str, option: Option, key: str, about: str, start: Any) -> Non
     looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
     if option.optional:  # only a field that starts empty can be cleared
         start_with(key, start)
-        st.number_input(label, value=None, placeholder="none", key=key, help=about, **limits, **looks)
+        st.number_input(label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks)
     else:
         st.number_input(label, value=start, key=key, help=about, **limits, **looks)
+
+
+def wrong(check: Callable[..., object], *given: Any) -> str:
+    """Why a check of what a form holds fails, as a sentence; empty if it passes."""
+    try:
+        check(*given)
+    except HeadlabError as error:
+        return f"{error}."
+    return ""
 
 
 # Form values: those that widgets hold now, those they last held, and those shown when the button was pressed.
@@ -59,6 +72,45 @@ def remembered(place: str, prefix: str) -> Values:
     """Current widget values, or the last ones where not drawn. place: session key that stores the last values."""
     st.session_state[place] = {**st.session_state.get(place, {}), **held(prefix)}
     return dict(st.session_state[place])
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form that keeps its values across page switches, with which streamlit drops its widgets.
+
+    place: session key of the values.  prefix: of its widgets' keys.
+    """
+
+    place: str
+    prefix: str
+
+    def key(self, name: str, *of: str) -> str:
+        """Key of a widget. of: what else its value depends on."""
+        return self.prefix + "-".join((*of, name))
+
+    def values(self) -> Values:
+        """The widgets' current values, or the last ones where they are not drawn."""
+        return remembered(self.place, self.prefix)
+
+    def read(self, options: Mapping[str, Option], state: Mapping[str, Any], *of: str) -> Values:
+        """The options' values, or their defaults. state: values of the widgets drawn so far.  of: as in `key`."""
+        return {name: state.get(self.key(name, *of), option.default) for name, option in options.items()}
+
+    def kept(self, name: str, usual: Any, *of: str) -> Any:
+        """A widget's last value."""
+        return st.session_state.get(self.place, {}).get(self.key(name, *of), usual)
+
+    def draw(self, name: str, option: Option, *of: str, usual: Any = ...) -> None:
+        """The widget for an option, at its last value. usual: the first one, if not the default."""
+        start = self.kept(name, option.default if usual is ... else usual, *of)
+        draw(name, option, self.key(name, *of), start)
+
+    def grid(self, options: Mapping[str, Option]) -> None:
+        """The widgets for these options, in three columns."""
+        places = st.columns(3)
+        for number, (name, option) in enumerate(options.items()):
+            with places[number % len(places)]:
+                self.draw(name, option)
 
 
 def pressed(prefix: str, drawn: Values, typed: Mapping[str, str] | None) -> Values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -20,17 +19,16 @@ from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Result, trained_folder
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
+from headlab.studies.table import JOBS
 from headlab.tables import Report, Table
-from headlab.training.l0_options import GateOptions
-from headlab.ui import form_values, roles_store
+from headlab.ui import roles_store
 from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
-from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
-from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Sweep, fingerprint, key, others, trouble
+from headlab.ui.gates_store import FORM, MAIN, WEIGHTS, Plan, Sweep, fingerprint, known, trouble
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
-from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
+from headlab.ui.job_actions import asked, end_form, progress, start_planned, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.mask_pages import export
 from headlab.ui.names import language_title, page_link, plain
@@ -41,13 +39,7 @@ from headlab.ui.shell import Choice, go, languages_of
 
 # Learning gates: languages, weights, forecast, Start and progress.
 
-KEPT = "_gates_plan"  # widget values, stored across page switches: streamlit drops them with the page
 WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
-
-
-def values() -> dict[str, Any]:
-    """The widgets' current values, or the last ones where they are not drawn."""
-    return remembered(KEPT, key(""))
 
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
@@ -59,35 +51,22 @@ def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     plan = Plan(choice, _languages(languages, choice))
-    st.text_input("λ, one or several", _kept("weights", WEIGHTS), key=key("weights"), help=WEIGHT_HELP)
+    st.text_input("λ, one or several", FORM.kept("weights", WEIGHTS), key=FORM.key("weights"), help=WEIGHT_HELP)
+    options = dict(known())
     for name, place in zip(MAIN, st.columns(len(MAIN)), strict=True):
         with place:
-            _option(name)
+            FORM.draw(name, options.pop(name))
     with st.expander("More options"):
-        rest, places = [name for name in others() if name not in MAIN], st.columns(3)
-        for number, name in enumerate(rest):
-            with places[number % len(places)]:
-                _option(name)
-        with places[len(rest) % len(places)]:
-            st.number_input("Seed", 0, None, _kept("seed", 0), step=1, key=key("seed"))
+        FORM.grid({**options, **JOBS["gates"]})
     if plan.languages:
         _begin(plan)
     else:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
 
 
-def _option(name: str) -> None:
-    about = GateOptions.table()[name]
-    form_values.draw(name, about, key(name), _kept(name, about.default))
-
-
-def _kept(name: str, usual: Any) -> Any:
-    return st.session_state.get(KEPT, {}).get(key(name), usual)
-
-
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
-    every, place = languages_of(choice.task), key(f"languages-{','.join(start)}")
+    every, place = languages_of(choice.task), FORM.key(f"languages-{','.join(start)}")
     first = [name for name in start if name in every][:1]  # each takes one training per weight, so start with one
     return tuple(st.multiselect("Languages", every, default=first, format_func=language_title, key=place))
 
@@ -95,7 +74,7 @@ def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
 def _begin(plan: Plan) -> None:
     """What the job would do, its forecast and its button."""
     try:
-        spec = plan.spec(values())
+        spec = plan.spec(FORM.values())
         wrong = trouble(spec)
     except HeadlabError as error:
         spec, wrong = {}, f"{error}."
@@ -105,18 +84,10 @@ def _begin(plan: Plan) -> None:
         at = ", ".join(f"{weight:g}" for weight in spec["weights"])
         names, steps = plain(spelled(plan.languages)), spec["options"]["steps"]
         st.markdown(f"**{names}**: {many} of {steps} steps, one after another; λ = {at}.")
-    end_form("gates", spec, wrong, _start, plan, key="gates-start", form=key(""))
+    press = partial(start_planned, "gates", FORM, plan.spec)
+    end_form("gates", spec, wrong, press, key="gates-start", form=FORM.prefix)
     if not wrong:
         terminal(shell_lines("gates", spec))
-
-
-def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
-    try:
-        spec = plan.spec(entered(values(), typed))  # as the widgets are now, not as they were when the button was drawn
-    except HeadlabError as error:
-        asked_for().forget(str(error))
-        return
-    start("gates", spec)
 
 
 # A mask from any step of a run, the last or an earlier one, or another method's of the same size.

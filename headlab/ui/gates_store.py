@@ -18,10 +18,12 @@ from headlab.records import canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Result, trained_folder
+from headlab.studies.table import JOBS, Settings
 from headlab.tables import Cell, Table, is_number
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
+from headlab.ui.form_values import Form, wrong
 from headlab.ui.presses import give
 from headlab.ui.shell import Choice, languages_of, listing
 
@@ -226,7 +228,8 @@ def sweep_key(language: str, every: Sequence[Sweep]) -> str:
 # Gates to learn: weights, options and the job's spec.
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
-MAIN = ("steps", "trained", "stacks", "start")  # those that most people set
+FORM = Form("_gates_plan", "gates-plan-")
+MAIN = ("steps", "trained", "stacks", "start")  # options that most people set
 MOST = 20  # weights per job
 COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal comma
 
@@ -243,24 +246,19 @@ class Plan:
 
         Raises HeadlabError for invalid weights.
         """
-        known = GateOptions.table()
         return {
             **self.choice.about,
             "languages": list(self.languages),
-            "weights": weights_from(str(state.get(key("weights"), WEIGHTS))),
-            "options": {name: state.get(key(name), known[name].default) for name in others()},
-            "seed": state.get(key("seed"), 0),
+            "weights": weights_from(str(state.get(FORM.key("weights"), WEIGHTS))),
+            "options": FORM.read(known(), state),
+            **FORM.read(JOBS["gates"], state),
         }
 
 
-def key(name: str) -> str:
-    """Key of a widget."""
-    return f"gates-plan-{name}"
-
-
-def others() -> tuple[str, ...]:
-    """Every option except the weight, the commonly set ones first."""
-    return (*MAIN, *(name for name in GateOptions.table() if name not in MAIN and name != WEIGHT))
+def known() -> Settings:
+    """Every option except the weight, those that most people set first."""
+    table = GateOptions.table()
+    return {name: table[name] for name in dict.fromkeys((*MAIN, *table)) if name != WEIGHT}
 
 
 def weights_from(text: str) -> list[float]:
@@ -297,11 +295,7 @@ def _weight(word: str) -> float:
 
 def trouble(spec: Mapping[str, Any]) -> str:
     """Why this cannot be started; empty if it can."""
-    try:
-        options_of(dict(spec["options"]), spec["seed"])
-    except HeadlabError as error:
-        return f"{error}."
-    return ""
+    return wrong(options_of, dict(spec["options"]), spec["seed"])
 
 
 # Stored gates: the runs of a model and task, by language and sweep.

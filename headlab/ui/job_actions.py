@@ -15,6 +15,7 @@ from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.records import content_key
 from headlab.scores import HeadScores
+from headlab.ui.form_values import Form, Values, entered, wrong
 from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, progress_line
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
@@ -87,6 +88,18 @@ def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
         held.started = Started(made["id"], made["state"], made["id"] in before)
 
     ask(do)
+
+
+def start_planned(
+    kind: str, form: Form, spec: Callable[[Values], Mapping[str, Any]], typed: Mapping[str, str] | None
+) -> None:
+    """Queue the job of a form, as its widgets are now, not as they were when the button was drawn."""
+    try:
+        made = spec(entered(form.values(), typed))
+    except HeadlabError as error:
+        asked_for().forget(str(error))
+        return
+    start(kind, made)
 
 
 def show(job: int | None) -> None:
@@ -405,9 +418,4 @@ def refusal(choice: Choice) -> str:
             "sidebar."
         )
     heads = heads_of(choice.model)
-    try:
-        if heads is not None:
-            costs.refuse(METHODS[choice.method], heads)
-    except HeadlabError as error:
-        return f"{error}."
-    return ""
+    return "" if heads is None else wrong(costs.refuse, METHODS[choice.method], heads)

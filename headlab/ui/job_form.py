@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from headlab.errors import HeadlabError
 from headlab.methods.costs import caution, cost_of, spec_of, target_of
 from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
+from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tasks import names as task_names
 from headlab.ui import form_values
-from headlab.ui.form_values import Values, held, pressed
+from headlab.ui.form_values import Values, held, pressed, wrong
 from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
 from headlab.ui.job_format import KINDS
 from headlab.ui.names import language_title, page_link, plain
@@ -28,10 +28,6 @@ from headlab.value_functions import shown_unit
 # The job being set up: its widget keys, and the spec from their values. No streamlit here.
 
 PREFIX = "new-"  # of its widgets' keys
-SIZE = 512
-STEPS, RATE = 400, 1e-3
-ABLATIONS = ("zero", "mean")
-SPLITS = ("test", "dev")  # a curve is measured on test: its order was chosen on dev
 Choices = Mapping[str, Any]
 
 
@@ -67,10 +63,9 @@ class Draft:
         """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
         kind = self.kind(state)
         task = str(state.get(self.key("task")) or self.task)
-        seed = state.get(self.key("seed"), 0)
+        settings = {name: state.get(self.key(name), option.default) for name, option in drawn(kind).items()}
         if kind == "finetune":
-            steps, rate = state.get(self.key("steps"), STEPS), state.get(self.key("rate"), RATE)
-            return {"task": task, "steps": steps, "learning_rate": rate, "seed": seed}
+            return {"task": task, **settings}
         method = str(state.get(self.key("method")) or self.method)
         about = {
             "model": str(state.get(self.key("model")) or self.model),
@@ -78,18 +73,11 @@ class Draft:
             "languages": list(state.get(self.key("languages", task), self.languages)),
             "method": method,
             "options": self.options(method, state),
-            "seed": seed,
-            "ablation": state.get(self.key("ablation")) or ABLATIONS[0],
+            **settings,
         }
         if self.label_map is not None and (about["model"], task) == (self.model, self.task):
             about["label_map"] = dict(self.label_map)
-        if kind == "curve":
-            return {
-                **about,
-                "split": state.get(self.key("split")) or SPLITS[0],
-                "points": state.get(self.key("points")),
-            }
-        return {**about, "size": state.get(self.key("size"), SIZE)}
+        return about
 
     def options(self, method: str, state: Choices) -> dict[str, Any]:
         """The options of a method."""
@@ -105,6 +93,11 @@ def main_options(method: str) -> list[str]:
 def other_options(method: str) -> list[str]:
     """The method's remaining options."""
     return [name for name in METHODS[method].options if name not in main_options(method)]
+
+
+def drawn(kind: str) -> Settings:
+    """The settings of a kind of job that have a widget here; a curve is of all examples, its order of 512."""
+    return {name: option for name, option in JOBS[kind].items() if kind != "curve" or not name.endswith("size")}
 
 
 def fitting(languages: Iterable[str], of: Iterable[str]) -> list[str]:
@@ -153,12 +146,8 @@ def _scores(draft: Draft, kind: str) -> None:
         with st.container():
             for name in other_options(method):
                 _option(draft, method, name)
-            if kind == "curve":
-                _curve(draft)
-            else:
-                st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
-        st.selectbox("Output of a removed head", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
-        _seed(draft)
+            _settings(draft, kind, *(name for name in drawn(kind) if name not in HOW))
+        _settings(draft, kind, "ablation", "seed")
 
 
 def _begin(draft: Draft) -> None:
@@ -228,23 +217,18 @@ def _option(draft: Draft, method: str, name: str) -> None:
     form_values.draw(name, METHODS[method].options[name], draft.key("option", method, name))
 
 
-def _curve(draft: Draft) -> None:
-    st.selectbox("Accuracy on", SPLITS, key=draft.key("split"), help="Heads are ordered on dev, so measure on test.")
-    few = "How many counts of removed heads to measure; empty: every count."
-    st.number_input("Points", 2, 4096, None, placeholder="every one", key=draft.key("points"), help=few)
+def _settings(draft: Draft, kind: str, *names: str) -> None:
+    for name in names:
+        form_values.draw(name, JOBS[kind][name], draft.key(name))
 
 
 def _training(draft: Draft) -> None:
     _task(draft)
-    st.number_input("Steps", 1, 20_000, STEPS, key=draft.key("steps"))
+    _settings(draft, "finetune", "steps")
     with st.expander("More options"):
-        rate = draft.key("rate")
-        st.number_input("Peak learning rate", 1e-6, 0.999, RATE, step=1e-4, format="%g", key=rate)
-        _seed(draft)
-
-
-def _seed(draft: Draft) -> None:
-    st.number_input("Seed", 0, None, 0, step=1, key=draft.key("seed"))
+        usual, key = JOBS["finetune"]["learning_rate"].default, draft.key("learning_rate")
+        st.number_input("Peak learning rate", 1e-6, 0.999, usual, step=1e-4, format="%g", key=key)
+        _settings(draft, "finetune", "seed")
 
 
 def _place(draft: Draft) -> None:
@@ -260,11 +244,8 @@ def _trouble(spec: dict[str, Any]) -> str:
         return ""
     if not spec["languages"]:
         return "Choose at least one language."
-    try:
-        METHODS[spec["method"]].resolve(spec["options"])
-    except HeadlabError as error:
-        return f"{error}."
-    return refusal(Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"]))
+    choice = Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"])
+    return wrong(METHODS[choice.method].resolve, spec["options"]) or refusal(choice)
 
 
 # What is cached, what it cost and what is missing, as tables.

@@ -29,11 +29,11 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, ORDERS
+from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS
 from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
-from headlab.ui import experiments
+from headlab.ui import experiments, form_values
 from headlab.ui.figures import CONFIG, show, with_p
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
@@ -186,8 +186,8 @@ def words(point: Point, *, answer: bool = False) -> str:
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 PREFIX = "front-"  # of its widgets' keys
+SIZES = {"dev_size": "front-dev", "test_size": "front-test"}  # keys of the widgets of these settings
 LOST, KEPT_HEADS = 1.0, 0.75  # defaults: points, and the share of heads kept
-DEV_HELP = "Examples that heads are chosen on. More examples can detect smaller losses."
 
 
 def ask(choice: Choice, heads: int) -> None:
@@ -267,10 +267,11 @@ def grows(spec: Mapping[str, Any]) -> str:
 def _more() -> None:
     st.multiselect("Removal orders", list(ORDERS), list(ORDERED), key="front-orders",
                    format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
-    left, middle, right = st.columns(3)
-    left.number_input("Sizes to try", 2, 4096, SIZED, key="front-points", help="Evenly spaced counts of heads off.")
-    middle.number_input("Examples of dev, at most", 1, 100_000, DEV_SIZE, key="front-dev", help=DEV_HELP)
-    right.number_input("Examples of test, at most", 1, 100_000, None, key="front-test", placeholder="all")
+    first, *places = st.columns(3)
+    first.number_input("Sizes to try", 2, 4096, SIZED, key="front-points", help="Evenly spaced counts of heads off.")
+    for place, (name, key) in zip(places, SIZES.items(), strict=True):
+        with place:
+            form_values.draw(name, JOBS["front"][name], key)
 
 
 def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,7 +286,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
     }
     return {
         **choice.about, "languages": list(choice.languages), "method": choice.method,
-        "options": options, "dev_size": state.get("front-dev", DEV_SIZE), "test_size": state.get("front-test"),
+        "options": options, **{name: state.get(key, JOBS["front"][name].default) for name, key in SIZES.items()},
     }  # fmt: skip
 
 

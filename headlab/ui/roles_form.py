@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
@@ -14,28 +13,18 @@ from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
 from headlab.tables import Table
-from headlab.tasks.base import SPLITS, VARIABLE
+from headlab.tasks.base import VARIABLE
 from headlab.tasks.udpos import treebank_languages
-from headlab.ui import form_values, job_offer
+from headlab.ui import job_offer
 from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
-from headlab.ui.form_values import entered, remembered
-from headlab.ui.job_actions import asked, end_form, progress, start, terminal
+from headlab.ui.job_actions import asked, end_form, progress, start_planned, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title, plain
-from headlab.ui.presses import start_with
-from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, key, plans, trouble
+from headlab.ui.roles_store import FORM, SETTINGS, SOURCES, TEXTS, TREES, Kept, Plan, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
 
 # Finding roles: sentences, forecast, Start and progress.
-
-KEPT = "_roles_plan"  # widget values, stored across page switches: streamlit drops them with the page
-SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev."
-
-
-def values() -> dict[str, Any]:
-    """The widgets' current values, or the last ones where they are not drawn."""
-    return remembered(KEPT, key(""))
 
 
 def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
@@ -50,10 +39,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     chosen = _languages(languages, list(dict.fromkeys([*languages, *offered, *there])))
     source = _sentences()
     with st.expander("Thresholds"):
-        places = st.columns(3)
-        for number, (name, option) in enumerate(OPTIONS.items()):
-            with places[number % len(places)]:
-                form_values.draw(name, option, key(name), _kept(name, option.default))
+        FORM.grid(OPTIONS)
     made = plans(choice, chosen, there, offered, source)
     if not chosen:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
@@ -63,30 +49,23 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     if without:
         st.warning(plain(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there."))
     if made:
-        terminal(*(shell_lines("roles", plan.spec(values())) for plan in made))
-
-
-def _kept(name: str, usual: Any) -> Any:
-    return st.session_state.get(KEPT, {}).get(key(name), usual)
+        terminal(*(shell_lines("roles", plan.spec(FORM.values())) for plan in made))
 
 
 def _languages(start: Sequence[str], every: list[str]) -> list[str]:
     """Languages to find roles in; the sidebar lists only the task's, a treebank may have others."""
-    place = key(f"languages-{','.join(start)}")
+    place = FORM.key(f"languages-{','.join(start)}")
     return st.multiselect("Languages", every, default=list(start), format_func=language_title, key=place)
 
 
 def _sentences() -> str:
     """Source of the sentences, with widgets for their split and number."""
-    left, middle, right = st.columns([2, 1, 1])
-    names = list(SOURCES)
-    source = left.selectbox(
-        "Sentences", names, names.index(_kept("source", TREES)), format_func=SOURCES.__getitem__, key=key("source")
-    )
-    middle.selectbox("Split", SPLITS, SPLITS.index(_kept("split", SPLIT)), key=key("split"))
-    start_with(key("size"), _kept("size", None))
-    right.number_input("At most", 1, 100_000, None, placeholder="all", key=key("size"), help=SIZE_HELP)
-    return source
+    left, *places = st.columns([2, 1, 1])
+    names, start = list(SOURCES), list(SOURCES).index(FORM.kept("source", TREES))
+    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
+        with place:
+            FORM.draw(name, option)
+    return left.selectbox("Sentences", names, start, format_func=SOURCES.__getitem__, key=FORM.key("source"))
 
 
 def treebanks() -> tuple[str, ...]:
@@ -99,18 +78,14 @@ def treebanks() -> tuple[str, ...]:
 
 def _begin(plan: Plan, *, lonely: bool) -> None:
     """What one job would do, its forecast and its button. lonely: trees were wanted, but there are none."""
-    spec = plan.spec(values())
+    spec = plan.spec(FORM.values())
     st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
     if lonely:
         st.caption(
             f"There is no treebank of {plain(spelled(plan.languages))} here; {VARIABLE} names the folder of treebanks."
         )
-    end_form("roles", spec, trouble(spec), _start, plan, key=f"roles-start-{plan.source}", form=key(""))
-
-
-def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
-    # As the widgets are now, not as they were when the button was drawn.
-    start("roles", plan.spec(entered(values(), typed)))
+    press = partial(start_planned, "roles", FORM, plan.spec)
+    end_form("roles", spec, trouble(spec), press, key=f"roles-start-{plan.source}", form=FORM.prefix)
 
 
 # Roles of the remaining heads at each size, as heads are removed lowest score first.

@@ -15,9 +15,11 @@ from headlab.pictures import IDLE, MINUS, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack, part
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import Result
+from headlab.studies.table import JOBS
 from headlab.tables import Report, Table, is_number
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
+from headlab.ui.form_values import Form, wrong
 from headlab.ui.headgrid import draw_grid
 from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, languages_of, listing
@@ -233,7 +235,7 @@ def against(role: str) -> str:
 
 # Roles to find: sentences, thresholds and the job's spec.
 
-SPLIT = "dev"
+FORM, SETTINGS = Form("_roles_plan", "roles-plan-"), JOBS["roles"]
 TREES, TEXTS = "treebank", "task"
 SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
 
@@ -253,9 +255,8 @@ class Plan:
             "task": self.choice.task if self.source == TEXTS else None,
             "languages": list(self.languages),
             "source": self.source,
-            "split": state.get(key("split"), SPLIT),
-            "size": state.get(key("size")),
-            "options": {name: state.get(key(name), option.default) for name, option in OPTIONS.items()},
+            **FORM.read(SETTINGS, state),
+            "options": FORM.read(OPTIONS, state),
         }
 
     @property
@@ -267,11 +268,6 @@ class Plan:
             f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators and the like, "
             "but no subjects, objects or modifiers"
         )
-
-
-def key(name: str) -> str:
-    """Key of a widget."""
-    return f"roles-plan-{name}"
 
 
 def plans(
@@ -288,11 +284,8 @@ def plans(
 
 def trouble(spec: Mapping[str, Any]) -> str:
     """Why this cannot be started; empty if it can."""
-    try:
-        resolve(spec["options"])
-    except HeadlabError as error:
-        return f"{error}."
-    return "" if spec["split"] in SPLITS else f"There is no split {spec['split']}."
+    unknown = "" if spec["split"] in SPLITS else f"There is no split {spec['split']}."
+    return wrong(resolve, spec["options"]) or unknown
 
 
 # Stored roles reports of a model, by language, best first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,10 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraint
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
+from headlab.options import Option
 from headlab.records import Change
+from headlab.studies.table import HOW, JOBS
+from headlab.training.l0_options import GateOptions
 
 # The base class of all types, and the description of the resident model.
 
@@ -422,10 +426,22 @@ class Problem(Strict):
     code: str
 
 
-# The scores that a job asks for.
+# What jobs ask for.
 
 Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
 Options = Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)]
+OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BatchSize = Annotated[int, Field(ge=1, le=1024)]
+
+
+def setting(known: Option) -> Any:
+    """A field of a job's spec: the default of a setting, and its limits if it is a number."""
+    names = ("gt", "lt") if known.open else ("ge", "le")
+    limits: dict[str, Any] = {
+        name: limit for name, limit in zip(names, (known.low, known.high), strict=True) if math.isfinite(limit)
+    }
+    return Field(default=known.default, **limits)
 
 
 class ScoreSpec(OnTask):
@@ -438,10 +454,114 @@ class ScoreSpec(OnTask):
     languages: Languages
     method: Name = "shapley"
     options: Options = Field(default_factory=dict)
-    seed: Seed = 0
+    seed: Seed = setting(HOW["seed"])
     split: SplitName = "dev"
-    size: Size = 512
-    ablation: Ablation = "zero"
+    size: int = setting(JOBS["score"]["size"])
+    ablation: Ablation = setting(HOW["ablation"])
+
+
+class CurveSpec(OnTask):
+    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
+
+    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
+    default ones.
+    """
+
+    model: Name
+    languages: Languages
+    method: Name = "shapley"
+    options: Options = Field(default_factory=dict)
+    seed: Seed = setting(HOW["seed"])
+    split: SplitName = setting(JOBS["curve"]["split"])
+    size: int | None = setting(JOBS["curve"]["size"])
+    ablation: Ablation = setting(HOW["ablation"])
+    points: int | None = setting(JOBS["curve"]["points"])
+
+
+class ExperimentSpec(OnTask):
+    """An experiment on some languages of a task ("all": every one).
+
+    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
+    dev_size, test_size: examples of each split, None for all.
+    """
+
+    experiment: Name
+    model: Name
+    languages: Languages
+    method: Name = "shapley"
+    method_options: Options = Field(default_factory=dict)
+    options: OwnOptions = Field(default_factory=dict)
+    seed: Seed = setting(HOW["seed"])
+    dev_size: int | None = setting(JOBS["experiment"]["dev_size"])
+    test_size: int | None = setting(JOBS["experiment"]["test_size"])
+    ablation: Ablation = setting(HOW["ablation"])
+
+
+class FrontSpec(ExperimentSpec):
+    """A front on some languages of a task ("all": every one).
+
+    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
+    docs/front.md.  dev_size, test_size: examples of each split, None for all.
+    """
+
+    experiment: Literal["front"] = "front"
+
+
+class RolesSpec(Strict):
+    """Roles of a model's heads in some languages ("all": every one of the source).
+
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
+    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
+    `headlab.roles.table`.
+    """
+
+    model: Name
+    task: Name | None = None
+    languages: Languages
+    source: Literal["treebank", "task"] = "treebank"
+    split: SplitName = setting(JOBS["roles"]["split"])
+    size: int | None = setting(JOBS["roles"]["size"])
+    options: Options = Field(default_factory=dict)
+
+
+class GatesSpec(OnTask):
+    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
+
+    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
+    """
+
+    model: Name
+    languages: Languages
+    weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
+        default_factory=lambda: [GateOptions().weight]
+    )
+    options: Options = Field(default_factory=dict)
+    seed: Seed = setting(HOW["seed"])
+
+
+class WorthSpec(OnTask):
+    """What a mask saves, on examples of some languages of a task ("all": every one).
+
+    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
+    """
+
+    model: Name
+    languages: Languages
+    mask: dict[str, Any]
+    batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(
+        default=[*map(int, JOBS["worth"]["batch_sizes"].default.split(","))]
+    )
+    rounds: int = setting(JOBS["worth"]["rounds"])
+    seed: Seed = setting(HOW["seed"])
+
+
+class FinetuneSpec(Strict):
+    """An adapter for a task, trained on its English train split and measured on dev in every language."""
+
+    task: Name
+    steps: int = setting(JOBS["finetune"]["steps"])
+    learning_rate: float = setting(JOBS["finetune"]["learning_rate"])
+    seed: Seed = setting(HOW["seed"])
 
 
 # What is reported and logged when something fails: neither ever contains a user's sentence or a token.

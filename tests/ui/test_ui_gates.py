@@ -44,7 +44,18 @@ from headlab.tables import Report, Table
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
 from headlab.ui.gates_page import of_each_size, roles_left
-from headlab.ui.gates_store import Plan, Sweep, every_gate, facts, key, splits_of, sweeps, table_of, weights_from, worth
+from headlab.ui.gates_store import (
+    FORM,
+    Plan,
+    Sweep,
+    every_gate,
+    facts,
+    splits_of,
+    sweeps,
+    table_of,
+    weights_from,
+    worth,
+)
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
@@ -530,8 +541,8 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert "No gates of e5-small-intents have been learned on task intents in these languages yet." in said(app)
     assert "**German (de)**: 4 runs of 400 steps, one after another; λ = 0.003, 0.01, 0.03, 0.1." in said(app)
     assert "What it will take: **About 2 min**" in said(app)
-    app.text_input(key=key("weights")).set_value("0.2 0.1,0.2")
-    app.number_input(key=key("steps")).set_value(50)
+    app.text_input(key=FORM.key("weights")).set_value("0.2 0.1,0.2")
+    app.number_input(key=FORM.key("steps")).set_value(50)
     app.button(key="gates-start").click().run()
     (_, kind, spec, place) = worker.calls[0]
     assert (kind, place) == ("gates", "here")
@@ -540,7 +551,7 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert "Job 1 is in the queue." in said(app)
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/gates.py").run()
-    assert app.text_input(key=key("weights")).value == "0.2 0.1,0.2"
+    assert app.text_input(key=FORM.key("weights")).value == "0.2 0.1,0.2"
     worker.rows[0]["state"] = "done"
     keep(cache, made_gates())
     app.run()
@@ -565,7 +576,7 @@ def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text, 
         weights_from(text)
     if text in ("", "much"):
         app = run()
-        app.text_input(key=key("weights")).set_value(text).run()
+        app.text_input(key=FORM.key("weights")).set_value(text).run()
         assert app.button(key="gates-start").disabled
         assert "weight" in app.warning[0].value
 
@@ -580,7 +591,7 @@ def test_without_a_language_the_page_asks_for_one(worker):
 
 
 def spec_of(**state: Any) -> dict[str, Any]:
-    return Plan(CHOICE, ("de",)).spec({key(name): value for name, value in state.items()})
+    return Plan(CHOICE, ("de",)).spec({FORM.key(name): value for name, value in state.items()})
 
 
 def test_a_job_has_words_and_its_command(worker):

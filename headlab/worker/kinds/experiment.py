@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headlab.errors import HeadlabError
 from headlab.masks import mask_from_json
@@ -16,33 +14,10 @@ from headlab.scores import HeadScores
 from headlab.store import Run
 from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment, study
 from headlab.tasks.base import Example, Split, Task
-from headlab.worker.kinds.kind import (
-    Estimate,
-    Kind,
-    Known,
-    Lab,
-    Part,
-    about,
-    measured,
-    named,
-    task_of,
-    total,
-)
-from headlab.worker.kinds.score import checked
+from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, Part, about, measured, named, task_of, total, within
+from headlab.worker.kinds.score import LARGEST
 from headlab.worker.runner import Running, WatchedStore
-from headlab.worker.schemas import (
-    Ablation,
-    Forecast,
-    Languages,
-    Measured,
-    MeasureRequest,
-    Name,
-    OnTask,
-    Options,
-    Refusal,
-    Seed,
-    Size,
-)
+from headlab.worker.schemas import ExperimentSpec, Forecast, FrontSpec, Measured, MeasureRequest, Refusal, WorthSpec
 
 if TYPE_CHECKING:
     from headlab.records import Progress
@@ -54,40 +29,13 @@ if TYPE_CHECKING:
 # Upper limits of options that are counts.
 MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
 TEXT = 1000
-OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
-
-
-class ExperimentSpec(OnTask):
-    """An experiment on some languages of a task ("all": every one).
-
-    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
-    dev_size, test_size: examples of each split, None for all.
-    """
-
-    experiment: Name
-    model: Name
-    languages: Languages
-    method: Name = "shapley"
-    method_options: Options = Field(default_factory=dict)
-    options: OwnOptions = Field(default_factory=dict)
-    seed: Seed = 0
-    dev_size: Size | None = 512
-    test_size: Size | None = None
-    ablation: Ablation = "zero"
 
 
 Experimental = TypeVar("Experimental", bound=ExperimentSpec)
 
 
 def fill(spec: Experimental) -> Experimental:
-    """The spec, filled in. Raises Refusal (422) for anything unknown or invalid, or if the task's data are missing."""
-    try:
-        return _filled(spec)
-    except HeadlabError as error:
-        raise Refusal(str(error), 422, code=error.code) from error
-
-
-def _filled(spec: Experimental) -> Experimental:
+    """The spec, filled in. Raises HeadlabError for anything unknown or invalid, or if the task's data are missing."""
     by_key = study if isinstance(spec, FrontSpec) else experiment  # a front has jobs of its own kind
     chosen_study, chosen = by_key(spec.experiment), task_of(spec, spec.languages)
     chosen_study.check_languages(len(chosen.languages))
@@ -105,7 +53,7 @@ def _filled(spec: Experimental) -> Experimental:
         update={
             "languages": list(chosen.languages),
             "method": full.get(METHOD, method("shapley").key),
-            "method_options": modest(checked(dict(full.get(METHOD_OPTIONS) or {}))),
+            "method_options": modest(within(dict(full.get(METHOD_OPTIONS) or {}), LARGEST)),
             "options": modest(own),
         }
     )
@@ -115,16 +63,12 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
     """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
     for name, value in options.items():
         if isinstance(value, dict):
-            modest(checked(value))
-        if isinstance(value, int) and value > MOST.get(name, value):
-            raise Refusal(
-                f"{name} is {value}; a job may ask for {MOST[name]} at most", 422, code="job.number_too_large"
-            )
+            modest(within(value, LARGEST))
         if isinstance(value, str) and len(value) > TEXT:
             raise Refusal(
                 f"{name} has {len(value)} characters; a job may have {TEXT} at most", 422, code="job.text_too_long"
             )
-    return options
+    return within(options, MOST)
 
 
 def options_of(spec: ExperimentSpec) -> dict[str, Any]:
@@ -240,45 +184,35 @@ def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Meas
 
 
 EXPERIMENT = Kind(
-    "experiment", ExperimentSpec, fill, run, foresee, "An experiment, run on the worker's own device.", measure=measure
+    "experiment",
+    ExperimentSpec,
+    fill,
+    run,
+    foresee,
+    "An experiment, run on the worker's own device.",
+    measure=measure,
+    status=422,
 )
 
 
 # Front jobs: nested masks evaluated on dev in every language, the choice among them, and its confirmation on test.
 
 
-class FrontSpec(ExperimentSpec):
-    """A front on some languages of a task ("all": every one).
-
-    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
-    docs/front.md.  dev_size, test_size: examples of each split, None for all.
-    """
-
-    experiment: Literal["front"] = "front"
-
-
-FRONT = Kind("front", FrontSpec, fill, run, foresee, "A front of smaller models, computed on the worker's own device.")
+FRONT = Kind(
+    "front",
+    FrontSpec,
+    fill,
+    run,
+    foresee,
+    "A front of smaller models, computed on the worker's own device.",
+    status=422,
+)
 
 
 # Worth jobs: how long the untouched, the masked and the shrunk model take on the worker's device now.
 
 # Each timed pass follows an untimed one.  ROWS: examples per pass, as in headlab.studies.savings_run.
 MODELS, PASSES, ROWS = 3, 2, 32
-BatchSize = Annotated[int, Field(ge=1, le=1024)]
-
-
-class WorthSpec(OnTask):
-    """What a mask saves, on examples of some languages of a task ("all": every one).
-
-    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
-    """
-
-    model: Name
-    languages: Languages
-    mask: dict[str, Any]
-    batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(default=[1, 8, 32])
-    rounds: Annotated[int, Field(ge=6, le=200)] = 15
-    seed: Seed = 0
 
 
 def fill_worth(spec: WorthSpec) -> WorthSpec:

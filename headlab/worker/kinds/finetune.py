@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
@@ -20,7 +19,7 @@ from headlab.tasks.base import DEV_SIZE, Task
 from headlab.training.options import FinetuneOptions
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Forecast, Name, Seed, Strict
+from headlab.worker.schemas import FinetuneSpec, Forecast
 
 if TYPE_CHECKING:
     from headlab.training.options import FinetuneStep
@@ -29,15 +28,6 @@ LANGUAGE = "en"
 CHECKPOINT_STEPS = 10
 LEARNED = 3  # forward passes that a training example costs: it goes forward and back
 RECORD = "training.json"
-
-
-class FinetuneSpec(Strict):
-    """An adapter for a task, trained on its English train split and measured on dev in every language."""
-
-    task: Name
-    steps: Annotated[int, Field(ge=1, le=20_000)] = FinetuneOptions().steps
-    learning_rate: Annotated[float, Field(gt=0, lt=1)] = FinetuneOptions().learning_rate
-    seed: Seed = 0
 
 
 def options_of(spec: FinetuneSpec) -> FinetuneOptions:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import numpy as np
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
@@ -24,60 +21,35 @@ from headlab.worker.kinds.kind import (
     Lab,
     Part,
     about,
-    measured,
+    median_pace,
     named,
     task_of,
     total,
+    within,
 )
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Languages, MeasureRequest, Name, OnTask, Options, Refusal, Seed
+from headlab.worker.schemas import GatesSpec, MeasureRequest
 
 if TYPE_CHECKING:  # it imports torch
     from headlab.training.l0_learn import Watch
 
 WEIGHT = "weight"
-MOST_WEIGHTS = 20
 MOST = {"steps": 100_000, "batch": 4096, "history": 1000, "size": 1_000_000}  # a request may not ask for more
 LEARNED = {"gates": 2, "all": 3}  # forward passes that a training example costs: it goes forward and back
 JUDGED = ("dev", "test")
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class GatesSpec(OnTask):
-    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
-
-    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
-    """
-
-    model: Name
-    languages: Languages
-    weights: Annotated[list[Weight], Field(min_length=1, max_length=MOST_WEIGHTS)] = Field(
-        default_factory=lambda: [GateOptions().weight]
-    )
-    options: Options = Field(default_factory=dict)
-    seed: Seed = 0
 
 
 def fill(spec: GatesSpec) -> GatesSpec:
-    """The spec with every default filled in. Raises Refusal (422) for anything unknown or invalid."""
-    try:
-        if WEIGHT in spec.options:
-            raise HeadlabError(
-                "give a job's weights as a list beside its options; take weight out of the options",
-                code="gate.weight_misplaced",
-            )
-        chosen, options = task_of(spec, spec.languages), of(spec, spec.weights[0])
-        for name, most in MOST.items():
-            if (getattr(options, name) or 0) > most:
-                raise HeadlabError(
-                    f"{name} is {getattr(options, name)}; a job may ask for {most:,} at most",
-                    code="job.number_too_large",
-                )
-        for language in chosen.languages:
-            examples(chosen, language, options)
-    except HeadlabError as error:
-        raise Refusal(str(error), 422, code=error.code) from error
-    full = {name: getattr(options, name) for name in GateOptions.table() if name != WEIGHT}
+    """The spec with every default filled in. Raises HeadlabError for anything unknown or invalid."""
+    if WEIGHT in spec.options:
+        raise HeadlabError(
+            "give a job's weights as a list beside its options; take weight out of the options",
+            code="gate.weight_misplaced",
+        )
+    chosen, options = task_of(spec, spec.languages), of(spec, spec.weights[0])
+    full = within({name: getattr(options, name) for name in GateOptions.table() if name != WEIGHT}, MOST, ",")
+    for language in chosen.languages:
+        examples(chosen, language, options)
     weights = sorted(set(map(float, spec.weights)))
     return spec.model_copy(update={"languages": list(chosen.languages), "options": full, "weights": weights})
 
@@ -181,11 +153,8 @@ def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
 def _pace(kept: Sequence[Result[LearnedGates]], known: Known) -> tuple[float | None, str]:
     """Seconds per forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
     seen = [pace for result in kept if result.meta.get("device") == known.device and (pace := _took(result))]
-    if not seen:
-        return measured(known)
-    pace = float(np.median(seen))
     many = f"{len(seen)} runs" if len(seen) > 1 else "a run"
-    return pace, f"{1000 * pace:.3g} ms a forward, as in {many} of such gates on such a device ({known.device})"
+    return median_pace(seen, known, f"{many} of such gates on such a device ({known.device})")
 
 
 def _took(result: Result[LearnedGates]) -> float:
@@ -216,5 +185,5 @@ def _same(
 
 
 GATES: Kind[GatesSpec] = Kind(
-    "gates", GatesSpec, fill, run, foresee, "Learned gates, trained on the worker's own device."
+    "gates", GatesSpec, fill, run, foresee, "Learned gates, trained on the worker's own device.", status=422
 )

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
 from headlab.labels import check_map, same_classes
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import method
+from headlab.records import content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import Result, Store
+from headlab.tables import Report
 from headlab.tasks import task
 from headlab.worker.runner import Running
 from headlab.worker.schemas import Forecast, Measured, MeasureRequest, OnTask, Refusal, ScoreSpec, Strict
@@ -101,6 +105,7 @@ class Kind(Generic[Spec]):
     equal params; raises for invalid ones.  run: does the work; returns the job's `result`.
     foresee: returns what it will cost.  says: a sentence for the documentation.  places: where it may run.
     measure: answers a `MeasureRequest` that holds a spec of this kind; None for kinds that no request has a place for.
+    status: of the refusal of a spec that `fill` raises HeadlabError for, if another than that of a wrong request.
     """
 
     key: str
@@ -111,10 +116,17 @@ class Kind(Generic[Spec]):
     says: str
     places: Any = Literal["here"]
     measure: Callable[[Lab, MeasureRequest, Callable[[], None]], Measured] | None = None
+    status: int | None = None
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A job's params, checked and filled in. Raises HeadlabError for anything unknown or invalid."""
-        return self.fill(self.spec.model_validate(dict(params))).model_dump()
+        spec = self.spec.model_validate(dict(params))
+        try:
+            return self.fill(spec).model_dump()
+        except HeadlabError as error:
+            if self.status is None:
+                raise
+            raise Refusal(str(error), self.status, code=error.code) from error
 
     def do(self, lab: Lab, running: Running) -> Mapping[str, Any]:
         """Run a job of this kind."""
@@ -160,6 +172,28 @@ def named(languages: list[str] | str) -> list[str]:
             'a job names its languages; "all" is filled in when it is submitted', code="job.languages_unnamed"
         )
     return languages
+
+
+def within(options: dict[str, Any], most: Mapping[str, int], form: str = "") -> dict[str, Any]:
+    """The options, unchanged. Raises Refusal (422) if one exceeds its limit.  form: of the limits in words."""
+    for name, limit in most.items():
+        if isinstance(value := options.get(name), int) and value > limit:
+            raise Refusal(
+                f"{name} is {value}; a job may ask for {limit:{form}} at most", 422, code="job.number_too_large"
+            )
+    return options
+
+
+def in_turn(
+    running: Running, languages: Sequence[str], make: Callable[[int, str], HeadScores | Curve | Report], parts: int = 1
+) -> dict[str, list[str]]:
+    """Keys of what `make` returns for each language, given its place and name.  parts: of the work of each."""
+    total, keys = len(languages) * parts * PART, []
+    for at, language in enumerate(languages):
+        running.progress(at * parts * PART, total, language, fresh=True)
+        keys.append(content_key(make(at, language).spec))
+    running.progress(total, total, f"{', '.join(languages)} done")
+    return {"keys": keys}
 
 
 def reporter(running: Running, language: str, at: int, languages: int) -> Callable[[Progress], None]:
@@ -212,7 +246,7 @@ def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
 
 def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Part:
     """Cost of the scores that the store lacks. Raises HeadlabError if the model has too many heads for the method."""
-    own = [r for r in known.results if _of(r.record, asked.model, asked.task)]
+    own = [r for r in known.results if is_of(r.record, asked.model, asked.task)]
     stored = {r.record.language for r in own if r.record.language in languages and _same(r.record, asked)}
     left = [name for name in languages if name not in stored]
     if not left:
@@ -242,6 +276,14 @@ def pace_words(pace: float, why: str) -> str:
     return f"{1000 * pace:.3g} ms a forward, {why}"
 
 
+def median_pace(seen: Sequence[float], known: Known, why: str) -> tuple[float | None, str]:
+    """The median of earlier results' paces, or the pace just measured; and its basis in words.  why: of the median."""
+    if not seen:
+        return measured(known)
+    pace = float(np.median(seen))
+    return pace, pace_words(pace, f"as in {why}")
+
+
 def measured(known: Known, method_name: str | None = None) -> tuple[float | None, str]:
     """The pace just measured, None if it was not; and its basis in words."""
     if known.measured is None:
@@ -252,7 +294,7 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
     here = [r.record for r in known.results if r.meta.get("device") == known.device]
-    here = [s for s in here if _of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
+    here = [s for s in here if is_of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
     pace = costs.pace(here, asked.model, asked.task, asked.method)
     if pace is None:
         return measured(known, asked.method)
@@ -260,7 +302,8 @@ def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
     return pace, pace_words(pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})")
 
 
-def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
+def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
+    """Whether a result is of this model and task."""
     spec = record.spec
     return bool((spec["model"]["name"], spec["task"]["name"]) == (model, task_name))
 

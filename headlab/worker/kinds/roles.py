@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from pydantic import Field
+from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.records import content_key
 from headlab.roles.sentences import Sentences, of_task, of_trees
 from headlab.roles.table import NAME, VERSION, resolve
 from headlab.store import Result, Store
@@ -19,57 +15,31 @@ from headlab.tables import Report
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, TREEBANK, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, pace_words, reporter
-from headlab.worker.runner import Running
-from headlab.worker.schemas import (
-    Forecast,
-    Languages,
-    Measured,
-    MeasureRequest,
-    Name,
-    Options,
-    Refusal,
-    Size,
-    SplitName,
-    Strict,
+from headlab.worker.kinds.kind import (
+    Estimate,
+    Kind,
+    Known,
+    Lab,
+    Part,
+    in_turn,
+    median_pace,
+    named,
+    reporter,
+    total,
+    within,
 )
+from headlab.worker.runner import Running
+from headlab.worker.schemas import Measured, MeasureRequest, RolesSpec
 
-MOST_EXAMPLES = 100  # upper limit of sentences shown per role
+MOST = {"examples": 100}  # upper limit of sentences shown per role
 WARMING, TIMED = 4, 32  # sentences to warm up and to time for a forecast
 KEPT = 256  # treebanks whose number of sentences is cached
 
 
-class RolesSpec(Strict):
-    """Roles of a model's heads in some languages ("all": every one of the source).
-
-    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
-    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
-    `headlab.roles.table`.
-    """
-
-    model: Name
-    task: Name | None = None
-    languages: Languages
-    source: Literal["treebank", "task"] = "treebank"
-    split: SplitName = "dev"
-    size: Size | None = None
-    options: Options = Field(default_factory=dict)
-
-
 def fill(spec: RolesSpec) -> RolesSpec:
-    """The spec, filled in. Raises Refusal (422) for anything unknown or invalid, or a missing treebank."""
-    try:
-        chosen = _of_treebank(spec) if spec.source == "treebank" else _of_task(spec)
-        options = resolve(spec.options)
-    except HeadlabError as error:
-        raise Refusal(str(error), 422, code=error.code) from error
-    if options["examples"] > MOST_EXAMPLES:
-        raise Refusal(
-            f"examples is {options['examples']}; a job may ask for {MOST_EXAMPLES} at most",
-            422,
-            code="job.number_too_large",
-        )
-    return chosen.model_copy(update={"options": options})
+    """The spec, filled in. Raises HeadlabError for anything unknown or invalid, or a missing treebank."""
+    chosen = _of_treebank(spec) if spec.source == "treebank" else _of_task(spec)
+    return chosen.model_copy(update={"options": within(resolve(spec.options), MOST)})
 
 
 def _of_treebank(spec: RolesSpec) -> RolesSpec:
@@ -129,21 +99,19 @@ def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
     """One report per language; stored reports are not made again."""
     from headlab.roles.study import study  # imports torch
 
-    languages = named(spec.languages)
-    model, steps, keys = lab.need(spec.model), len(languages), []
-    for at, language in enumerate(languages):
-        running.progress(at * PART, steps * PART, language, fresh=True)
-        report = study(
+    languages, model = named(spec.languages), lab.need(spec.model)
+
+    def made(at: int, language: str) -> Report:
+        return study(
             model,
             sentences_of(lab, spec, language, spec.size),
             options=spec.options,
             store=lab.watched(running, language),
-            on_progress=reporter(running, language, at, steps),
+            on_progress=reporter(running, language, at, len(languages)),
             tick=running.tick,
         )
-        keys.append(content_key(report.spec))
-    running.progress(steps * PART, steps * PART, f"{', '.join(languages)} done")
-    return {"keys": keys}
+
+    return in_turn(running, languages, made)
 
 
 def foresee(spec: RolesSpec, known: Known) -> Estimate:
@@ -152,18 +120,14 @@ def foresee(spec: RolesSpec, known: Known) -> Estimate:
     languages = named(spec.languages)
     sizes = {language: _size(spec, language) for language in languages}
     left = [language for language in languages if not any(_same(r, spec, language, sizes[language]) for r in kept)]
+    ask = MeasureRequest(model=spec.model, task=spec.task or TREEBANK, language=languages[0], roles=spec.model_dump())
     if not left:
-        return _estimate(Part(0, None, ("the reports are in the cache already",)))
+        return total([Part(0, None, ("the reports are in the cache already",))], ask)
     forwards = sum(sizes[language] for language in left)
     pace, paced = _pace(kept, known)
     many = f"{len(left)} languages" if len(left) > 1 else left[0]
     part = Part(forwards, pace, (f"one pass over {forwards:,} sentences of {many}", paced))
-    ask = MeasureRequest(model=spec.model, task=spec.task or TREEBANK, language=left[0], roles=spec.model_dump())
-    return _estimate(part, None if pace is not None or known.measured is not None else ask)
-
-
-def _estimate(part: Part, ask: MeasureRequest | None = None) -> Estimate:
-    return Estimate(Forecast(forwards=part.forwards, seconds=part.seconds, basis="; ".join(part.words)), ask)
+    return total([part], ask.model_copy(update={"language": left[0]}))
 
 
 def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
@@ -203,12 +167,16 @@ def _same(result: Result[Report], spec: RolesSpec, language: str, size: int) -> 
 def _pace(kept: Sequence[Result[Report]], known: Known) -> tuple[float | None, str]:
     here = [r.record for r in kept if r.meta.get("device", known.device) == known.device]
     seen = [report.seconds / report.example_forwards for report in here if report.example_forwards]
-    if not seen:
-        return measured(known)
-    pace = float(np.median(seen))
-    return pace, pace_words(pace, f"as in {len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
+    return median_pace(seen, known, f"{len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
 
 
 ROLES = Kind(
-    "roles", RolesSpec, fill, run, foresee, "Roles of heads, computed on the worker's own device.", measure=measure
+    "roles",
+    RolesSpec,
+    fill,
+    run,
+    foresee,
+    "Roles of heads, computed on the worker's own device.",
+    measure=measure,
+    status=422,
 )

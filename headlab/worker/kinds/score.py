@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-import numpy as np
-from pydantic import Field
+from typing import Any
 
 from headlab.labels import same_classes
 from headlab.methods.table import method
-from headlab.records import content_key
-from headlab.scores import Curve
+from headlab.scores import Curve, HeadScores
 from headlab.tasks import task
 from headlab.worker.kinds.kind import (
-    PART,
     WALKS,
     Estimate,
     Kind,
@@ -23,29 +18,18 @@ from headlab.worker.kinds.kind import (
     Part,
     about,
     heads_of,
-    measured,
+    in_turn,
+    is_of,
+    median_pace,
     named,
-    pace_words,
     reporter,
     scores_part,
     task_of,
     total,
+    within,
 )
 from headlab.worker.runner import Running
-from headlab.worker.schemas import (
-    Ablation,
-    Languages,
-    MeasureRequest,
-    Name,
-    OnTask,
-    Options,
-    Place,
-    Refusal,
-    ScoreSpec,
-    Seed,
-    Size,
-    SplitName,
-)
+from headlab.worker.schemas import CurveSpec, MeasureRequest, Place, ScoreSpec
 
 # Score jobs: head scores of a model by one method, language after language.
 
@@ -57,28 +41,18 @@ def fill(spec: ScoreSpec) -> ScoreSpec:
     """The spec with every default filled in. Raises HeadlabError for an unknown task, language, method or option."""
     chosen = method(spec.method)
     languages = task_of(spec, spec.languages).languages
-    options = checked(chosen.resolve(spec.options))
+    options = within(chosen.resolve(spec.options), LARGEST)
     return spec.model_copy(update={"method": chosen.key, "languages": list(languages), "options": options})
-
-
-def checked(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
-    for name, most in LARGEST.items():
-        if isinstance(value := options.get(name), int) and value > most:
-            raise Refusal(f"{name} is {value}; a job may ask for {most} at most", 422, code="job.number_too_large")
-    return options
 
 
 def run(lab: Lab, running: Running, spec: ScoreSpec) -> Mapping[str, Any]:
     """Score the languages one after the other; stored scores are not computed again."""
     languages = named(spec.languages)
-    total, keys = len(languages) * PART, []
-    for at, language in enumerate(languages):
-        running.progress(at * PART, total, language, fresh=True)
-        scores = lab.scored(running, spec, language, reporter(running, language, at, len(languages)))
-        keys.append(content_key(scores.spec))
-    running.progress(total, total, f"{', '.join(languages)} done")
-    return {"keys": keys}
+
+    def scored(at: int, language: str) -> HeadScores:
+        return lab.scored(running, spec, language, reporter(running, language, at, len(languages)))
+
+    return in_turn(running, languages, scored)
 
 
 def foresee(spec: ScoreSpec, known: Known) -> Estimate:
@@ -100,24 +74,6 @@ SCORE = Kind("score", ScoreSpec, fill, run, foresee, "Head scores, and where the
 # Curve jobs: accuracy as heads are removed in the order of their scores, language after language.
 
 
-class CurveSpec(OnTask):
-    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
-
-    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
-    default ones.
-    """
-
-    model: Name
-    languages: Languages
-    method: Name = "shapley"
-    options: Options = Field(default_factory=dict)
-    seed: Seed = 0
-    split: SplitName = "test"
-    size: Size | None = None
-    ablation: Ablation = "zero"
-    points: Annotated[int, Field(ge=2, le=4096)] | None = None
-
-
 def ordering(spec: CurveSpec) -> ScoreSpec:
     """Spec of the scores that order the heads: those of a score job with the same settings, on dev."""
     names = ("model", "task", "label_map", "languages", "method", "options", "seed", "ablation")
@@ -136,11 +92,10 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
 
     languages = named(spec.languages)
     model, chosen, steps = lab.need(spec.model), lab.task(spec.task, spec.label_map), 2 * len(languages)
-    keys = []
-    for at, language in enumerate(languages):
-        running.progress(2 * at * PART, steps * PART, language, fresh=True)
+
+    def made(at: int, language: str) -> Curve:
         scores = lab.scored(running, ordering(spec), language, reporter(running, language, 2 * at, steps))
-        curve = prune_curve(
+        return prune_curve(
             model,
             chosen,
             language=language,
@@ -153,9 +108,8 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
             on_progress=reporter(running, f"{language}, curve", 2 * at + 1, steps),
             tick=running.tick,
         )
-        keys.append(content_key(curve.spec))
-    running.progress(steps * PART, steps * PART, f"{', '.join(languages)} done")
-    return {"keys": keys}
+
+    return in_turn(running, languages, made, parts=2)
 
 
 def foresee_curve(spec: CurveSpec, known: Known) -> Estimate:
@@ -180,17 +134,14 @@ def _points_part(spec: CurveSpec, languages: list[str], known: Known) -> Part:
 
 
 def _curve_pace(spec: CurveSpec, known: Known) -> tuple[float | None, str]:
-    here = [r.record for r in known.curves if r.meta.get("device") == known.device and _of(r.record, spec)]
+    here = [
+        r.record
+        for r in known.curves
+        if r.meta.get("device") == known.device and is_of(r.record, spec.model, spec.task)
+    ]
     seen = [curve.seconds / curve.example_forwards for curve in here if curve.example_forwards]
-    if not seen:
-        return measured(known)
-    pace = float(np.median(seen))
     plural = "s" if len(seen) > 1 else ""
-    return pace, pace_words(pace, f"as in {len(seen)} curve{plural} computed on such a device ({known.device})")
-
-
-def _of(curve: Curve, spec: CurveSpec) -> bool:
-    return bool((curve.spec["model"]["name"], curve.spec["task"]["name"]) == (spec.model, spec.task))
+    return median_pace(seen, known, f"{len(seen)} curve{plural} computed on such a device ({known.device})")
 
 
 def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
@@ -198,7 +149,7 @@ def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
     order = curve.spec["order"]
     got = (curve.language, curve.split, order["method"], order["options"], order["seed"], curve.spec["ablation"])
     want = (language, spec.split, spec.method, dict(spec.options), spec.seed, spec.ablation)
-    if not _of(curve, spec) or got != want or not same_classes(curve.spec["task"], spec.label_map):
+    if not is_of(curve, spec.model, spec.task) or got != want or not same_classes(curve.spec["task"], spec.label_map):
         return False
     if (spec.points or curve.grid.size + 1) != len(curve.removed):
         return False
