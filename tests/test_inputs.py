@@ -17,6 +17,7 @@ from headlab.hooks.model import gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
+from headlab.stats import group_bootstrap
 from headlab.tasks.base import Example, Split, Task
 from headlab.value_functions import CLIP, value_of
 
@@ -126,14 +127,19 @@ def test_word_scores_agree_with_every_coalition(words: Evaluator):
     assert np.abs(found.values - truth.values).max() < 0.15
 
 
-def test_leave_one_out_of_words_is_by_word(words: Evaluator):
+def test_leave_one_out_of_words_is_by_word_and_so_is_its_interval(words: Evaluator):
     scores = score(words.model, WORDS, method="leave-one-out", size=None)
-    whole = words.evaluate().accuracy
+    whole = words.evaluate()
+    assert scores.low is not None
+    assert scores.high is not None
     for head in (0, 5, 11):
         kept = np.ones(12, bool)
         kept[head] = False
-        without = words.evaluate(Mask(words.model.grid, kept, words.model.identity())).accuracy
-        assert scores.values[head] == pytest.approx(whole - without, abs=1e-9)
+        without = words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
+        assert scores.values[head] == pytest.approx(whole.accuracy - without.accuracy, abs=1e-9)
+        lost = np.subtract(whole.correct, without.correct, dtype=float)
+        low, high, _ = group_bootstrap(lost[None], whole.groups, np.random.default_rng([0, 4]))
+        assert (scores.low[head], scores.high[head]) == (low[0], high[0])
 
 
 def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):

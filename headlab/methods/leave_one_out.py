@@ -10,20 +10,25 @@ from headlab.methods.game import Ask, Game
 from headlab.methods.run import Outcome, Work, game_of, reporting, saving
 from headlab.records import Floats
 from headlab.stats import group_bootstrap
+from headlab.tasks.base import answer_names
 
 
 def run(work: Work) -> Outcome:
     """Accuracy lost without each head, exact on these examples; intervals cover the sampling of the examples.
 
-    Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples.
+    Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples, each with as
+    many answers as it has, and one made-up answer each way: as for a mask, an example with 60 answers is no flip of 60.
     """
     game, level = game_of(work), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
+    units = work.evaluator.inputs.units
+    _, groups = answer_names(work.evaluator.examples, units)
+    lost = np.zeros((game.players, len(groups)))
+    lost[:, np.cumsum(units) - units] = np.rint(gains * units)  # whole answers, at the first of each example
+    low, high, p = group_bootstrap(lost, groups, np.random.default_rng([work.seed, 4]), level=level)
     if game.weights is not None:  # every answer has the same weight, whichever example it belongs to
         gains = gains * game.weights * game.examples
-    groups = tuple(e.group or e.id for e in work.evaluator.examples)
-    low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
     samples = np.full(game.players, game.examples, dtype=np.int64)
     halves = np.stack([part.mean(axis=1) for part in np.array_split(gains, 2, axis=1)]) if game.examples > 1 else None
     return Outcome(gains.mean(axis=1), low, high, samples, p, level, halves)

@@ -204,6 +204,7 @@ BUILT_IN: dict[str, Method] = {
             True,
             "leave_one_out",
             {"level": LEVEL},
+            version=2,
         ),
         Method(
             "confidence",

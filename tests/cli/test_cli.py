@@ -134,9 +134,12 @@ def test_a_finished_score_is_read_back_and_another_seed_is_another_run(folder, t
 
 def test_methods_without_intervals_say_null(folder, tmp_path, answer):
     command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--size", 8]
-    row = answer(*command, "--method", "confidence")["languages"]["de"]
+    row = answer(*command, "--method", "random")["languages"]["de"]
     assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS
     assert [row[name] for name in ("half_width", "low", "high", "p_values")] == [None] * 4
+    sizes = answer(*command, "--method", "confidence")["languages"]["de"]
+    assert sizes["p_values"] is None
+    assert (np.array(sizes["low"]) <= sizes["values"]).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
