@@ -383,7 +383,7 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
     assert heat.z[0][2] == heat.z[2][0] == row["rho"]
     assert f"[{row['low']:.2f}, {row['high']:.2f}]" in heat.customdata[2][0]
     assert heat.customdata[1][1] == "the same method"
-    assert "noise ceiling unknown" in heat.customdata[0][1]
+    assert f"noise ceiling {row['ceiling']:.2f} [" in heat.customdata[2][0]
     (mean,) = figures["methods-agreement-mean"].data
     assert "ceiling" not in mean.customdata[0][1]
 
