@@ -16,6 +16,7 @@ from headlab.cli.output import (
     AsJson,
     DataFolder,
     Device,
+    DeviceMap,
     LabelMap,
     Languages,
     ModelName,
@@ -69,6 +70,7 @@ def evaluate(
     ] = None,
     seed: Seed = 0,
     device: Device = None,
+    device_map: DeviceMap = None,
     json: AsJson = False,
 ) -> None:
     """Measure accuracy in each language; with a mask, also the paired difference from the untouched model.
@@ -88,7 +90,7 @@ def evaluate(
     }  # fmt: skip
     check_harness(lm_eval, lm_eval_folder, ablation, others)
     if lm_eval is not None:
-        load = partial(headlab.load, model, device=device)
+        load = partial(headlab.load, model, device=device, device_map=device_map)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
     size = size or (DEV_SIZE if split == "dev" else None)
@@ -96,7 +98,7 @@ def evaluate(
     chosen.check(chosen.languages[0], split)
     check_changes(changes, loaded_mask, chosen)
     decoding = decoding_of(chosen, split, bleu, beams)
-    loaded = headlab.load(model, device=device)
+    loaded = headlab.load(model, device=device, device_map=device_map)
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}

@@ -64,6 +64,9 @@ Ablation = Annotated[str, typer.Option(help="output of a removed head: zero or m
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
+DeviceMap = Annotated[
+    str | None, typer.Option(help="instead, over several devices: auto, balanced, balanced_low_0 or sequential")
+]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")]
 CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
 MethodOptions = Annotated[

@@ -15,6 +15,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    DeviceMap,
     Dtype,
     ModelName,
     open_store,
@@ -58,6 +59,7 @@ def roles(
         list[str] | None, typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8")
     ] = None,
     device: Device = None,
+    device_map: DeviceMap = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
     out: Annotated[
@@ -77,7 +79,7 @@ def roles(
 
     store = open_store(cache)
     counted = None if frequencies is None else corpus_frequencies(frequencies)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = headlab.load(model, device=device, dtype=dtype, device_map=device_map)
     reports: dict[str, Report] = {}
     with progress_bar(NAME) as show:
         for name, found in given.items():

@@ -19,6 +19,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    DeviceMap,
     Dtype,
     LabelMap,
     Languages,
@@ -66,6 +67,7 @@ def score(
     size: Size = 512,
     ablation: Ablation = "zero",
     device: Device = None,
+    device_map: DeviceMap = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
     ray: Annotated[
@@ -84,7 +86,7 @@ def score(
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
     chosen = chosen_task(task, split_languages(languages), data, label_map)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = headlab.load(model, device=device, dtype=dtype, device_map=device_map)
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))
     if workers is not None and ray is None:
@@ -214,6 +216,7 @@ def curve(
     seed: Seed = 0,
     ablation: Ablation = "zero",
     device: Device = None,
+    device_map: DeviceMap = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
     json: AsJson = False,
@@ -230,7 +233,7 @@ def curve(
     options = about.resolve(parse_options(option or [], about.options))
     chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = headlab.load(model, device=device, dtype=dtype, device_map=device_map)
     refuse(about, loaded.grid.size)
     counts(loaded.grid.size, points)  # raises before anything is scored
     store, found = open_store(cache), dict[str, Curve]()

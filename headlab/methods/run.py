@@ -137,7 +137,7 @@ def summed(
 
     grid, weight, rows = evaluator.model.grid, 0.0, 0
     total = np.zeros((grid.layers, grid.width))
-    for batch, (found, own, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
+    for batch, (found, own, forwards) in spread(batches, run, on=evaluator.model, tick=evaluator.tick):
         total, weight, rows = total + found, weight + own, rows + len(batch.rows)
         evaluator.forwards += forwards
         report(Progress(rows, len(evaluator.examples), "examples"))
