@@ -59,14 +59,17 @@ class Batch:
 def token_budget(model: Model) -> int:
     """Maximum number of tokens per batch, padding included: on a GPU, as many as fit in a share of its free memory.
 
-    A token needs memory for its input to every layer (stored for walks) and about 16 hidden widths of workspace. On a
-    GPU a power of two, so that devices of one kind cut the same batches although their free memory differs slightly.
+    Of several GPUs, that with the least free memory counts.  A token needs memory for its input to every layer (stored
+    for walks) and about 16 hidden widths of workspace. On a GPU a power of two, so that devices of one kind cut the
+    same batches although their free memory differs slightly.
     """
-    if model.device.type != "cuda":
+    places = {model.device} | {weight.device for weight in model.module.parameters()}
+    cards = [place for place in places if place.type == "cuda"]
+    if not cards:
         return CPU_TOKENS
     width = width_of(model)
     item = torch.finfo(model.module.dtype).bits // 8
-    free, _ = torch.cuda.mem_get_info(model.device)
+    free = min(torch.cuda.mem_get_info(card)[0] for card in cards)
     fit = int(GPU_SHARE * free / (item * width * (model.grid.layers + 17)))
     return max(CPU_TOKENS, min(GPU_TOKENS, 1 << max(fit, 1).bit_length() - 1))
 
@@ -288,7 +291,7 @@ class Evaluator:
                 self.forget_states(fitted)  # their memory may be what is missing
                 raise
 
-        for batch, (found, forwards) in spread(batches, run, device=self.model.device, tick=self.tick):
+        for batch, (found, forwards) in spread(batches, run, on=self.model, tick=self.tick):
             self.forwards += forwards
             fitted.append(batch)
             yield batch, found
@@ -311,7 +314,7 @@ class Evaluator:
             if batch.gates is not None:
                 changed = np.flatnonzero((batch.gates != gates).any(axis=1))
                 first = int(changed[0]) if len(changed) else len(gates)  # the number of layers if none has changed
-                start = torch.full((len(batch.rows),), first, device=self.model.device)
+                start = torch.full((len(batch.rows),), first)
             states.begin(start)
             batch.gates = None  # a pass cut short must not be resumed from
             found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
@@ -347,7 +350,7 @@ class Evaluator:
             return read(batch, logits, targets)
 
         found: dict[int, T] = {}
-        for batch, part in spread(self.cut(rows), run, device=self.model.device, tick=self.tick):
+        for batch, part in spread(self.cut(rows), run, on=self.model, tick=self.tick):
             self.forwards += len(batch.rows)
             found |= zip(batch.rows.tolist(), part, strict=True)
         return [found[row] for row in rows.tolist()]

@@ -89,7 +89,7 @@ def translations(
 
     found: dict[int, list[int]] = {}
     batches = cut(sources, np.arange(len(sources.lengths)), token_budget(model), max(1, ROWS // chosen.beams))
-    for batch, rows in spread(batches, write, device=model.device, tick=evaluator.tick):
+    for batch, rows in spread(batches, write, on=model, tick=evaluator.tick):
         evaluator.forwards += len(rows)
         found |= zip(batch.rows.tolist(), rows, strict=True)
     return tuple(_text(model, found[row]) for row in range(len(found)))

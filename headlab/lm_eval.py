@@ -73,7 +73,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         with one_thread(self.model.device):
             batches = list(cut(inputs, np.arange(len(rows)), token_budget(self.model)))
         for batch, part in spread(
-            batches, lambda batch, _: self._sums(inputs, batch), device=self.model.device, tick=lambda: None
+            batches, lambda batch, _: self._sums(inputs, batch), on=self.model, tick=lambda: None
         ):
             found |= zip(batch.rows.tolist(), part, strict=True)
         return [found[row] for row in range(len(rows))]

@@ -99,6 +99,18 @@ def whole() -> Iterator[None]:
         raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
 
 
+class Machine(Protocol):
+    """A model, as far as its passes may run in parallel.  offloaded: whether only one may run at a time."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether its weights come and go with each pass."""
+
+
 # Use of a process's cores: batches in parallel, each on one thread, so that no result depends on their number.
 
 LOOK_SECONDS = 0.02
@@ -150,18 +162,19 @@ def one_thread(device: torch.device) -> Iterator[int]:
 
 
 def spread(
-    batches: Iterable[Part], run: Callable[[Part, Tick], R], *, device: torch.device, tick: Tick
+    batches: Iterable[Part], run: Callable[[Part, Tick], R], *, on: Machine, tick: Tick
 ) -> Iterator[tuple[Part, R]]:
     """Each batch with the result of `run(batch, tick)`, in order; as many in parallel as there are threads.
 
     A batch that does not fit in memory is cut in two and retried, so more may be returned than were given; a failed
     call of `run` must leave nothing behind, and `run` calls its `tick` regularly, which ends it once the others have
-    failed.  tick: called in this thread while batches run, which wait for it where they call theirs: it may use the
-    device itself, and may raise to stop.  Raises HeadlabError when a batch that cannot be cut does not fit.
+    failed.  on: the model that `run` uses.  tick: called in this thread while batches run, which wait for it where they
+    call theirs: it may use the device itself, and may raise to stop.  Raises HeadlabError when a batch that
+    cannot be cut does not fit.
     """
     waiting = deque(batches)
-    with one_thread(device) as threads:
-        if min(threads, len(waiting)) <= 1:
+    with one_thread(on.device) as threads:
+        if on.offloaded or min(threads, len(waiting)) <= 1:
             for batch, found in in_turn(waiting, lambda part: run(part, tick)):
                 tick()
                 yield batch, found

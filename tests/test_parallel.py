@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.parallel import Rows, Tick, one_thread, spread
 
-CPU = torch.device("cpu")
+CPU = SimpleNamespace(device=torch.device("cpu"), offloaded=False)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None
         done[n].set()
         return n, torch.get_num_threads()
 
-    found = [got for _, got in spread(batches(*range(1, 13)), run, device=CPU, tick=nothing)]
+    found = [got for _, got in spread(batches(*range(1, 13)), run, on=CPU, tick=nothing)]
     assert found == [(n, 1) for n in range(1, 13)]
     assert torch.get_num_threads() == lanes
 
@@ -67,7 +68,7 @@ def test_as_many_at_once_as_there_are_threads() -> None:
         with lock:
             here[0] -= 1
 
-    assert len(list(spread(batches(*[1] * 9), run, device=CPU, tick=nothing))) == 9
+    assert len(list(spread(batches(*[1] * 9), run, on=CPU, tick=nothing))) == 9
     assert most == [3]
 
 
@@ -81,7 +82,7 @@ def test_what_does_not_fit_is_cut_and_nothing_is_lost(lanes: int) -> None:
             raise torch.OutOfMemoryError("too many")
         return int(batch.rows.sum())
 
-    found = list(spread(batches(8, 2, 5), run, device=CPU, tick=nothing))
+    found = list(spread(batches(8, 2, 5), run, on=CPU, tick=nothing))
     assert sum(got for _, got in found) == 28 + 1 + 10
     assert all(len(batch.rows) <= 3 for batch, _ in found)
 
@@ -95,7 +96,7 @@ def test_what_cannot_be_cut_is_said(lanes: int) -> None:
         raise torch.OutOfMemoryError("too many")
 
     with raises("memory.example_too_large"):
-        list(spread(batches(2, 2), run, device=CPU, tick=nothing))
+        list(spread(batches(2, 2), run, on=CPU, tick=nothing))
     assert torch.get_num_threads() == lanes
 
 
@@ -118,7 +119,7 @@ def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(spread(batches(1, 2, 3), run, device=CPU, tick=stop))
+        list(spread(batches(1, 2, 3), run, on=CPU, tick=stop))
     assert set(ended) <= {1, 2}
     assert torch.get_num_threads() == 2
 
@@ -149,7 +150,7 @@ def test_batches_wait_while_their_caller_uses_the_device(monkeypatch: pytest.Mon
             until(lambda: len(held) == 2, "both batches to wait")
             assert not passed.is_set()
 
-    assert [got for _, got in spread(batches(1, 2), run, device=CPU, tick=serve)] == [1, 2]
+    assert [got for _, got in spread(batches(1, 2), run, on=CPU, tick=serve)] == [1, 2]
     assert passed.is_set()
 
 
@@ -161,7 +162,7 @@ def test_an_error_in_a_batch_passes(threads: None) -> None:
             raise ValueError("no such label")
 
     with pytest.raises(ValueError, match="no such label"):
-        list(spread(batches(1, 2, 3), run, device=CPU, tick=nothing))
+        list(spread(batches(1, 2, 3), run, on=CPU, tick=nothing))
 
 
 @pytest.mark.usefixtures("threads")
@@ -169,7 +170,7 @@ def test_another_device_keeps_its_threads() -> None:
     torch.set_num_threads(2)
     with one_thread(torch.device("meta")) as lanes:
         assert (lanes, torch.get_num_threads()) == (1, 2)
-    with one_thread(CPU) as lanes:
+    with one_thread(CPU.device) as lanes:
         assert (lanes, torch.get_num_threads()) == (2, 1)
     assert torch.get_num_threads() == 2
 
@@ -215,7 +216,7 @@ def test_two_runs_at_once_leave_the_threads_as_they_were() -> None:
     both, left = threading.Barrier(2), threading.Barrier(2)
 
     def enter(first: bool) -> None:
-        with one_thread(CPU) as lanes:
+        with one_thread(CPU.device) as lanes:
             seen.append(lanes)
             both.wait(60)
             if first:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import TASK, AsJson, Device, OnTask, Seed, check_ablation, flags_of, print_json, progress_bar
+from headlab.cli.output import (
+    TASK,
+    AsJson,
+    Device,
+    DeviceMap,
+    OnTask,
+    Seed,
+    check_ablation,
+    flags_of,
+    print_json,
+    progress_bar,
+)
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic
 from headlab.masks import Mask, load_mask
@@ -50,6 +61,7 @@ def evaluate(
     ] = None,
     seed: Seed = 0,
     device: Device = None,
+    device_map: DeviceMap = None,
     json: AsJson = False,
 ) -> None:
     """Measure accuracy in each language; with a mask, also the paired difference from the untouched model.
@@ -69,7 +81,7 @@ def evaluate(
     }  # fmt: skip
     check_harness(lm_eval, lm_eval_folder, ablation, others)
     if lm_eval is not None:
-        load = partial(headlab.load, on.model, device=device)
+        load = partial(headlab.load, on.model, device=device, device_map=device_map)
         harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
         return
     size = size or (DEV_SIZE if split == "dev" else None)
@@ -77,7 +89,7 @@ def evaluate(
     chosen.check(chosen.languages[0], split)
     check_changes(changes, loaded_mask, chosen)
     decoding = decoding_of(chosen, split, bleu, beams)
-    loaded = headlab.load(on.model, device=device)
+    loaded = headlab.load(on.model, device=device, device_map=device_map)
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}

@@ -67,6 +67,9 @@ Size = Annotated[int, typer.Option("--size", min=1, help=JOBS["score"]["size"].h
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
+DeviceMap = Annotated[
+    str | None, typer.Option(help="instead, over several devices: auto, balanced, balanced_low_0 or sequential")
+]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")]
 CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
 MethodOptions = Annotated[
@@ -100,6 +103,7 @@ class Here:
     """What a command computes on, and where its results are."""
 
     device: Device = None
+    device_map: DeviceMap = None
     dtype: Dtype = "float32"
     cache: CacheRoot = None
 
@@ -107,7 +111,7 @@ class Here:
         """A model by its name."""
         import headlab
 
-        return headlab.load(model, device=self.device, dtype=self.dtype)
+        return headlab.load(model, device=self.device, device_map=self.device_map, dtype=self.dtype)
 
     def store(self) -> Store:
         """The store of results. Raises HeadlabError if its folder is a file."""

@@ -43,7 +43,8 @@ class Origin:
 
     @classmethod
     def of(cls, model: Model) -> Origin:
-        """Where a loaded model came from."""
+        """Where a loaded model came from. Raises HeadlabError for one that is spread over devices."""
+        model.require_whole("Ray")
         hub = model.name not in EMBEDDED and not Path(model.name).is_dir()
         revision = str(model.identity()["revision"]) if hub else None
         return cls(model.name, revision, model.fingerprint, model.dtype)

@@ -25,7 +25,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headlab.errors import HeadlabError
 from headlab.hooks.state import NAME, SITE, Active, Owner, Site, activate, register
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import alone, home
 from headlab.models.shrunk_cut import Headless
 from headlab.records import STACKS, HeadGrid, Stack
 
@@ -62,7 +62,7 @@ class Call:
 def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """A short artificial input that any text model accepts."""
     vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
-    ids = (torch.arange(PROBE_TOKENS, device=model.device) * 7 + 5)[None] % vocab
+    ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocab
     end = getattr(model.config, "eos_token_id", None)  # some classifiers read the state at the end of sentence
     if model.config.is_encoder_decoder and isinstance(end, int):
         ids[:, -1] = end

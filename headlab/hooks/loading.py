@@ -8,18 +8,22 @@ from headlab.hooks.model import Model, attach
 from headlab.masks.mask import architecture_of
 from headlab.masks.snippet import UNVERSIONED, Place
 from headlab.models.embedded import EMBEDDED, is_delta
-from headlab.models.load import read
+from headlab.models.load import DeviceMap, read
 
 
-def load(name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
+def load(
+    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32",
+    device_map: DeviceMap | None = None,
+) -> Model:  # fmt: skip
     """Load a model and make its heads gateable.
 
     name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
     the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code shipped
-    with a model is run.  Raises HeadlabError for an unknown or unsupported model.
+    "float64", "bfloat16" or "float16".  device_map: instead of `device`, for a model that no single one holds: "auto",
+    "balanced", "balanced_low_0" or "sequential", or {module path: device, or "disk"}.  Weights are read from
+    safetensors only, and no code shipped with a model is run.  Raises HeadlabError for an unknown or unsupported model.
     """
-    return attach(read(name, revision=revision, device=device, dtype=dtype))
+    return attach(read(name, revision=revision, device=device, dtype=dtype, device_map=device_map))
 
 
 # The output projections of a loaded model's heads, by the module paths of transformers.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError, require_type
@@ -30,7 +33,7 @@ from headlab.hooks.state import (
 )
 from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
-from headlab.models.checkpoint import Checkpoint
+from headlab.models.checkpoint import Checkpoint, home
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head, HeadGrid
 
@@ -84,8 +87,21 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """The device of its weights."""
-        return self.module.device
+        """The device of its inputs and outputs, and of its weights unless they are spread over several."""
+        return home(self.module)
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether weights are brought from the CPU's memory or the disk for each pass: one pass at a time then."""
+        return any(weight.is_meta for weight in self.module.parameters())
+
+    def require_whole(self, use: str) -> None:
+        """Raise HeadlabError if the model is spread over several devices.  use: what it would be used for."""
+        if hasattr(self.module, "hf_device_map"):
+            raise HeadlabError(
+                f"{self.name} was loaded with a device_map, which {use} cannot use; load it on one device",
+                code="device_map.not_whole",
+            )
 
     @property
     def dtype(self) -> str:
@@ -208,23 +224,23 @@ def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem:
 @contextmanager
 def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]) -> Iterator[None]:
     """The slow way to remove a head: zero its columns of the output projection, and restore them at the end."""
-    saved: list[tuple[nn.Parameter, torch.Tensor]] = []
-    try:
+    with torch.no_grad(), ExitStack() as undo:
         for row, projection in enumerate(model.projections):
             if not sizes[row]:
                 continue
-            weight: nn.Parameter = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
-            saved.append((weight, weight.detach().clone()))
+            weight: torch.Tensor = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
+            if weight.is_meta:  # accelerate brings it for each pass
+                hook: Any = projection._hf_hook
+                undo.callback(setattr, hook, "weights_map", hook.weights_map)
+                weight = hook.weights_map["weight"].clone()
+                hook.weights_map = ChainMap({"weight": weight}, hook.weights_map)
+            else:
+                undo.callback(weight.copy_, weight.detach().clone())
             inputs = 1 if isinstance(projection, nn.Linear) else 0
             width = weight.shape[inputs] // sizes[row]
             for head in np.flatnonzero(kept[row, : sizes[row]] == 0):
-                with torch.no_grad():
-                    weight.narrow(inputs, int(head) * width, width).zero_()
+                weight.narrow(inputs, int(head) * width, width).zero_()
         yield
-    finally:
-        with torch.no_grad():
-            for weight, old in reversed(saved):
-                weight.copy_(old)
 
 
 def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor) -> None:
@@ -237,7 +253,7 @@ def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tens
     try:
         with model.active(Active(gates=lower, states=states)):
             logits(model.module)
-        states.begin(torch.tensor([half], device=model.device))
+        states.begin(torch.tensor([half]))
         with model.active(Active(gates=gates, states=states)):
             resumed = logits(model.module)
         _require_close(
@@ -274,6 +290,19 @@ def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int
 # Finding the heads of a checkpoint and making them gateable.
 
 
+class WeightsThere(TorchDispatchMode):
+    """Raises RuntimeError for an operation with a weight that is not in memory, whose result torch leaves undefined.
+
+    A module that uses another's weight without calling it does that: accelerate brings weights for calls.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """The operation, unless some of its tensors have no numbers."""
+        if len({tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}) > 1:
+            raise RuntimeError("a weight that is not in memory is used outside its module")
+        return func(*args, **(kwargs or {}))
+
+
 def attach(checkpoint: Checkpoint) -> Model:
     """Find the heads of a checkpoint, make them gateable, and check this on a probe input.
 
@@ -281,9 +310,17 @@ def attach(checkpoint: Checkpoint) -> Model:
     exactly the effect of zeroing the output projection's columns.
     """
     module = checkpoint.module.eval()
+    spread = hasattr(module, "hf_device_map")
     try:
-        untouched = logits(module)
+        with WeightsThere() if spread else nullcontext():  # type: ignore[no-untyped-call] # torch's own
+            untouched = logits(module)
     except FAILURES as error:
+        if spread:
+            raise HeadlabError(
+                f"{type(module).__name__} cannot be run with its weights where the device_map puts them ({error}); "
+                "give another device_map, or load it on one device",
+                code="device_map.not_running",
+            ) from error
         raise HeadlabError(
             f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
             "headlab works with text models only",
@@ -414,14 +451,19 @@ def sum_weights(
 ) -> None:
     """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
 
-    layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time.
+    layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time, on the model's
+    device.
     """
     wanted = None if layers is None else frozenset(layers)
+
+    def at_home(row: int, weights: torch.Tensor) -> None:
+        observe(row, weights.to(model.device))
+
     with torch.inference_mode():
         if not model.observed:
-            _eager_weights(model, inputs, observe, wanted)
+            _eager_weights(model, inputs, at_home, wanted)
             return
-        with model.active(Active(weights=observe, weight_layers=wanted)):
+        with model.active(Active(weights=at_home, weight_layers=wanted)):
             model.module(**inputs)
 
 
@@ -519,7 +561,7 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
     def add(row: int, context: torch.Tensor) -> None:
         mask = inputs.get("decoder_attention_mask" if pairs and stacks[row] != "encoder" else "attention_mask")
         keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
-        keep = keep.to(torch.float64)
+        keep = keep.to(context.device, torch.float64)
         if not pairs or stacks[row] == "encoder":
             context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
         if context.shape[1] != keep.shape[1]:

@@ -190,7 +190,8 @@ def _constant(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _weight_constant(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach() if isinstance(tensor, nn.Parameter) else tensor
+    # One without a gradient stays a Parameter: accelerate, which brings weights for a pass, asks for that.
+    return tensor.detach() if isinstance(tensor, nn.Parameter) and tensor.requires_grad else tensor
 
 
 def _mark(out: Any) -> Any:

@@ -71,7 +71,8 @@ class LayerStates(Pass):
 
     def begin(self, start: torch.Tensor | None) -> None:
         """Set the layer at which each row starts in the next pass; None recomputes everything."""
-        self.start, self.rows = start, None
+        # Indices on the CPU can pick rows of a tensor on any device, and layers may be on several.
+        self.start, self.rows = None if start is None else start.cpu(), None
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -143,7 +144,8 @@ class FanOut(Pass):
         elif now > before:
             source = hidden if self._trunk is None else self._trunk.inputs[layer]
             assert source is not None
-            hidden = torch.cat([hidden, source[self._origin[before:now].to(hidden.device)]])
+            # without rows until now, hidden is still where the embeddings are
+            hidden = torch.cat([hidden.to(source.device), source[self._origin[before:now]]])
         if not now:
             return hidden
         return self._run_on(slice(0, now), batch, inner, hidden, args, kwargs)
@@ -264,10 +266,10 @@ def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> 
         active.contexts(row, context)
     if active.gates is None:
         return context
-    gate = _gate_of(active, row, heads, len(context)).to(context.dtype)
+    gate = _gate_of(active, row, heads, len(context)).to(context)
     out = context * gate
     if active.fill is not None:
-        out = out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context.dtype)[None, None]
+        out = out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context)[None, None]
     return out
 
 
@@ -360,6 +362,7 @@ def _gathered(_head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None
         return None
     _asked.set(None)
     hidden = args[0]
+    asked = asked.to(hidden.device)
     return (hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1])), *args[1:])
 
 

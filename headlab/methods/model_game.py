@@ -187,7 +187,7 @@ class ModelGame:
                 continue
             first = states is None or states.inputs[-1] is None  # it computes every row, due or not
             if states is not None and not first:
-                states.begin(torch.as_tensor(np.where(due, pending, layers), device=model.device))
+                states.begin(torch.as_tensor(np.where(due, pending, layers)))
             active = Active(gates=gates, fill=self._fill(), states=states)
             found = self._worth(examples, active, inputs, computed=int(due.sum()))
             value[due, step] = found[due]
@@ -348,7 +348,7 @@ class ModelGame:
 
         rows: weight of each row in a batch.  most: maximum rows per batch, however few tokens they have.
         """
-        device, tick, done = self.evaluator.model.device, self.evaluator.tick, 0
+        tick, done = self.evaluator.tick, 0
         self._prepare()
 
         def one(batch: Batch, lane_tick: Tick) -> tuple[Floats, int]:
@@ -356,7 +356,7 @@ class ModelGame:
             return run(lane, batch), lane.evaluator.forwards
 
         batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows, most)]
-        for batch, (found, forwards) in spread(batches, one, device=device, tick=tick):
+        for batch, (found, forwards) in spread(batches, one, on=self.evaluator.model, tick=tick):
             self.evaluator.forwards += forwards
             done += 1
             yield batch, found

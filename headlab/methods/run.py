@@ -142,7 +142,7 @@ def sizes(
         return *part(lane, batch, tick), lane.forwards
 
     done = 0
-    for batch, (found, own, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
+    for batch, (found, own, forwards) in spread(batches, run, on=evaluator.model, tick=evaluator.tick):
         rows = batch.rows[: len(own)]
         sums[rows], weights[rows] = found[:, *flat], own
         evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)

@@ -43,6 +43,12 @@ class Checkpoint:
         return {"name": self.name, "revision": self.revision, "fingerprint": self.fingerprint}
 
 
+def home(module: PreTrainedModel) -> torch.device:
+    """The device of a model's inputs and outputs, also where its layers are on several."""
+    hook: Any = getattr(module, "_hf_hook", None)  # accelerate's; weights that it brings for each pass have no device
+    return module.device if hook is None else torch.device(hook.execution_device)
+
+
 # Building models one at a time and without log output.
 
 _BUILDING = threading.RLock()
@@ -65,6 +71,8 @@ def alone() -> Iterator[None]:
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
                 # Marian's tokenizer recommends it for a method that transformers no longer calls
                 warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
+                # accelerate's, of paths that name a weight, not a module; `headlab.load` has refused any other
+                warnings.filterwarnings("ignore", "The following device_map keys", UserWarning)
                 yield
         finally:
             logging.set_verbosity(level)

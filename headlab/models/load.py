@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -45,17 +48,24 @@ UNREADABLE = (
 BROKEN = (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError)
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")  # by which accelerate spreads a model over devices
+DeviceMap = str | Mapping[str, str | int]
 
 
 def read(
-    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32"
-) -> Checkpoint:
+    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32",
+    device_map: DeviceMap | None = None,
+) -> Checkpoint:  # fmt: skip
     """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
     require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
     name = str(name)
     if dtype not in DTYPES:
         raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown")
-    place = pick_device(device)
+    place, spread = pick_device(device), dict[str, Any]()
+    if device_map is not None:
+        check_map(device_map, name, device)
+        chosen = device_map if isinstance(device_map, str) else dict(device_map)
+        spread = {"device_map": chosen, "dtype": DTYPES[dtype]}
     if name in EMBEDDED:
         if revision is not None:
             raise HeadlabError(
@@ -63,22 +73,46 @@ def read(
             )
         read = partial(read_embedded, name)
     else:
-        read = partial(read_folder, *_folder_of(name, revision), name)
+        read = partial(read_folder, *_folder_of(name, revision), name, **spread)
     try:
         checkpoint = read()
-        torch.nn.Module.to(checkpoint.module, device=place, dtype=DTYPES[dtype])
+        torch.nn.Module.to(checkpoint.module, device=None if spread else place, dtype=DTYPES[dtype])
     except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
         if not out_of_memory(error) and not out_of_memory(error.__cause__):
             raise
+        where = "the devices of its device_map" if spread else place
         raise HeadlabError(
-            f"{name} does not fit in the memory of {place}; use a smaller model, another device, or dtype bfloat16",
+            f"{name} does not fit in the memory of {where}; use a smaller model, another device, or dtype bfloat16",
             code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
     return checkpoint
 
 
-def pick_device(device: str | None) -> torch.device:
+def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
+    """Raise HeadlabError for a device map that cannot be used for a model of this name, as far as the name tells."""
+    require_type("device_map", device_map, (str, Mapping), "the name of a strategy, or {module path: device}")
+    if device is not None:
+        raise HeadlabError(
+            "device puts a model on one device, device_map spreads it over several; give one of them",
+            code="device_map.and_device",
+        )
+    if isinstance(device_map, str) and device_map not in STRATEGIES:
+        raise HeadlabError(
+            f"unknown device_map {device_map!r}; use one of {', '.join(STRATEGIES)}, or {{module path: device}}",
+            code="device_map.unknown",
+        )
+    if name in EMBEDDED or is_delta(Path(name)):
+        raise HeadlabError(
+            f"{name} is put together in memory, and fits one device; leave device_map out", code="device_map.embedded"
+        )
+    for place in device_map.values() if isinstance(device_map, Mapping) else ():
+        require_type("a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"')
+        if place != "disk":
+            pick_device(place)
+
+
+def pick_device(device: str | int | None) -> torch.device:
     """The requested device, by default a GPU if there is one. Raises HeadlabError if it cannot be used."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -105,11 +139,11 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     return folder, folder.name
 
 
-def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
+def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkpoint:
     """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
 
-    Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
-    known class or a tokenizer, or holds an adapter.
+    spread: device_map and dtype, of transformers, for a model on several devices.  Raises HeadlabError if it lacks
+    safetensors weights, any weight of the model, a readable config, a known class or a tokenizer, or holds an adapter.
     """
     require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
@@ -125,7 +159,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
             tokenizer, problem = None, error  # what is wrong with the weights goes first
         _settle(config, tokenizer)
         with alone():
-            module = _complete(_class_of(config, name), config, folder, name)
+            module = _complete(_class_of(config, name), config, folder, name, spread)
     except BROKEN as error:
         raise _unreadable(name, error) from error
     if problem is not None:
@@ -162,13 +196,42 @@ def _settle(config: Any, tokenizer: Any) -> None:
             part.chunk_size_feed_forward = 0
 
 
-def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:
+def _require_covered(found: Any, config: Any, device_map: Mapping[str, Any], name: str) -> None:
+    """Raise HeadlabError unless every path is a module of the model, and every weight is in just one of them."""
+    with torch.device("meta"):
+        module = found(config)
+    known = {path for path, _ in module.named_modules()} | {*module.state_dict()}
+    wrong = [f"names {path}, which the model does not have" for path in device_map if path not in known]
+    for weight in module.state_dict():
+        over = [path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")]
+        if len(over) != 1:
+            wrong.append(f"has {weight} under {len(over)} of its paths")
+    if wrong:
+        raise HeadlabError(
+            f"the device_map for {name} {wrong[0]}; have every weight under one path, or use auto",
+            code="device_map.not_covering",
+        )
+
+
+def _spread_out(found: Any, folder: Path | None, **options: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
+    with ExitStack() as undo:
+        place = undo.enter_context(TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True))
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(folder, offload_folder=place, **options)
+        weakref.finalize(loaded[0], undo.pop_all().close)
+    return loaded
+
+
+def _complete(found: Any, config: Any, folder: Path, name: str, spread: Mapping[str, Any]) -> PreTrainedModel:
     """The model with all its weights. Raises HeadlabError for missing ones, which transformers would randomise."""
     weights = {"state_dict": weights_of(folder)} if is_delta(folder) else {"use_safetensors": True}
+    if isinstance(spread.get("device_map"), dict):
+        _require_covered(found, config, spread["device_map"], name)
+    build = partial(_spread_out, found) if spread else found.from_pretrained
     try:
-        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = build(
             None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
-            **weights,
+            **weights, **spread,
         )  # fmt: skip
     except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
         raise HeadlabError(

@@ -66,7 +66,7 @@ def look(
         lane_tick()
         return sums_of(model, given, batch, exclude, offsets)
 
-    for batch, found in spread(batches(model, given), run, device=model.device, tick=tick):
+    for batch, found in spread(batches(model, given), run, on=model, tick=tick):
         yield len(batch.rows), found
 
 

@@ -261,7 +261,7 @@ class _Finder:
             # More roles may be missing here than when the batch's turn comes, never fewer.
             return self._look(batch, missing())
 
-        for _, more in spread(_sought(self.model, self.given), run, device=self.model.device, tick=tick):
+        for _, more in spread(_sought(self.model, self.given), run, on=self.model, tick=tick):
             for key, rows in more.items():
                 found[key].extend(rows[: self.count - len(found[key])])
             if not missing():

@@ -113,6 +113,7 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
+    model.require_whole("shrinking")
     before = parameters_of(model.module)
     if isinstance(model.module, AllAttentionForCausalLM):
         smaller: PreTrainedModel = remove_heads(model.module, mask)

@@ -22,7 +22,7 @@ from headlab.inputs import read
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import home, versions
 from headlab.parallel import timed_pass
 from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
@@ -87,7 +87,7 @@ def polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
 def made_up(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
     """One made-up text of `tokens` tokens, as keyword arguments of the model."""
     config, vocabulary = module.config, int(getattr(module.config.get_text_config(), "vocab_size", 100))
-    ids = (torch.arange(tokens, device=module.device) * 7 + 5)[None] % vocabulary
+    ids = (torch.arange(tokens, device=home(module)) * 7 + 5)[None] % vocabulary
     end = config.eos_token_id
     if config.is_encoder_decoder and isinstance(end, int):
         ids[:, -1] = end  # some classifiers read the state at the end of the sentence

@@ -60,7 +60,7 @@ def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], N
         return shares_of(model, batch, ids)[:, layer, head]
 
     batches = evaluator.batches(np.arange(len(evaluator.examples)))
-    for batch, found in spread(batches, look, device=model.device, tick=evaluator.tick):
+    for batch, found in spread(batches, look, on=model, tick=evaluator.tick):
         out[batch.rows] = found
         rows += len(batch.rows)
         evaluator.forwards += len(batch.rows)

@@ -177,8 +177,10 @@ FOLDER = "model"  # in the run's folder
 def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
     """A trainable copy of the model with the same weights, its embeddings frozen on request.
 
-    Raises HeadlabError for half precision, in which rounding would swallow the updates.
+    Raises HeadlabError for half precision, in which rounding would swallow the updates, and for a model that is spread
+    over devices.
     """
+    model.require_whole("joint training")
     given = model.module
     if given.dtype not in (torch.float32, torch.float64):
         name = str(given.dtype).removeprefix("torch.")

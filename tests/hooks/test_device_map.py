@@ -1,0 +1,116 @@
+"""A model with its weights in several places: the answers, gates and scores of the same folder on one device."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from numpy.testing import assert_equal
+from saved import save_family
+from spread import everything, places
+
+import headlab
+from headlab.cluster.distributed_game import Origin
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.shrink.model import shrink_model
+from headlab.training.l0_learn import trainable_copy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_family(tmp_path_factory.mktemp("models") / "bert", "bert")
+
+
+@pytest.fixture(scope="module")
+def spread(folder: Path) -> Model:
+    """Half on the disk."""
+    return headlab.load(folder, device_map=places(headlab.load(folder).module, "cpu", "disk"))
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "mbart", "t5"])
+def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
+    whole = headlab.load(save_family(tmp_path / "m", family))
+    spread = headlab.load(tmp_path / "m", device_map=places(whole.module, "cpu", "disk"))
+    assert spread.offloaded
+    assert not whole.offloaded
+    assert spread.recorded() == whole.recorded()
+    assert (spread.grid, spread.resumable, spread.first_token) == (whole.grid, whole.resumable, whole.first_token)
+    want, found = everything(whole), everything(spread)
+    assert want.keys() == found.keys()
+    for name, value in want.items():
+        assert_equal(found[name], value, name)
+    assert any(weight.is_meta for weight in spread.module.parameters())  # not kept by one of the passes
+
+
+def test_one_device_by_a_strategy_is_that_device(folder: Path):
+    """Without a GPU, every strategy is the CPU; such a model is not spread, and nothing is refused."""
+    for strategy in ("auto", "sequential"):
+        model = headlab.load(folder, device_map=strategy, dtype="bfloat16")
+        assert (str(model.device), model.dtype, model.offloaded) == ("cpu", "bfloat16", False)
+        model.require_whole("anything")
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "named"),
+    [
+        ({"device_map": "auto", "device": "cpu"}, "device_map.and_device", []),
+        ({"device_map": "everywhere"}, "device_map.unknown", ["everywhere", "balanced_low_0"]),
+        ({"device_map": 1}, "argument.wrong_type", ["device_map"]),
+        ({"device_map": {"": None}}, "argument.wrong_type", ["disk"]),
+        ({"device_map": {"": "moon"}}, "device.unusable", ["moon"]),
+        ({"device_map": {"": "meta"}}, "device.unusable", ["meta"]),
+        ({"device_map": {"bert": "cpu"}}, "device_map.not_covering", ["classifier.weight"]),
+        ({"device_map": {"": "cpu", "bert.pooler": "disk"}}, "device_map.not_covering", ["bert.pooler.dense.weight"]),
+        ({"device_map": {"": "cpu", "bart": "cpu"}}, "device_map.not_covering", ["bart"]),
+    ],
+)
+def test_a_map_that_cannot_be_used_is_refused(folder: Path, given: dict[str, Any], code: str, named: list[str]):
+    with raises(code, *named):
+        headlab.load(folder, **given)
+
+
+def test_embedded_models_are_loaded_whole():
+    with raises("device_map.embedded", "e5-small-intents"):
+        headlab.load("e5-small-intents", device_map="auto")
+
+
+@pytest.mark.parametrize("family", ["mobilebert-lm", "marian"])
+def test_a_weight_that_no_pass_finds_is_a_sentence(family: str, tmp_path: Path):
+    """Used by another module than its own, which torch computes with as if it were there; computed, not stored."""
+    save_family(tmp_path / "m", family)
+    with raises("device_map.not_running", "device_map"):
+        headlab.load(tmp_path / "m", device_map={"": "disk"})
+
+
+def test_what_needs_the_weights_refuses_a_spread_model(spread: Model):
+    mask = Mask(spread.grid, np.arange(spread.grid.size) > 0)
+    for use in (lambda: shrink_model(spread, mask), lambda: trainable_copy(spread, False), lambda: Origin.of(spread)):
+        with raises("device_map.not_whole", spread.name):
+            use()
+
+
+def test_weights_that_must_be_written_go_with_the_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert gettempdir() == str(tmp_path)
+    model = headlab.load(folder, device_map={"": "disk"})
+    assert len([*tmp_path.iterdir()]) == 1
+    del model
+    gc.collect()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus(tmp_path: Path):
+    whole = headlab.load(save_family(tmp_path / "m", "llama"), device="cuda:0")
+    spread = headlab.load(tmp_path / "m", device_map=places(whole.module, "cuda:0", "cuda:1"))
+    want, found = everything(whole), everything(spread)
+    assert {name: np.shape(value) for name, value in found.items()} == {n: np.shape(v) for n, v in want.items()}
+    np.testing.assert_allclose(found["rows"], want["rows"], atol=1e-5)
+    np.testing.assert_allclose(found["gradient zero"], want["gradient zero"], atol=1e-5)

@@ -1,0 +1,103 @@
+"""All that headlab computes with a model, for models that should agree, and where to put a model's layers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import torch
+from tiny import tiny_batch
+from tiny_task import tiny_task
+
+from headlab.evaluator import Evaluator
+from headlab.generation import translations
+from headlab.hooks.find import first_output
+from headlab.hooks.model import Gates, Model, gated, head_means
+from headlab.hooks.state import Active, LayerStates
+from headlab.masks import Mask
+from headlab.methods.run import score
+from headlab.roles.sentences import of_task
+from headlab.roles.study import study
+from headlab.tasks.base import Example, Task
+
+METHODS = {"shapley": {"samples": 48, "target": None}, "monte-carlo": {"samples": 24, "target": None},
+           "leave-one-out": {}, "gradient": {}}  # fmt: skip
+
+
+def places(module: torch.nn.Module, first: str, second: str) -> dict[str, str]:
+    """A device for every weight: of each list of layers all but the first layer on the second device."""
+    found: dict[str, str] = {}
+    for weight in module.state_dict():
+        layer = re.match(r".*?\.(\d+)\.", weight)
+        found[layer[0].rstrip(".") if layer else weight.rpartition(".")[0] or weight] = (
+            second if layer and int(layer[1]) else first
+        )
+    return found
+
+
+def everything(model: Model) -> dict[str, Any]:
+    """Answers, gated ones, resumed ones, means, scores and roles."""
+    batch = {name: tensor.to(model.device) for name, tensor in tiny_batch(model.module).items()}
+    rng = np.random.default_rng(0)
+    gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
+    means = head_means(model, [batch])
+    found: dict[str, Any] = {
+        "untouched": _logits(model, batch, np.ones_like(gates)),
+        "rows": _logits(model, batch, gates),
+    }
+    found["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
+    found["means"] = means.cpu().numpy()
+    if model.resumable:
+        found["resumed"] = _resumed(model, batch, gates, rng)
+    if model.module.config.is_encoder_decoder:
+        task = Task("made-up", (), ("aa-bb",), False, _pairs)
+        mask = Mask(model.grid, rng.random(model.grid.size) < 0.7)
+        found["translations"] = translations(Evaluator(model, task, "aa-bb"), mask)
+    elif model.module.can_generate():
+        task = Task("choices", (), ("xx",), False, _choices, likelihood="choices")
+    else:
+        task = tiny_task()
+        for method in ("relevance", "confidence"):
+            found[method] = score(model, task, language="xx", method=method, size=6).values
+        found["roles"] = study(model, of_task(task, "xx")).table("roles").rows
+    language = task.languages[0]
+    for method, options in METHODS.items():
+        for ablation in ("zero", "mean") if method == "shapley" else ("zero",):
+            found[f"{method} {ablation}"] = score(
+                model, task, language=language, method=method, size=8, ablation=ablation, **options
+            ).values
+    return found
+
+
+def _logits(model: Model, batch: dict[str, torch.Tensor], gates: Gates, **more: Any) -> np.ndarray[Any, Any]:
+    with torch.no_grad(), gated(model, gates, **more):
+        return np.asarray(first_output(model.module(**batch)).cpu().numpy())
+
+
+def _resumed(model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """A pass that starts at another layer for each row."""
+    states, start = LayerStates(model.grid.layers), np.arange(3) % model.grid.layers
+    lower = torch.ones(gates.shape, device=model.device)
+    with torch.no_grad(), model.active(Active(gates=lower, states=states)):
+        model.module(**batch)
+    for row, layer in enumerate(start.tolist()):
+        lower[row, layer:] = torch.as_tensor(gates[row, layer:]).to(lower)
+    states.begin(torch.as_tensor(start))
+    with torch.no_grad(), model.active(Active(gates=lower, states=states)):
+        return np.asarray(first_output(model.module(**batch)).cpu().numpy())
+
+
+def _pairs(*_: object) -> list[Example]:
+    rng = np.random.default_rng(3)
+    sides = [[" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)] for at in range(5)]
+    return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
+
+
+def _choices(*_: object) -> list[Example]:
+    """Choices of several tokens, which share the row of their context."""
+    rng = np.random.default_rng(4)
+    texts = [
+        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (3 + at % 3, 2, 1 + at % 2)] for at in range(8)
+    ]
+    return [Example(str(row), text, 0, choices=(f" {a}", f" {b}")) for row, (text, a, b) in enumerate(texts)]
