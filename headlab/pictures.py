@@ -210,12 +210,12 @@ def symmetric_limit(values: Iterable[Floats]) -> float:
 
 def score_tips(scores: HeadScores) -> tuple[str, ...]:
     """Text on each head: value, interval (seldom symmetric) and half-width in the unit shown, and samples."""
-    half, unit = scores.half_width, scores.unit
+    half, unit, plus = scores.half_width, scores.unit, "" if scores.signed else "+"
     tips = []
     for i, value in enumerate(scores.values):
-        lines = [value_words(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
+        lines = [value_words(value, unit).lstrip(plus) + (" points" if unit == "accuracy" else f" ({unit})")]
         if half is not None and scores.low is not None and scores.high is not None:
-            ends = f"{value_words(scores.low[i], unit)} to {value_words(scores.high[i], unit)}"
+            ends = " to ".join(value_words(end[i], unit).lstrip(plus) for end in (scores.low, scores.high))
             lines.append(f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[i]):,} samples")

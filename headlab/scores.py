@@ -92,12 +92,12 @@ class HeadScores:
                 f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}", code="rule.correction_unknown"
             )
         adjust = CORRECTIONS[correction]
-        if adjust is None:
-            return self.high if self.signed else None
-        if rule != "harmful":
+        if adjust is not None and rule != "harmful":
             raise HeadlabError(
                 f"rule {rule} takes no correction; leave it out, or use rule harmful", code="rule.option_unused"
             )
+        if adjust is None or not self.signed:
+            return self.high if self.signed else None
         if self.high is None or self.p_values is None:
             raise HeadlabError(
                 f"correction {correction} needs p-values, which these scores do not have; use {RAW}, or scores of a "

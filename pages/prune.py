@@ -76,9 +76,9 @@ def board(choice, loaded, identity, now, results, measured):
             experiments_report.save_view(choice, results.scores, {"Mask of the Prune page": seen} if asked else {})
         write_link(now)
         live = prune_figures.running(client(), question, choice.languages, known)
-        prune_figures.show(headline, details, live, choice.languages, question)
         with changed:
             sentences.draw(question, choice.languages, known)
+        prune_figures.show(headline, details, live, choice.languages, question)
 
 
 @st.fragment

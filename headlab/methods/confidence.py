@@ -35,4 +35,4 @@ def run(work: Work) -> Outcome:
         lane.forwards += len(batch.rows)
         return total, real.sum(dim=1).cpu().numpy().astype(np.float64)
 
-    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples))), part)
+    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples))), part, most=1.0)

@@ -61,16 +61,11 @@ def variant(scores: HeadScores) -> str:
     return canonical_json([*parts, scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()])
 
 
-def median_width(scores: HeadScores) -> float:
-    """Median half-width over the heads, in the score's unit; 0 where the method has no intervals."""
-    width = scores.half_width
-    return 0.0 if width is None else float(np.median(width))
-
-
 def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
     """Sort key, larger is better: more examples, then narrower intervals, then created later, then the key."""
-    size = spec_of(result.record, "task", "size") or 0
-    return int(size), -median_width(result.record), str(result.meta.get("created") or ""), result.key
+    size, width = spec_of(result.record, "task", "size") or 0, result.record.half_width
+    narrow = -math.inf if width is None else -float(np.median(width))
+    return int(size), narrow, str(result.meta.get("created") or ""), result.key
 
 
 def _has_default_settings(result: Result[HeadScores]) -> bool:

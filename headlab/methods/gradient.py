@@ -50,8 +50,9 @@ def run(work: Work) -> Outcome:
         batches = [Batch(part, evaluator.tensors(part)) for part in parts]
     else:
         batches = evaluator.batches(order, size)
-    of = partial(normalised, grid) if work.options["normalise"] else np.asarray
-    return sizes(work, batches, partial(_part, form), of)
+    if work.options["normalise"]:
+        return sizes(work, batches, partial(_part, form), partial(normalised, grid), most=1.0)
+    return sizes(work, batches, partial(_part, form))
 
 
 def _part(form: str, evaluator: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:

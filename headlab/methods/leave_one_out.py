@@ -10,7 +10,6 @@ from headlab.methods.game import Ask, Game
 from headlab.methods.run import Outcome, Work, game_of, reporting, saving
 from headlab.records import Floats
 from headlab.stats import group_bootstrap
-from headlab.tasks.base import answer_names
 
 
 def run(work: Work) -> Outcome:
@@ -22,11 +21,9 @@ def run(work: Work) -> Outcome:
     game, level = game_of(work), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
-    units = work.evaluator.inputs.units
-    _, groups = answer_names(work.evaluator.examples, units)
-    lost = np.zeros((game.players, len(groups)))
-    lost[:, np.cumsum(units) - units] = np.rint(gains * units)  # whole answers, at the first of each example
-    low, high, p = group_bootstrap(lost, groups, np.random.default_rng([work.seed, 4]), level=level)
+    groups, answers = tuple(e.group or e.id for e in work.evaluator.examples), work.evaluator.inputs.units
+    lost, rng = np.rint(gains * answers), np.random.default_rng([work.seed, 4])  # whole answers
+    low, high, p = group_bootstrap(lost, groups, rng, level=level, answers=answers)
     if game.weights is not None:  # every answer has the same weight, whichever example it belongs to
         gains = gains * game.weights * game.examples
     samples = np.full(game.players, game.examples, dtype=np.int64)

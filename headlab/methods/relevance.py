@@ -71,4 +71,5 @@ def run(work: Work) -> Outcome:
             answers[rows] += 1
         return total, answers
 
-    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples)), ROWS), part)
+    most = 1.0 if work.options["normalise"] else np.inf
+    return sizes(work, evaluator.batches(np.arange(len(evaluator.examples)), ROWS), part, most=most)

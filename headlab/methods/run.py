@@ -125,16 +125,18 @@ def sizes(
     batches: Iterable[Batch],
     part: Callable[[Evaluator, Batch, Tick], tuple[Floats, Floats]],
     of: Callable[[Floats], Floats] = np.asarray,
+    most: float = math.inf,
 ) -> Outcome:
     """Sizes of heads, averaged over examples: `of` the sum of the parts over that of their weights, [head].
 
     Intervals at 95 % and halves cover the sampling of the examples.  part: sums of a batch's examples, none below 0,
-    [row, layer, head], and their weights, [row]; or one row for the whole batch.  It is given an evaluator of its own,
-    whose forward passes are not counted if it fails.
+    [row, layer, head], and their weights, [row]; or one row for the whole batch, which then stands for an example.  It
+    is given an evaluator of its own, whose forward passes are not counted if it fails.  most: no size is above.
     """
     evaluator = work.evaluator
     examples, flat = evaluator.examples, tuple(evaluator.model.grid.flat.T)
     sums, weights = np.zeros((len(examples), len(flat[0]))), np.zeros(len(examples))
+    groups = [e.group or e.id for e in examples]
 
     def run(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
         lane = copy(evaluator)
@@ -145,15 +147,17 @@ def sizes(
     for batch, (found, own, forwards) in spread(batches, run, on=evaluator.model, tick=evaluator.tick):
         rows = batch.rows[: len(own)]
         sums[rows], weights[rows] = found[:, *flat], own
+        if len(rows) < len(batch.rows):
+            groups[rows[0]] = f"batch of {rows[0]}"
         evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)
         work.report(Progress(done, len(examples), "examples"))
-    low, high = jackknife_interval(sums, weights, [e.group or e.id for e in examples], of) or (None, None)
+    low, high = jackknife_interval(sums, weights, groups, of, most=most) or (None, None)
     halves = [
         of(part.sum(axis=0) / weight.sum())
         for part, weight in zip(np.array_split(sums, 2), np.array_split(weights, 2), strict=True)
         if weight.any()
     ]
-    values, samples = of(sums.sum(axis=0) / weights.sum()), np.full(sums.shape[1], len(examples), dtype=np.int64)
+    values, samples = of(sums.sum(axis=0) / weights.sum()), np.full(sums.shape[1], (weights > 0).sum())
     return Outcome(values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None)
 
 
@@ -327,8 +331,9 @@ def score(
 def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
     """The finished result of a run, or that of an earlier version of its method with the same settings.
 
-    grid: of the run's model.  Raises HeadlabError for a result of other heads: earlier versions of headlab found fewer
-    of them in some architectures, or numbered the layers otherwise.
+    One of an earlier version without intervals does not count.  grid: of the run's model.  Raises HeadlabError for a
+    result of other heads: earlier versions of headlab found fewer of them in some architectures, or numbered the
+    layers otherwise.
     """
     method = run.spec["method"]
     plain = {name: value for name, value in method.items() if name != "version"}
@@ -343,7 +348,8 @@ def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
                 "missed some of them or numbered their layers otherwise; delete that folder and run the score again",
                 code="result.grid_mismatch",
             )
-        return found
+        if version == method.get("version", 1) or found.record.low is not None:
+            return found
     return None
 
 

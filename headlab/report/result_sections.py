@@ -95,7 +95,8 @@ def _scores_summary(every: Sequence[HeadScores], factor: float, unit: str) -> Ta
         "samples a head, median", "examples", "forwards", "seconds",
     )  # fmt: skip
     rows = tuple(_row(s, factor) for s in every)
-    forms = ("", "d", "d", "d", ".2f", ".2f", ",.0f", ",d", ",d", ",.0f")
+    width = ".2f" if factor > 1 else ".3g"  # points, or a unit whose values may be small
+    forms = ("", "d", "d", "d", width, width, ",.0f", ",d", ",d", ",.0f")
     given = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
     return Table(
         "scores-summary", "What was found", tuple(columns[at] for at in given), tuple(forms[at] for at in given),
@@ -150,7 +151,7 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
     if words := coarse(every):
         yield words
     if first.low is None:
-        yield "This method gives no intervals: what lies close together may be equal."
+        yield "These scores have no intervals: what lies close together may be equal."
     ablation = first.spec["ablation"]
     yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
 

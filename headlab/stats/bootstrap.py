@@ -36,15 +36,17 @@ def group_bootstrap(
     made_up: tuple[float, float] = (1.0, -1.0),
     draws: int = DRAWS,
     level: float = 0.95,
+    answers: Ints | None = None,
 ) -> Bootstrap:
     """Percentile intervals for the means of several rows, by resampling whole groups of examples.
 
     values: float [row, example].  groups: label [example]; examples of one group are drawn together.
     made_up: two values added to the pool as pseudo-examples, so that rows without any
     difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's result depends only on
-    that row and the state of `rng`: rows share a random stream, not the groups that are drawn.
+    that row and the state of `rng`: rows share a random stream, not the groups that are drawn.  answers: int
+    [example], of which `values` are the sums, and the result is their mean; by default one each.
     """
-    return summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
+    return summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws, answers=answers), level)
 
 
 def stratified_bootstrap(
@@ -66,11 +68,17 @@ def stratified_bootstrap(
 
 
 def resampled_means(
-    values: Floats, groups: tuple[str, ...], rng: np.random.Generator, *, made_up: tuple[float, float], draws: int
+    values: Floats,
+    groups: tuple[str, ...],
+    rng: np.random.Generator,
+    *,
+    made_up: tuple[float, float],
+    draws: int,
+    answers: Ints | None = None,
 ) -> Floats:
     """Means of resamples of whole groups, float [row, draw]; arguments as in `group_bootstrap`."""
     _, member = np.unique(np.array(groups), return_inverse=True)
-    sizes = np.append(np.bincount(member), [1, 1]).astype(np.float64)
+    sizes = np.append(np.bincount(member, answers), [1, 1]).astype(np.float64)
     sums = [np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values]
     return np.array(_resampled(sums, sizes, int(rng.integers(2**63)), draws))
 
@@ -149,6 +157,8 @@ def share_interval(correct: Bools, groups: tuple[str, ...], rng: np.random.Gener
 
 # Means of sizes, such as those of gradients: leaving out one group of examples at a time.
 
+FEW = 8  # groups below which there is no interval: the error is not known well enough
+
 
 def jackknife_interval(
     sums: Floats,
@@ -156,18 +166,19 @@ def jackknife_interval(
     groups: Sequence[str],
     of: Callable[[Floats], Floats] = np.asarray,
     level: float = 0.95,
+    most: float = np.inf,
 ) -> tuple[Floats, Floats] | None:
-    """Interval of `of(sum of sums / sum of weights)`, float [item] each; None where there is only one group.
+    """Interval of `of(sum of sums / sum of weights)`, float [item] each; None where there are fewer than `FEW` groups.
 
     sums: float [example, item], none below 0.  weights: float [example]; an example without weight is not there.
     groups: label [example]; examples of one group are left out together.  of: of the ratios [item], which gives as
-    many numbers that are not below 0.  The variance is the delete-one jackknife's (Efron & Tibshirani 1993, equation
-    11.5), and the interval is a t interval of the logarithm, exp(log value ± t · error / value): sizes are skewed, so
-    the same on their own scale would reach below 0 and miss above.
+    many numbers that are not below 0.  most: none of these is above.  The variance is the delete-one jackknife's (Efron
+    & Tibshirani 1993, equation 11.5), and the interval is a t interval of the logarithm, exp(log value ± t · error /
+    value): sizes are skewed, so the same on their own scale would reach below 0 and miss above.
     """
     there = weights > 0
     names, member = np.unique(np.asarray(groups)[there], return_inverse=True)
-    if len(names) < 2:
+    if len(names) < FEW:
         return None
     each = np.zeros((len(names), sums.shape[1] + 1))
     np.add.at(each, member, np.column_stack([sums, weights])[there])
@@ -176,7 +187,7 @@ def jackknife_interval(
     without = np.array([of(rest[:-1] / rest[-1]) for rest in every - each])
     error = np.sqrt((len(names) - 1) * without.var(axis=0))
     away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(error, value, out=np.zeros_like(error), where=value > 0)
-    return value * np.exp(-away), value * np.exp(away)
+    return value * np.exp(-away), np.minimum(value * np.exp(away), most)
 
 
 # Shares of answers that are clustered by sentence: ratios of sums, with the sentence as the cluster.

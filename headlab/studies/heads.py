@@ -104,7 +104,7 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
     level = 100 * next(iter(scores.values())).level
     out = ["values: by the sign of the value, noise and all. by chance: what unrelated rankings would give."]
     if not has_intervals(scores):
-        return (*out, "This method has no signs with intervals, so no sign can be claimed.")
+        return (*out, "These scores have no signs with intervals, so no sign can be claimed.")
     out.append(
         f"{RAW}: by {level:g} % intervals of each head and language for itself. {BH}, {HOLM}: by p-values adjusted "
         "over all heads and languages at once, which bounds the share of false claims, or the chance of any."

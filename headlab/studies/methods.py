@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headlab.methods.table import METHODS
 from headlab.records import Bools
 from headlab.scores import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
@@ -77,15 +76,10 @@ def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
         )
     if bare:
         out.append(f"No ceiling where one is {' or '.join(bare)}: these scores say nothing of halves of the examples.")
-    unsigned = [name for name in first.names if not _signed(scores, name)]
+    unsigned = [name for name in first.names if not next(iter(scores.values()))[name].signed]
     if unsigned:
         out.append(f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps.")
     return tuple(out)
-
-
-def _signed(scores: Scores, name: str) -> bool:
-    """Whether a method distinguishes heads that help from heads that harm."""
-    return METHODS[next(iter(scores.values()))[name].method].signed
 
 
 def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:

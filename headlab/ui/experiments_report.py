@@ -235,6 +235,6 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
         if s.half_width is not None and s.values.std()
     ]
     if not ratios:
-        return "This method gives no intervals, so how much of ρ is noise is not known."
+        return "These scores have no intervals, so how much of ρ is noise is not known."
     noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"
     return f"Sampling noise pulls ρ towards 0: {noise}."

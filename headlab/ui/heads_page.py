@@ -100,7 +100,7 @@ def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = 
     """
     i = s.grid.index(head)
     if s.low is None or s.high is None:
-        return "no interval: this method says nothing about its uncertainty"
+        return "no interval: these scores say nothing about their uncertainty"
     if not s.signed:
         return "a size, without a sign: it does not say whether the head helps or harms"
     if not (s.harmful[i] or s.helpful[i]):

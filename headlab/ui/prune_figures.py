@@ -18,7 +18,7 @@ from headlab.stats import holm
 from headlab.ui.figures import with_p
 from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow, give
-from headlab.ui.shell import Latest, guarded
+from headlab.ui.shell import Latest, await_news, guarded
 from headlab.worker.client import Client
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
@@ -235,7 +235,7 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
 
 LIVE = "_live"
 # A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer.
-POLL_SECONDS, FIRST_SECONDS, GLANCE_SECONDS = 0.2, 1.5, 0.05
+POLL_SECONDS, FIRST_SECONDS = 0.2, 1.5
 # After this long, the worker is busy with other requests: polling less often leaves it the processor.
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
@@ -282,8 +282,7 @@ def show(
     question: Question,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
-    while live.age < FIRST_SECONDS and not live.wait(2, GLANCE_SECONDS):  # the first value is what was known before
-        st.session_state.get(LIVE)  # streamlit ends this run here if there is a newer click
+    await_news(live, 2, FIRST_SECONDS)  # the first value holds what was already known
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
 

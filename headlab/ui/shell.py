@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -241,6 +242,12 @@ def client() -> Client:
         return waited(watched.client)
 
 
+def await_news(live: Latest[Any], values: int, seconds: float = math.inf) -> None:
+    """Wait until it has so many values or has ended, or is that old; another request may end this run meanwhile."""
+    while live.age < seconds and not live.wait(values, GIVE_WAY_SECONDS):
+        st.session_state.get("_")  # here streamlit checks for other requests
+
+
 def waited(ask: Callable[[], T]) -> T:
     """The answer to a slow call. Meanwhile another request, such as a page switch, may end this run."""
 
@@ -248,9 +255,7 @@ def waited(ask: Callable[[], T]) -> T:
         yield ask()
 
     live = Latest(answer)
-    while not live.done:
-        live.wait(2, GIVE_WAY_SECONDS)
-        st.session_state.get("_")  # here streamlit checks for other requests
+    await_news(live, 2)
     if live.error is not None:
         raise live.error
     return cast(T, live.value)

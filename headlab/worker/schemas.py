@@ -370,7 +370,7 @@ class Scores(Strict):
     high: list[float] | None
     samples: list[int] | None
     p_values: list[float] | None
-    signed: bool = True
+    signed: bool
 
 
 class Snapshot(Strict):

@@ -58,7 +58,7 @@ def test_a_choice_opens_again_from_its_link(visit, page, chromium, app):
     other = chromium.new_context().new_page()
     other.goto(address)
     expect(other.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
-    expect(other.get_by_text("This method gives no intervals").first).to_be_visible()
+    expect(other.get_by_text("cover the sampling of the examples").first).to_be_visible()
     other.context.close()
 
 

@@ -183,7 +183,7 @@ def test_mean_ablation_is_another_run(model: Model, tmp_path: Path) -> None:
 def test_every_method_runs_and_keeps_its_word(key: str, model: Model) -> None:
     # 2 ** 12 coalitions: on two examples that is a second.
     options = {"samples": 4} if "samples" in METHODS[key].options else {}
-    scores = score(model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 8, **options)
+    scores = score(model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 16, **options)
     row = METHODS[key]
     assert scores.method == key
     assert scores.values.shape == (model.grid.size,)
@@ -246,6 +246,21 @@ def test_stored_scores_of_other_heads_are_not_taken_for_this_models(model: Model
         score(model, tiny_task(), **ask)
     shutil.rmtree(folder)
     assert_array_equal(score(model, tiny_task(), **ask).values, scores.values)
+
+
+def test_an_earlier_version_stands_for_this_one_if_it_has_intervals(model: Model, tmp_path: Path) -> None:
+    ask = {"language": "xx", "size": 16, "method": "gradient", "store": Store(tmp_path)}
+    scores = score(model, tiny_task(), **ask)
+    method = {name: value for name, value in scores.spec["method"].items() if name != "version"}
+    earlier = replace(scores, spec=scores.spec | {"method": method}, seconds=7.0)
+    bare = replace(earlier, **dict.fromkeys(("low", "high", "halves")))
+    for found, seconds in ((bare, scores.seconds), (earlier, 7.0)):
+        shutil.rmtree(tmp_path)
+        Store(tmp_path).run(found.spec).finish(found, {"versions": {}})
+        again = score(model, tiny_task(), **ask)
+        assert again.low is not None
+        assert (again.seconds == 7.0) == (seconds == 7.0)
+        assert again.values_sha256() == scores.values_sha256()
 
 
 def test_options_take_their_defaults_and_their_type() -> None:

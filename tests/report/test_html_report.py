@@ -272,7 +272,7 @@ def test_scores_of_one_method_share_a_section_and_one_scale(store):
 
 def test_scores_without_intervals_say_so_and_have_no_columns_for_them():
     found = read(scores(method="random"))
-    assert "gives no intervals" in found.text
+    assert "have no intervals" in found.text
     assert not any("low" in row or "p (Holm)" in row for row in found.rows)
 
 

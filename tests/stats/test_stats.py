@@ -274,9 +274,17 @@ def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(of: An
     assert (found[0][2], found[1][2]) == (0, 0)
 
 
-def test_one_group_has_no_interval_of_sizes() -> None:
-    assert stats.jackknife_interval(np.ones((3, 2)), np.ones(3), ["a", "a", "a"]) is None
-    assert stats.jackknife_interval(np.ones((3, 2)), np.array([0.0, 0, 1]), ["a", "b", "c"]) is None
+def test_few_groups_have_no_interval_of_sizes(rng: np.random.Generator) -> None:
+    sums, names = rng.exponential(size=(9, 2)), list("abcdefghi")
+    assert stats.jackknife_interval(sums, np.ones(9), names) is not None
+    assert stats.jackknife_interval(sums, np.ones(9), [*"abcdefgg", "g"]) is None
+    assert stats.jackknife_interval(sums, np.array([1.0] * 7 + [0, 0]), names) is None
+
+
+def test_no_end_is_above_what_a_size_can_be(rng: np.random.Generator) -> None:
+    found = stats.jackknife_interval(rng.uniform(0, 1, size=(8, 50)), np.ones(8), list("abcdefgh"), most=0.7)
+    assert found is not None
+    assert found[1].max() == 0.7
 
 
 SIZES = {  # sizes of one head on examples: (draws of n, their mean)
@@ -289,16 +297,27 @@ SIZES = {  # sizes of one head on examples: (draws of n, their mean)
 
 
 @pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("weighted", [False, True], ids=["one each", "weights"])
 @pytest.mark.parametrize(("n", "least"), [(64, 0.9), (512, 0.93)])
-def test_intervals_of_sizes_cover(name: str, n: int, least: float, rng: np.random.Generator) -> None:
+def test_intervals_of_sizes_cover(name: str, n: int, least: float, weighted: bool, rng: np.random.Generator) -> None:
     """Approximately: skewed sizes, of which the largest are seldom drawn, cost a few percent."""
     draw, mean = SIZES[name]
     groups, runs = [str(at // 2) for at in range(n)], 1000
+    weights = rng.integers(1, 9, n).astype(float) if weighted else np.ones(n)
     sums = np.stack([np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1)
-    found = stats.jackknife_interval(sums, np.ones(n), groups)
+    found = stats.jackknife_interval(sums * weights[:, None], weights, groups)
     assert found is not None
     covered = float(((found[0] <= mean) & (mean <= found[1])).mean())
     assert covered >= least - 3 * np.sqrt(least * (1 - least) / runs)
+
+
+def test_rare_large_sizes_are_covered_less_and_missed_below_as_the_document_says(rng: np.random.Generator) -> None:
+    sums = rng.lognormal(0, 2, size=(32, 1000))
+    found = stats.jackknife_interval(sums, np.ones(32), [str(at) for at in range(32)])
+    assert found is not None
+    below, above = (found[1] < np.exp(2)).mean(), (found[0] > np.exp(2)).mean()
+    assert 0.65 < 1 - below - above < 0.82
+    assert above < 0.02
 
 
 @pytest.fixture(params=WAYS)
