@@ -42,10 +42,7 @@ def everything(model: Model) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
     means = head_means(model, [batch])
-    found: dict[str, Any] = {
-        "untouched": _logits(model, batch, np.ones_like(gates)),
-        "rows": _logits(model, batch, gates),
-    }
+    found: dict[str, Any] = {"open": _logits(model, batch, np.ones_like(gates)), "rows": _logits(model, batch, gates)}
     found["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
     found["means"] = means.cpu().numpy()
     if model.resumable:
@@ -60,7 +57,8 @@ def everything(model: Model) -> dict[str, Any]:
         task = tiny_task()
         for method in ("relevance", "confidence"):
             found[method] = score(model, task, language="xx", method=method, size=6).values
-        found["roles"] = study(model, of_task(task, "xx")).table("roles").rows
+        rows = study(model, of_task(task, "xx")).table("roles").rows
+        found["roles"] = [[round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows]
     language = task.languages[0]
     for method, options in METHODS.items():
         for ablation in ("zero", "mean") if method == "shapley" else ("zero",):
