@@ -299,7 +299,7 @@ PUBLIC_AFTER_ALL = {"_exit", "_replace", "_model_mapping"}  # of os, of named tu
 PUBLIC_AFTER_ALL |= {
     "_make_wrapper_subclass",
     "_setup_privateuseone_for_python_backend",
-}  # nor torch, for made-up devices
+}  # nor torch, for devices
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 
