@@ -14,7 +14,7 @@ from headlab.evaluator import Evaluator
 from headlab.generation import translations
 from headlab.hooks.find import first_output
 from headlab.hooks.model import Gates, Model, gated, head_means
-from headlab.hooks.state import Active, LayerStates
+from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.roles.sentences import of_task
@@ -26,13 +26,12 @@ METHODS = {"shapley": {"samples": 48, "target": None}, "monte-carlo": {"samples"
 
 
 def places(module: torch.nn.Module, first: str, second: str) -> dict[str, str]:
-    """A device for every weight: of each list of layers all but the first layer on the second device."""
+    """A device for every weight: the layers but the first, and a last norm, on the second device."""
     found: dict[str, str] = {}
     for weight in module.state_dict():
         layer = re.match(r".*?\.(\d+)\.", weight)
-        found[layer[0].rstrip(".") if layer else weight.rpartition(".")[0] or weight] = (
-            second if layer and int(layer[1]) else first
-        )
+        path = layer[0].rstrip(".") if layer else weight.rpartition(".")[0] or weight
+        found[path] = second if path.endswith("ln_f") or (layer and int(layer[1])) else first
     return found
 
 
@@ -42,14 +41,12 @@ def everything(model: Model) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
     means = head_means(model, [batch])
-    found: dict[str, Any] = {
-        "untouched": _logits(model, batch, np.ones_like(gates)),
-        "rows": _logits(model, batch, gates),
-    }
+    found: dict[str, Any] = {"open": _logits(model, batch, np.ones_like(gates)), "rows": _logits(model, batch, gates)}
     found["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
     found["means"] = means.cpu().numpy()
     if model.resumable:
         found["resumed"] = _resumed(model, batch, gates, rng)
+        found["branched"] = _branched(model, batch, gates)
     if model.module.config.is_encoder_decoder:
         task = Task("made-up", (), ("aa-bb",), False, _pairs)
         mask = Mask(model.grid, rng.random(model.grid.size) < 0.7)
@@ -60,7 +57,8 @@ def everything(model: Model) -> dict[str, Any]:
         task = tiny_task()
         for method in ("relevance", "confidence"):
             found[method] = score(model, task, language="xx", method=method, size=6).values
-        found["roles"] = study(model, of_task(task, "xx")).table("roles").rows
+        rows = study(model, of_task(task, "xx")).table("roles").rows
+        found["roles"] = [[round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows]
     language = task.languages[0]
     for method, options in METHODS.items():
         for ablation in ("zero", "mean") if method == "shapley" else ("zero",):
@@ -86,6 +84,17 @@ def _resumed(model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.rand
     states.begin(torch.as_tensor(start))
     with torch.no_grad(), model.active(Active(gates=lower, states=states)):
         return np.asarray(first_output(model.module(**batch)).cpu().numpy())
+
+
+def _branched(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A pass whose rows all leave another's at the last layer; none runs before."""
+    trunk, last = Trunk(model.grid.layers), model.grid.layers - 1
+    how = FanOut(np.full(3, last), np.arange(3), model.grid.layers, trunk=trunk)
+    with torch.no_grad():
+        for states in (trunk, how):
+            with model.active(Active(gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states)):
+                found = first_output(model.module(**batch))
+    return np.asarray(found.cpu().numpy())
 
 
 def _pairs(*_: object) -> list[Example]:

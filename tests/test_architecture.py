@@ -296,6 +296,10 @@ def calls(path: str) -> Iterator[ast.Call]:
 
 
 PUBLIC_AFTER_ALL = {"_exit", "_replace", "_model_mapping"}  # of os, of named tuples; transformers has no other way
+PUBLIC_AFTER_ALL |= {
+    "_make_wrapper_subclass",
+    "_setup_privateuseone_for_python_backend",
+}  # nor torch, for devices
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 

@@ -38,6 +38,14 @@ def nothing() -> None:
 
 
 @pytest.mark.usefixtures("threads")
+def test_weights_that_come_and_go_allow_one_batch_at_a_time() -> None:
+    torch.set_num_threads(4)
+    brought = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
+    found = spread(batches(1, 2, 3), lambda *_: threading.current_thread(), on=brought, tick=nothing)
+    assert {thread for _, thread in found} == {threading.current_thread()}
+
+
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("lanes", [1, 2, 5])
 def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None:
     torch.set_num_threads(lanes)

@@ -123,6 +123,15 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
         assert row["values_sha256"] == stored[language].values_sha256()
 
 
+@pytest.mark.parametrize("command", ["score", "curve", "evaluate", "roles"])
+def test_a_model_may_be_spread_by_a_strategy_only(folder, command, tmp_path, refused):
+    cache = [] if command == "evaluate" else ["--cache", tmp_path]
+    given = [command, "--model", folder, "--language" if command == "roles" else "--languages", "de", *cache]
+    given += ["--task", "intents"] if command == "roles" else []
+    refused(*given, "--device-map", "everywhere", words=("everywhere", "sequential"))
+    refused(*given, "--device-map", "auto", "--device", "cpu", words=("device", "device_map"))
+
+
 def test_a_finished_score_is_read_back_and_another_seed_is_another_run(folder, tmp_path, answer):
     command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY]
     first = answer(*command)
