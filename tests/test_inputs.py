@@ -13,7 +13,7 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.encoding import IGNORED, first_tokens
 from headlab.evaluator import Evaluator, compare
-from headlab.hooks.model import gated, head_means
+from headlab.hooks.model import attention, gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
@@ -140,6 +140,24 @@ def test_leave_one_out_of_words_is_by_word_and_so_is_its_interval(words: Evaluat
         lost = np.subtract(whole.correct, without.correct, dtype=float)
         low, high, _ = group_bootstrap(lost[None], whole.groups, np.random.default_rng([0, 4]))
         assert (scores.low[head], scores.high[head]) == (low[0], high[0])
+
+
+def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_from_and_to(pairs: Evaluator):
+    scores = score(pairs.model, PAIRS, method="confidence", size=None)
+    largest, tokens, apart = *np.zeros((2, 26)), 0
+    for row in range(len(pairs.examples)):
+        inputs = pairs.tensors(np.array([row]))
+        sides = {"source": inputs["input_ids"][0].tolist(), "target": inputs["decoder_input_ids"][0].tolist()}
+        apart += len(sides["source"]) != len(sides["target"])
+        weights = attention(pairs.model, inputs, pairs.model.grid.heads)
+        for at, head in enumerate(pairs.model.grid.heads):
+            queries = sides["source" if head.stack == "encoder" else "target"]
+            keys = sides["target" if head.stack == "decoder" else "source"]
+            counted = [place for place, token in enumerate(keys) if token != 2]  # the separator
+            largest[at] += sum(float(weights[head][place, counted].max()) for place in range(len(queries)))
+            tokens[at] += len(queries)
+    assert apart > 3
+    np.testing.assert_allclose(scores.values, largest / tokens, atol=1e-6)
 
 
 def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):

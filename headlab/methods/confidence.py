@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import excluded_ids, sum_weights
+from headlab.hooks.model import Inputs, excluded_ids, sum_weights
 from headlab.methods.run import Outcome, Work, sizes
 from headlab.parallel import Tick
 from headlab.records import Floats
@@ -15,24 +15,35 @@ from headlab.records import Floats
 def run(work: Work) -> Outcome:
     """Mean over real tokens of the largest weight on a token that is not excluded, in [0, 1].
 
-    Intervals cover the sampling of the examples.
+    Decoder and cross heads attend from the tokens of the target. Intervals cover the sampling of the examples.
     """
     evaluator, model = work.evaluator, work.evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device)
+    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
+
+    def side(inputs: Inputs, of: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+        """Real tokens of a source or target, and those of them that count as targets of attention."""
+        real = inputs[f"{of}attention_mask"].bool()
+        return real, real & ~torch.isin(inputs[f"{of}input_ids"], banned)
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
         tick()
+        source = target = side(batch.inputs)
+        if "decoder_attention_mask" in batch.inputs:
+            target = side(batch.inputs, "decoder_")
+        sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
         total = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
-        real = batch.inputs["attention_mask"].bool()
-        target = real & ~torch.isin(batch.inputs["input_ids"], banned)
+        tokens = np.zeros(total.shape[:2])
 
         def add(row: int, weights: torch.Tensor) -> None:
-            largest = weights.masked_fill(~target[:, None, None, :], 0).amax(dim=-1)
+            (real, _), (_, counted) = sides[stacks[row]]
+            largest = weights.masked_fill(~counted[:, None, None, :], 0).amax(dim=-1)
             sums = (largest * real[:, None, :]).sum(dim=2, dtype=torch.float64)
             total[:, row, : sums.shape[1]] += sums.cpu().numpy()
+            tokens[:, row] = real.sum(dim=1).cpu().numpy()
 
         sum_weights(model, batch.inputs, add)
         lane.forwards += len(batch.rows)
-        return total, real.sum(dim=1).cpu().numpy().astype(np.float64)
+        return total, tokens
 
     return sizes(work, evaluator.batches(np.arange(len(evaluator.examples))), part, most=1.0)

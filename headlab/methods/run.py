@@ -130,12 +130,13 @@ def sizes(
     """Sizes of heads, averaged over examples: `of` the sum of the parts over that of their weights, [head].
 
     Intervals at 95 % and halves cover the sampling of the examples.  part: sums of a batch's examples, none below 0,
-    [row, layer, head], and their weights, [row]; or one row for the whole batch, which then stands for an example.  It
-    is given an evaluator of its own, whose forward passes are not counted if it fails.  most: no size is above.
+    [row, layer, head], and their weights, [row] or [row, layer]; or one row for the whole batch, which then stands for
+    an example.  It is given an evaluator of its own, whose forward passes are not counted if it fails.  most: no size
+    is above.
     """
     evaluator = work.evaluator
     examples, flat = evaluator.examples, tuple(evaluator.model.grid.flat.T)
-    sums, weights = np.zeros((len(examples), len(flat[0]))), np.zeros(len(examples))
+    sums, weights = np.zeros((2, len(examples), len(flat[0])))
     groups = [e.group or e.id for e in examples]
 
     def run(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
@@ -146,18 +147,19 @@ def sizes(
     done = 0
     for batch, (found, own, forwards) in spread(batches, run, on=evaluator.model, tick=evaluator.tick):
         rows = batch.rows[: len(own)]
-        sums[rows], weights[rows] = found[:, *flat], own
+        sums[rows] = found[:, *flat]
+        weights[rows] = own[:, flat[0]] if own.ndim > 1 else own[:, None]
         if len(rows) < len(batch.rows):
             groups[rows[0]] = f"batch of {rows[0]}"
         evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)
         work.report(Progress(done, len(examples), "examples"))
     low, high = jackknife_interval(sums, weights, groups, of, most=most) or (None, None)
     halves = [
-        of(part.sum(axis=0) / weight.sum())
+        of(part.sum(axis=0) / weight.sum(axis=0))
         for part, weight in zip(np.array_split(sums, 2), np.array_split(weights, 2), strict=True)
-        if weight.any()
+        if weight.any(axis=0).all()
     ]
-    values, samples = of(sums.sum(axis=0) / weights.sum()), np.full(sums.shape[1], (weights > 0).sum())
+    values, samples = of(sums.sum(axis=0) / weights.sum(axis=0)), (weights > 0).sum(axis=0)
     return Outcome(values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None)
 
 

@@ -170,21 +170,20 @@ def jackknife_interval(
 ) -> tuple[Floats, Floats] | None:
     """Interval of `of(sum of sums / sum of weights)`, float [item] each; None where there are fewer than `FEW` groups.
 
-    sums: float [example, item], none below 0.  weights: float [example]; an example without weight is not there.
+    sums, weights: float [example, item], none below 0; an example without any weight is not there.
     groups: label [example]; examples of one group are left out together.  of: of the ratios [item], which gives as
     many numbers that are not below 0.  most: none of these is above.  The variance is the delete-one jackknife's (Efron
     & Tibshirani 1993, equation 11.5), and the interval is a t interval of the logarithm, exp(log value ± t · error /
     value): sizes are skewed, so the same on their own scale would reach below 0 and miss above.
     """
-    there = weights > 0
+    there = weights.any(axis=1)
     names, member = np.unique(np.asarray(groups)[there], return_inverse=True)
     if len(names) < FEW:
         return None
-    each = np.zeros((len(names), sums.shape[1] + 1))
-    np.add.at(each, member, np.column_stack([sums, weights])[there])
-    every = each.sum(axis=0)
-    value = of(every[:-1] / every[-1])
-    without = np.array([of(rest[:-1] / rest[-1]) for rest in every - each])
+    each = np.zeros((2, len(names), sums.shape[1]))
+    np.add.at(each, (slice(None), member), np.stack([sums, weights])[:, there])
+    (above, below), without = each.sum(axis=1), each.sum(axis=1, keepdims=True) - each
+    value, without = of(above / below), np.array([of(up / down) for up, down in zip(*without, strict=True)])
     error = np.sqrt((len(names) - 1) * without.var(axis=0))
     away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(error, value, out=np.zeros_like(error), where=value > 0)
     return value * np.exp(-away), np.minimum(value * np.exp(away), most)

@@ -267,7 +267,8 @@ def normed(values: np.ndarray) -> np.ndarray:
 def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(of: Any, rng: np.random.Generator) -> None:
     sums, weights = rng.exponential(size=(20, 3)) * [1, 5, 0], rng.integers(0, 4, size=20).astype(float)
     groups = [f"g{at // 2}" for at in range(20)]
-    found = stats.jackknife_interval(sums * weights[:, None], weights, groups, of, level=0.9)
+    weighted = np.repeat(weights[:, None], 3, axis=1)
+    found = stats.jackknife_interval(sums * weighted, weighted, groups, of, level=0.9)
     assert found is not None
     want = reference.left_out_interval(sums * weights[:, None], weights.tolist(), groups, of, level=0.9)
     assert_allclose(np.stack(found, axis=1), want, rtol=1e-9)
@@ -276,13 +277,13 @@ def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(of: An
 
 def test_few_groups_have_no_interval_of_sizes(rng: np.random.Generator) -> None:
     sums, names = rng.exponential(size=(9, 2)), list("abcdefghi")
-    assert stats.jackknife_interval(sums, np.ones(9), names) is not None
-    assert stats.jackknife_interval(sums, np.ones(9), [*"abcdefgg", "g"]) is None
-    assert stats.jackknife_interval(sums, np.array([1.0] * 7 + [0, 0]), names) is None
+    assert stats.jackknife_interval(sums, np.ones((9, 2)), names) is not None
+    assert stats.jackknife_interval(sums, np.ones((9, 2)), [*"abcdefgg", "g"]) is None
+    assert stats.jackknife_interval(sums, np.array([[1.0, 1]] * 7 + [[0, 0]] * 2), names) is None
 
 
 def test_no_end_is_above_what_a_size_can_be(rng: np.random.Generator) -> None:
-    found = stats.jackknife_interval(rng.uniform(0, 1, size=(8, 50)), np.ones(8), list("abcdefgh"), most=0.7)
+    found = stats.jackknife_interval(rng.uniform(0, 1, size=(8, 50)), np.ones((8, 50)), list("abcdefgh"), most=0.7)
     assert found is not None
     assert found[1].max() == 0.7
 
@@ -303,9 +304,9 @@ def test_intervals_of_sizes_cover(name: str, n: int, least: float, weighted: boo
     """Approximately: skewed sizes, of which the largest are seldom drawn, cost a few percent."""
     draw, mean = SIZES[name]
     groups, runs = [str(at // 2) for at in range(n)], 1000
-    weights = rng.integers(1, 9, n).astype(float) if weighted else np.ones(n)
+    weights = rng.integers(1, 9, (n, runs)).astype(float) if weighted else np.ones((n, runs))
     sums = np.stack([np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1)
-    found = stats.jackknife_interval(sums * weights[:, None], weights, groups)
+    found = stats.jackknife_interval(sums * weights, weights, groups)
     assert found is not None
     covered = float(((found[0] <= mean) & (mean <= found[1])).mean())
     assert covered >= least - 3 * np.sqrt(least * (1 - least) / runs)
@@ -313,7 +314,7 @@ def test_intervals_of_sizes_cover(name: str, n: int, least: float, weighted: boo
 
 def test_rare_large_sizes_are_covered_less_and_missed_below_as_the_document_says(rng: np.random.Generator) -> None:
     sums = rng.lognormal(0, 2, size=(32, 1000))
-    found = stats.jackknife_interval(sums, np.ones(32), [str(at) for at in range(32)])
+    found = stats.jackknife_interval(sums, np.ones(sums.shape), [str(at) for at in range(32)])
     assert found is not None
     below, above = (found[1] < np.exp(2)).mean(), (found[0] > np.exp(2)).mean()
     assert 0.65 < 1 - below - above < 0.82
