@@ -113,7 +113,7 @@ class FakeBench:
         return Scores(
             grid={"encoder": [2]}, language=request.language, method="gradient", estimand="gradient", unit="loss",
             example_forwards=request.size, seconds=1.0, level=0.95, spec={}, values=[0.5, 0.25], low=None, high=None,
-            samples=[request.size] * 2, p_values=None,
+            samples=[request.size] * 2, p_values=None, signed=False,
         )  # fmt: skip
 
     def measure(self, request: MeasureRequest) -> Measured:

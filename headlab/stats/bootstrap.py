@@ -180,10 +180,11 @@ def jackknife_interval(
     names, member = np.unique(np.asarray(groups)[there], return_inverse=True)
     if len(names) < FEW:
         return None
-    each = np.zeros((2, len(names), sums.shape[1]))
-    np.add.at(each, (slice(None), member), np.stack([sums, weights])[:, there])
-    (above, below), without = each.sum(axis=1), each.sum(axis=1, keepdims=True) - each
-    value, without = of(above / below), np.array([of(up / down) for up, down in zip(*without, strict=True)])
+    each = np.zeros((len(names), 2, sums.shape[1]))
+    np.add.at(each, member, np.stack([sums, weights], axis=1)[there])
+    every = each.sum(axis=0)
+    value = of(every[0] / every[1])
+    without = np.array([of(above / below) for above, below in every - each])
     error = np.sqrt((len(names) - 1) * without.var(axis=0))
     away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(error, value, out=np.zeros_like(error), where=value > 0)
     return value * np.exp(-away), np.minimum(value * np.exp(away), most)
