@@ -109,7 +109,7 @@ def translated_bleu(
     """
     references = _references(evaluator.task, evaluator.examples)
     texts = translations(evaluator, gates, ablation=ablation, decoding=decoding)
-    groups = [example.group or example.id for example in evaluator.examples]
+    groups = [example.cluster for example in evaluator.examples]
     return bleu(texts, references, language=sides(evaluator.language)[1], groups=groups, seed=seed)
 
 
@@ -318,7 +318,7 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict
     if not isinstance(evaluator.inputs, NextTokens) or evaluator.inputs.masked:
         return {}
     texts = [example.target or "" for example in evaluator.examples]
-    groups = [example.group or example.id for example in evaluator.examples]
+    groups = [example.cluster for example in evaluator.examples]
     lost = np.array([-part.sum() for part in np.split(sure.nats, np.cumsum(evaluator.inputs.units)[:-1])])
     most = float(np.log(evaluator.model.module.config.get_text_config().vocab_size))
     many = len(sure.nats)

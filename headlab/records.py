@@ -102,6 +102,11 @@ class HeadGrid:
         """Number of layers in all stacks: the first axis of a gate array."""
         return sum(s.layers for s in self.stacks)
 
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """Name of the stack of every row of a gate array."""
+        return tuple(s.name for s in self.stacks for _ in range(s.layers))
+
     @property
     def width(self) -> int:
         """Most heads in any layer: the second axis of a gate array."""

@@ -267,7 +267,7 @@ def normalised(asked: Asked) -> dict[str, Any]:
     from headlab.generation import normalised
     from headlab.stats import paired_bootstrap, share_interval
 
-    groups, whole = tuple(e.group or e.id for e in asked.evaluator.examples), normalised(asked.evaluator)
+    groups, whole = tuple(e.cluster for e in asked.evaluator.examples), normalised(asked.evaluator)
     now = whole if asked.mask is None else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
     low, high = share_interval(now, groups, np.random.default_rng(asked.seed))
     found = {"accuracy_normalised": float(now.mean()), "accuracy_normalised_low": low, "accuracy_normalised_high": high}

@@ -423,13 +423,14 @@ def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
     return sorted({i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None})
 
 
-def sides(model: Model, inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
+def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
     """Query and key tokens of a stack: for each, ids int [row, token] and whether they are real, bool [row, token].
 
-    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder.
+    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder, unless it is a
+    classifier, which makes them from the source's.
     """
     source = (inputs["input_ids"], inputs["attention_mask"].bool())
-    if not model.module.config.is_encoder_decoder or stack == "encoder":
+    if stack == "encoder" or "decoder_input_ids" not in inputs:
         return source, source
     target = (inputs["decoder_input_ids"], inputs["decoder_attention_mask"].bool())
     return target, source if stack == "cross" else target
@@ -556,13 +557,13 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
     """{layer row: (sum of every head's output [head, head_dim], tokens)} over one batch."""
     pairs = model.module.config.is_encoder_decoder
     found: dict[int, tuple[torch.Tensor, float]] = {}
-    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
+    rows = model.grid.rows
 
     def add(row: int, context: torch.Tensor) -> None:
-        mask = inputs.get("decoder_attention_mask" if pairs and stacks[row] != "encoder" else "attention_mask")
+        mask = inputs.get("decoder_attention_mask" if pairs and rows[row] != "encoder" else "attention_mask")
         keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
         keep = keep.to(context.device, torch.float64)
-        if not pairs or stacks[row] == "encoder":
+        if not pairs or rows[row] == "encoder":
             context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
         if context.shape[1] != keep.shape[1]:
             raise HeadlabError(

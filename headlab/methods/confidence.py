@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import Inputs, excluded_ids, sum_weights
+from headlab.hooks.model import excluded_ids, sides, sum_weights
 from headlab.methods.run import Outcome, Work, sizes
 from headlab.parallel import Tick
 from headlab.records import Floats
@@ -19,24 +19,15 @@ def run(work: Work) -> Outcome:
     """
     evaluator, model = work.evaluator, work.evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device)
-    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
-
-    def side(inputs: Inputs, of: str = "") -> tuple[torch.Tensor, torch.Tensor]:
-        """Real tokens of a source or target, and those of them that count as targets of attention."""
-        real = inputs[f"{of}attention_mask"].bool()
-        return real, real & ~torch.isin(inputs[f"{of}input_ids"], banned)
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
         tick()
-        source = target = side(batch.inputs)
-        if "decoder_attention_mask" in batch.inputs:
-            target = side(batch.inputs, "decoder_")
-        sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
         total = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
         tokens = np.zeros(total.shape[:2])
 
         def add(row: int, weights: torch.Tensor) -> None:
-            (real, _), (_, counted) = sides[stacks[row]]
+            (_, real), (ids, there) = sides(batch.inputs, model.grid.rows[row])
+            counted = there & ~torch.isin(ids, banned)
             largest = weights.masked_fill(~counted[:, None, None, :], 0).amax(dim=-1)
             sums = (largest * real[:, None, :]).sum(dim=2, dtype=torch.float64)
             total[:, row, : sums.shape[1]] += sums.cpu().numpy()

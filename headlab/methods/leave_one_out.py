@@ -21,7 +21,7 @@ def run(work: Work) -> Outcome:
     game, level = game_of(work), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
-    groups, answers = tuple(e.group or e.id for e in work.evaluator.examples), work.evaluator.inputs.units
+    groups, answers = tuple(e.cluster for e in work.evaluator.examples), work.evaluator.inputs.units
     lost, rng = np.rint(gains * answers), np.random.default_rng([work.seed, 4])  # whole answers
     low, high, p = group_bootstrap(lost, groups, rng, level=level, answers=answers)
     if game.weights is not None:  # every answer has the same weight, whichever example it belongs to

@@ -137,7 +137,7 @@ def sizes(
     evaluator = work.evaluator
     examples, flat = evaluator.examples, tuple(evaluator.model.grid.flat.T)
     sums, weights = np.zeros((2, len(examples), len(flat[0])))
-    groups = [e.group or e.id for e in examples]
+    groups = [e.cluster for e in examples]
 
     def run(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
         lane = copy(evaluator)

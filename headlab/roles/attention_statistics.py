@@ -77,8 +77,7 @@ def batches(model: Model, given: Given) -> list[Batch]:
 
 def evaluated_layers(model: Model, given: Given) -> dict[int, str]:
     """{layer row of a gate array: its stack}, for the stacks that are evaluated."""
-    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
-    return {row: stack for row, stack in enumerate(stacks) if stack in given.stacks}
+    return {row: stack for row, stack in enumerate(model.grid.rows) if stack in given.stacks}
 
 
 def answers(here: Scene, weights: torch.Tensor) -> Iterator[tuple[Question, torch.Tensor]]:

@@ -315,7 +315,7 @@ class _Finder:
         """A word, or a token as the tokenizer spells it; side: 0 for the query, 1 for the key."""
         if question.among == "words":
             return self.given.words[int(batch.rows[row])][place]
-        ids = sides(self.model, batch.inputs, self.wanted[question.role].stack)[side][0]
+        ids = sides(batch.inputs, self.wanted[question.role].stack)[side][0]
         return str(self.model.tokenizer.convert_ids_to_tokens([int(ids[row, place])])[0])
 
 

@@ -121,7 +121,7 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     rare, more = _rarest(words, whole, frequencies)
     if not any(words):
         more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
-    if len({e.group or e.id for e in examples}) < len(examples):
+    if len({e.cluster for e in examples}) < len(examples):
         more = (
             *more,
             "Examples of one group count as sentences of their own: intervals are narrower than they should be.",
@@ -303,7 +303,7 @@ def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, of
 
     exclude: see `excluded_ids`.  offsets: {syntactic role: the fixed offset it is compared with}.
     """
-    (ids, looking), (keys, real) = sides(model, batch.inputs, stack)
+    (ids, looking), (keys, real) = sides(batch.inputs, stack)
     square = stack != "cross"
     visible = (looking[:, :, None] & real[:, None, :]).clone()
     if causal(stack):

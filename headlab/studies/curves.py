@@ -231,7 +231,7 @@ class Walk:
     def _curve(self) -> Curve:
         evaluator, spec = self.evaluator, self.spec
         units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
-        names = np.array([example.group or example.id for example, n in units for _ in range(n)])
+        names = np.array([example.cluster for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
         gain = self.correct.astype(np.float64) - self.correct[0]
         low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec["seed"]))

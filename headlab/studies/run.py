@@ -115,7 +115,7 @@ class Pieces:
 
     def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
         """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
-        names = np.unique([one.group or one.id for one in self.examples(language, split)])
+        names = np.unique([one.cluster for one in self.examples(language, split)])
         return tuple(names[numbers].tolist())
 
     def data_of(self, language: str, split: Split) -> tuple[int, str]:

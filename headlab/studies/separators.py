@@ -65,16 +65,15 @@ def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], N
         rows += len(batch.rows)
         evaluator.forwards += len(batch.rows)
         seen(rows)
-    return Looks(out, tuple(example.group or example.id for example in evaluator.examples))
+    return Looks(out, tuple(example.cluster for example in evaluator.examples))
 
 
 def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     """Share of every sentence's tokens that attend most to one of `ids`, float [row, layer, head]."""
     out = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
-    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
 
     def add(row: int, weights: torch.Tensor) -> None:
-        looking, target = sides(model, batch.inputs, stacks[row])
+        looking, target = sides(batch.inputs, model.grid.rows[row])
         real = target[1][:, None, None, :]
         separator = torch.isin(target[0], ids)[:, None, None, :] & real
         on, off = (weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real))

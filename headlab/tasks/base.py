@@ -54,6 +54,11 @@ class Example:
     target: str | None = None
     choices: tuple[str, ...] = ()
 
+    @property
+    def cluster(self) -> str:
+        """Label of what it is resampled with: its group, or itself alone."""
+        return self.group or self.id
+
 
 @dataclass(frozen=True)
 class Task:
@@ -159,7 +164,7 @@ def answer_names(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, .
     """Ids and groups of all answers, example by example. units: int [example], answers per example."""
     asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
     ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
-    return ids, tuple(e.group or e.id for e, _, _ in asked)
+    return ids, tuple(e.cluster for e, _, _ in asked)
 
 
 # The order of a split: random and seeded, so that any prefix is a random subset.
