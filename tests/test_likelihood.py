@@ -93,6 +93,6 @@ def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.M
 def stub(nats: np.ndarray, lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch, seed: int) -> Likelihood:
     monkeypatch.setattr(module, "nats_of", lambda *_: (nats, 50))
     monkeypatch.setattr(module, "full_mask", lambda _: None)
-    examples = [SimpleNamespace(group="", id=str(n)) for n in range(len(lengths))]
+    examples = [Example(str(n), "") for n in range(len(lengths))]
     given = SimpleNamespace(examples=examples, inputs=SimpleNamespace(units=lengths), model=SimpleNamespace(grid=None))
     return likelihood(given, seed=seed, draws=300)  # type: ignore[arg-type]
