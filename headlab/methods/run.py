@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -451,3 +452,68 @@ def _told(outcome: Outcome) -> bool:
     """Whether an outcome has samples and finite values."""
     drawn = outcome.samples is None or bool(outcome.samples.any())
     return drawn and bool(np.isfinite(outcome.values).all())
+
+
+# How long a forward pass of some work takes here and now, timed over a few batches.
+
+BATCHES, SECONDS = 8, 1.0  # enough, whichever comes first
+EXAMPLES = 48  # of plain passes: spread evenly over the split, since examples differ in length
+# Small batches: a click waits for the ones under way, and a full one of a language model takes three seconds.
+TIMED_SHARE = 4
+
+
+class Enough(Exception):
+    """Raised to end the work once it has been timed."""
+
+
+class Stopwatch:
+    """Times the batches of an evaluator, without what others do between them."""
+
+    def __init__(self, evaluator: Evaluator, tick: Callable[[], None]) -> None:
+        self._evaluator, self._tick = evaluator, tick
+        self._since, self._counted = time.perf_counter(), evaluator.forwards
+        self._open = 0.0  # seconds since forwards were last counted
+        self.seconds, self.forwards, self.batches = 0.0, 0, 0
+
+    def __call__(self) -> None:
+        """Called between batches, and while they are under way. Raises Enough once enough has been timed."""
+        self.take()
+        if self.batches and (self.batches >= BATCHES or self.seconds >= SECONDS):
+            raise Enough
+        self._tick()
+        self._since = time.perf_counter()
+
+    def take(self) -> None:
+        """Count the forward passes and seconds since the last call."""
+        now, counted = time.perf_counter(), self._evaluator.forwards
+        self._open += now - self._since
+        self._since = now
+        if counted > self._counted:
+            self.seconds, self._open = self.seconds + self._open, 0.0
+            self.forwards, self._counted = self.forwards + counted - self._counted, counted
+            self.batches += 1
+
+    @property
+    def pace(self) -> float:
+        """Seconds per forward pass."""
+        return self.seconds / max(1, self.forwards)
+
+
+def timed(evaluator: Evaluator, method: str | None = None, options: Mapping[str, Any] = MappingProxyType({})) -> float:
+    """Seconds per forward pass of a method, or of a plain one (None), on this device now; nothing is stored."""
+    count, whole = len(evaluator.examples), evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
+    batches = evaluator.cut(np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64)), TIMED_SHARE)
+    middle = len(batches) // 2  # batches are sorted by length: the usual one first
+    batches = [batches[place] for place in sorted(range(len(batches)), key=lambda place: abs(place - middle))]
+    lane = copy(evaluator)
+    lane.state_bytes = 0  # or a batch would go on from its own earlier pass
+    deque(lane.answers(batches[:1], whole, "zero"), maxlen=0)  # the first batch of a model is slow
+    lane.tick = watch = Stopwatch(lane, evaluator.tick)
+    with suppress(Enough):
+        if method is None:
+            deque(lane.answers(batches, whole, "zero"), maxlen=0)
+        else:
+            chosen = method_of(method)
+            outcome_of(chosen, Work(lane, 0, chosen.resolve(options)))
+        watch.take()
+    return watch.pace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
-from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored
+from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored, timed
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
@@ -267,7 +267,7 @@ class Pieces:
         if (language, split) not in self._evaluators:
             # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
             self._evaluators[language, split] = Evaluator(
-                self.model, self._task, language, split, self.size(split), state_bytes=0
+                self.model, self._task, language, split, self.size(split), state_bytes=0, tick=self.tick
             )
         self._evaluators.move_to_end((language, split))
         if len(self._evaluators) > EVALUATORS:
@@ -375,7 +375,6 @@ def _words(step: Progress) -> str:
 
 # How long a forward pass takes: from stored results, or by timing a few batches.
 
-EXAMPLES = 48  # of one split, spread evenly over it, since examples differ in length
 # Cost of a forward and its backward pass, in forward passes.
 BACKWARD = 3.0
 PARTIAL = ("shapley", "leave-one-out", "exact", "monte-carlo")
@@ -434,17 +433,6 @@ class Pace:
             self._timed = paces[key] = paces.get(key) or timed(self._pieces.evaluator(ask.language, split))
             self._rests[f"{_told(self._timed)} a forward, as timed on {split} examples of {ask.language}"] = None
         return self._timed
-
-
-def timed(evaluator: Evaluator) -> float:
-    """Seconds per plain forward pass on this device now, on examples from the whole split; nothing is stored."""
-    model, count = evaluator.model, len(evaluator.examples)
-    rows = np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64))
-    batches, gates = evaluator.cut(rows), model.grid.gates(np.ones(model.grid.size, bool))
-    deque(evaluator.answers(batches[:1], gates, "zero"), maxlen=0)  # the first batch of a model is slow
-    began = time.perf_counter()
-    deque(evaluator.answers(batches, gates, "zero"), maxlen=0)
-    return (time.perf_counter() - began) / len(rows)
 
 
 def _told(seconds: float) -> str:

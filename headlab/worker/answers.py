@@ -1,10 +1,9 @@
-"""What the device's thread computes for one request: figures, attention, paces. Imports torch."""
+"""What the device's thread computes for one request: figures and attention. Imports torch."""
 
 from __future__ import annotations
 
-import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -17,11 +16,9 @@ from headlab.changes import answers_to
 from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask, mask_from_json
-from headlab.methods.run import HOME, Work, answers_spec
-from headlab.methods.table import method as method_of
+from headlab.methods.run import answers_spec
 from headlab.parallel import one_thread
 from headlab.records import Evaluation, Head
 from headlab.roles.tokenised import NO_WORD, special_ids
@@ -187,71 +184,3 @@ def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
                 code="head.of_translation",
             )
     return started(model, 1)
-
-
-# How long a forward pass of some work takes, timed over a few batches.
-
-BATCHES = 8
-SECONDS = 1.0
-WARMING = 16  # examples before the clock starts: the first batch of a model is slow
-
-
-class Enough(Exception):
-    """Raised to end the work once it has been timed."""
-
-
-class Stopwatch:
-    """Times the batches of an evaluator, without what others do between them."""
-
-    def __init__(self, evaluator: Evaluator, tick: Callable[[], None]) -> None:
-        self._evaluator, self._tick = evaluator, tick
-        self._since, self._counted = time.perf_counter(), evaluator.forwards
-        self._open = 0.0  # seconds since forwards were last counted
-        self.seconds, self.forwards, self.batches = 0.0, 0, 0
-
-    def __call__(self) -> None:
-        """Called between batches, and while they are under way. Raises Enough once enough has been timed."""
-        self.take()
-        if self.batches and (self.batches >= BATCHES or self.seconds >= SECONDS):
-            raise Enough
-        self._tick()
-        self._since = time.perf_counter()
-
-    def take(self) -> None:
-        """Count the forward passes and seconds since the last call."""
-        now, counted = time.perf_counter(), self._evaluator.forwards
-        self._open += now - self._since
-        self._since = now
-        if counted > self._counted:
-            self.seconds, self._open = self.seconds + self._open, 0.0
-            self.forwards, self._counted = self.forwards + counted - self._counted, counted
-            self.batches += 1
-
-    @property
-    def pace(self) -> float:
-        """Seconds per forward pass."""
-        return self.seconds / max(1, self.forwards)
-
-
-def pace_of(evaluator: Evaluator, method: str | None, options: Mapping[str, Any], tick: Callable[[], None]) -> float:
-    """Seconds per forward pass of a method, or of a plain one (method None).  tick: called between batches."""
-    answered(evaluator, min(WARMING, len(evaluator.examples)))
-    watch = Stopwatch(evaluator, tick)
-    evaluator.tick = watch
-    try:
-        if method is None:
-            answered(evaluator, len(evaluator.examples))
-        else:
-            chosen = method_of(method)
-            implementation(chosen.module, HOME).run(Work(evaluator, 0, chosen.resolve(options)))
-        watch.take()
-    except Enough:
-        pass
-    return watch.pace
-
-
-def answered(evaluator: Evaluator, examples: int) -> None:
-    """Run plain forward passes of the untouched model on the first examples and discard the results."""
-    grid = evaluator.model.grid
-    whole = np.ones((examples, grid.layers, grid.width), dtype=bool)
-    evaluator.correct(whole, np.arange(examples))

