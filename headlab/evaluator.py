@@ -99,8 +99,10 @@ BATCH = 64
 # A first figure after 16 examples, a better one after 256, then one on all: five people who click at once get the first
 # within a second on two cores. Pages show no difference before 128 examples, so a larger first one would tell no more.
 CHUNKS = (16, 240)
-# A batch runs on one core, so the first chunk is cut smaller: 16 long texts then keep two cores busy.
-FIRST_SHARE = 2
+# Of long texts the first figure is on fewer: at least two, and no more than have this many tokens.
+FIRST_TOKENS = 512
+# A batch runs on one core, so the first chunk is cut smaller and keeps several busy.
+FIRST_SHARE = 4
 STATE_BYTES = 192 << 20
 REMEMBERED = 64
 Tick = Callable[[], None]
@@ -136,7 +138,9 @@ class Evaluator:
         self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
         self._last = np.cumsum(self.inputs.units)
-        edges = sorted({min(edge, len(self.examples)) for edge in (0, *accumulate(CHUNKS), len(self.examples))})
+        short = max(2, int(np.searchsorted(np.cumsum(self.lengths[: CHUNKS[0]]), FIRST_TOKENS, side="right")))
+        chunks = accumulate((min(CHUNKS[0], short), *CHUNKS[1:]))
+        edges = sorted({min(edge, len(self.examples)) for edge in (0, *chunks, len(self.examples))})
         self._chunks = [self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)]
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None

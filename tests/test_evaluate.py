@@ -59,6 +59,13 @@ def test_partial_figures_are_prefixes_of_the_whole(model: Model, monkeypatch: py
     assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # remembered
 
 
+def test_the_first_figure_of_long_texts_is_of_fewer(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = Evaluator(model, tiny_task(), "xx", "dev", 24).lengths
+    for most, first in ((int(lengths[:5].sum()), 5), (int(lengths[:6].sum()) - 1, 5), (1, 2)):
+        monkeypatch.setattr(evaluate_module, "FIRST_TOKENS", most)
+        assert [p.n for p in Evaluator(model, tiny_task(), "xx", "dev", 24).stream()] == [first, 24]
+
+
 def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
     evaluator.evaluate()

@@ -48,6 +48,7 @@ CASES: dict[str, Task] = {
 def _one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """All examples of these tests are computed in one part, as in one batch, so that steps can be counted."""
     monkeypatch.setattr(evaluator, "CHUNKS", (32,))
+    monkeypatch.setattr(evaluator, "FIRST_SHARE", 1)
 
 
 @pytest.fixture(scope="module")
