@@ -124,6 +124,9 @@ def test_the_figures_of_the_house_hold():
 def test_the_picture_of_the_levels_is_made_from_the_code():
     text = house.ARCHITECTURE.read_text(encoding="utf-8")
     assert text == house.written(text), "run python tools/house.py --write"
+    rows = [line.split(" | ") for line in text.splitlines() if line.strip("| ").startswith((*house.LEVELS,))]
+    told = {row[0].strip("| "): tuple(part.strip("`/ ") for part in row[1].split(", ")) for row in rows}
+    assert told == house.LEVELS
 
 
 @pytest.mark.parametrize("name", HOMES)
