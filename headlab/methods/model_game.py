@@ -213,16 +213,14 @@ class ModelGame:
         return out
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        row, player = np.nonzero(wanted)
-        by_layer = np.argsort(self.evaluator.model.grid.flat[player, 0], kind="stable")
-        row, player = row[by_layer], player[by_layer]
-        base = np.arange(len(kept))
-        gates, layer = self._toggled(kept, row, player)
-        gates = np.concatenate([self.evaluator.model.grid.gates(kept), gates])
-        start, origin = np.concatenate([np.zeros_like(base), layer]), np.concatenate([base, row])
-        value = self._joined(gates, start, origin, examples, self.evaluator.tensors(examples))
+        model, (row, player) = self.evaluator.model, np.nonzero(wanted)
+        trunk, inputs = Trunk(model.grid.layers, first_token=model.first_token), self.evaluator.tensors(examples)
+        states = trunk if model.resumable else None
+        active = Active(gates=as_gates(model, model.grid.gates(kept)), fill=self._fill(), states=states)
+        value = self._worth(examples, active, inputs)
         out = np.zeros(kept.shape)
-        out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
+        found = self._branched(kept, examples, inputs, trunk, (row, player))
+        out[row, player] = (value[row] - found) * np.where(kept[row, player], 1, -1)
         return out
 
     def _toggled(self, kept: Bools, row: Ints, player: Ints) -> tuple[Bools, Ints]:
@@ -234,12 +232,11 @@ class ModelGame:
         return gates, layer
 
     def _joined(
-        self, gates: Bools, start: Ints, origin: Ints, examples: Ints, inputs: dict[str, torch.Tensor],
-        trunk: Trunk | None = None,
-    ) -> Floats:  # fmt: skip
-        """Values of rows that branch off other rows at a layer, see `FanOut`; full passes if not resumable.
+        self, gates: Bools, start: Ints, origin: Ints, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
+    ) -> Floats:
+        """Values of rows that branch off a trunk at a layer, see `FanOut`; full passes if not resumable.
 
-        examples, inputs: of the rows that are copied; with a trunk, those of the trunk.
+        examples, inputs: of the trunk's rows.
         """
         model, how = self.evaluator.model, None
         if model.resumable:
