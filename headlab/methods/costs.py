@@ -157,16 +157,16 @@ def expected_forwards(
 ) -> tuple[int, str]:  # fmt: skip
     """Expected number of forward passes of a method for one language, and in words what the estimate is based on.
 
-    seen: results of the same model, task, method and options (`alike`); the median over their languages is used.
-    Without any, a rule for how many samples an interval needs.  resumable: whether the model's layers can be resumed;
-    otherwise no gain is predicted, and every gain is computed.
+    seen: results of the same model, task, method and options (`alike`); the median over the languages is used, without
+    those that fewer samples may have ended. Without any, a rule for how many samples an interval needs.  resumable:
+    whether the model's layers can be resumed; otherwise no gain is predicted, and every gain is computed.
     """
     screened = method.key in REACH and resumable
     most = most_forwards(method, options, heads, examples)
     if "target" not in options or options["target"] is None:
         words = "every sample is drawn" if _samples(options) else "a fixed number of forward passes"
         return _computed(most, options, screened), words
-    by_language = {s.language: s.example_forwards for s in seen}
+    by_language = {s.language: s.example_forwards for s in seen if _as_long(s, _samples(options))}
     if by_language:
         plural = "s" if len(by_language) > 1 else ""
         words = f"samples as in {len(by_language)} language{plural} scored before"
@@ -179,6 +179,12 @@ def expected_forwards(
     words = f"{samples:,} samples per head, typical for intervals of this width{cycles}"
     fewer = {**options, "samples": samples}
     return _computed(most_forwards(method, fewer, heads, examples), fewer, screened), words
+
+
+def _as_long(scores: HeadScores, samples: int) -> bool:
+    """Whether a run ended at its target, and not at a maximum of samples below this one."""
+    own = _samples(spec_of(scores, "method", "options") or {})
+    return own >= samples or (scores.samples is not None and 2 * int(scores.samples.max()) < own)
 
 
 def _computed(most: int, options: Mapping[str, Any], screened: bool) -> int:

@@ -242,7 +242,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
     options = QUICK | ({"runs": 2} if key == "targeted" else {})
     want = run_experiment(key, make(store=Store(tmp_path / "whole")), options=options)
     spent = []
-    for left in (3, 2, 1):
+    for left in (20, 10, 5):
 
         def tick(budget: list[int] = [left]) -> None:  # noqa: B006 - counts
             budget[0] -= 1
