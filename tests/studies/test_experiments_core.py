@@ -240,9 +240,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
     key: str, make: Callable[..., Pieces], model: Model, tmp_path: Path
 ) -> None:
     options = QUICK | ({"runs": 2} if key == "targeted" else {})
-    want = run_experiment(key, make(store=Store(tmp_path / "whole")), options=options)
+    ticks = list[None]()
+    whole = make(store=Store(tmp_path / "whole"), tick=lambda: ticks.append(None))
+    want = run_experiment(key, whole, options=options)
     spent = []
-    for left in (20, 10, 5):
+    for left in (3 * len(ticks) // 4, len(ticks) // 2, len(ticks) // 4):
 
         def tick(budget: list[int] = [left]) -> None:  # noqa: B006 - counts
             budget[0] -= 1
