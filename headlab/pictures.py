@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headlab.records import Floats, Head, HeadGrid, Ints
+from headlab.roles.report import Found, Roles
+from headlab.roles.table import POSITIONAL
 from headlab.scores import HeadScores, coarse
 from headlab.stats.bootstrap import holm
 from headlab.value_functions import shown_unit
@@ -241,8 +243,6 @@ def named(head: Head) -> str:
 
 # Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
 
-POSITIONAL = "positional"
-
 
 class Look(NamedTuple):
     """How a kind of role is drawn.
@@ -270,21 +270,75 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
         "first token": Look("#a3e6fa", DARK, "F"),
     }
 )
-IDLE = ("separator", "first token")  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
 OTHER = Look(UNSURE, DARK, "?")  # roles unknown to this version
 
 
-def kind_of(role: str) -> str:
-    """The kind of a role: 'positional' for 'position -1', 'nsubj' for 'nsubj: dependent to governor'."""
-    return POSITIONAL if role.startswith("position ") else role.partition(":")[0]
+def look_of(group: str) -> Look:
+    """The look of a group of roles."""
+    return LOOKS.get(group, OTHER)
 
 
-def look_of(kind: str) -> Look:
-    """The look of a kind of role."""
-    return LOOKS.get(kind, OTHER)
-
-
-def in_order(kinds: Sequence[str]) -> list[str]:
-    """Each kind once: known ones first in the order of the legend, then the others by name."""
+def in_order(groups: Iterable[str]) -> list[str]:
+    """Each group once: known ones first in the order of the legend, then the others by name."""
     known = list(LOOKS)
-    return sorted(dict.fromkeys(kinds), key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
+    return sorted(dict.fromkeys(groups), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+@dataclass(frozen=True)
+class RoleMap:
+    """What every head does, as shown.
+
+    counts: {group of roles: number of heads that have one}, for every group tested, in the legend's order.  groups: of
+    each head, the clearest first; None where it was not looked at.  marks: the letter of the first group; for a
+    position, the offset itself; empty without a role.  tips: lines of text about each head.
+    """
+
+    grid: HeadGrid
+    counts: Mapping[str, int]
+    groups: tuple[tuple[str, ...] | None, ...]
+    marks: tuple[str, ...]
+    tips: tuple[str, ...]
+
+
+def role_map_of(roles: Roles) -> RoleMap:
+    """The map of a report's roles."""
+    heads = roles.grid.heads
+    return RoleMap(
+        roles.grid,
+        {group: roles.counts[group] for group in in_order(roles.counts)},
+        tuple(tuple(roles.groups(head)) if head in roles.measures else None for head in heads),
+        tuple(_role_mark(roles.having(head)) for head in heads),
+        tuple(_role_tip(roles, head) for head in heads),
+    )
+
+
+def _role_mark(own: Sequence[Found]) -> str:
+    if own and own[0].group == POSITIONAL:
+        return role_words(own[0].role).removeprefix("position ")
+    return look_of(own[0].group).mark if own else ""
+
+
+def _role_tip(roles: Roles, head: Head) -> str:
+    """A head's roles, a line each, with their shares."""
+    if head not in roles.measures:
+        return "not looked at"
+    own = roles.having(head)
+    lines = [f"{len(own)} roles"] if len(own) > 1 else []
+    return "\n".join([*lines, *(f"{role_words(row.role)}{_share(row)}" for row in own)]) or "no role"
+
+
+def role_words(role: str) -> str:
+    """A role as displayed, with a minus sign for a hyphen."""
+    return role.replace("position -", f"position {MINUS}")
+
+
+def _share(row: Found) -> str:
+    share, chance = row.numbers["share, %"], row.numbers["chance, %"]
+    if share is None:
+        return ""
+    return f", {share:.0f} %" + ("" if chance is None else f" ({against(row.role)} {chance:.0f} %)")
+
+
+def against(role: str) -> str:
+    """What a role's share is compared with: for syntax, always attending to the relation's most frequent offset."""
+    return "baseline" if ":" in role else "chance"

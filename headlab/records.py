@@ -56,6 +56,7 @@ class Head(NamedTuple):
         return f"{self.layer}.{self.head}" if self.stack == "encoder" else f"{self.stack} {self.layer}.{self.head}"
 
 
+HEAD, HEAD_FORMATS = Head._fields, ("", "d", "d")  # the columns of a table that name a head
 STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 
 

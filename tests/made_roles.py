@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headlab.pictures import LOOKS, POSITIONAL
+from headlab.pictures import LOOKS
 from headlab.records import Head, HeadGrid, Stack
-from headlab.roles.table import DIRECTIONS, RELATIONS, VERSION, resolve
+from headlab.roles.table import DIRECTIONS, RELATIONS, VERSION, group_of, resolve
 from headlab.tables import Report, Table
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
@@ -71,7 +71,7 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
         (*role.split(": "), *grid.heads[1], *(rows[1][place] for place in places), "-1", 300, 1)
         for role in (SYNTAX if syntax else ())
     ]
-    held = {kind: {row[:3] for row in rows if row[-1] and kind_of(row[3]) == kind} for kind in LOOKS}
+    held = {kind: {row[:3] for row in rows if row[-1] and group_of(row[3]) == kind} for kind in LOOKS}
     shown = [
         (OWN[1], *grid.heads[1], right, SENTENCE, "Time", "flies" if right else "arrow", "flies")
         for right in (True, False)
@@ -94,10 +94,6 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
             ("", *DIGITS, "", "", "", "", ""), tuple(shown),
         ),
     )  # fmt: skip
-
-
-def kind_of(role: str) -> str:
-    return POSITIONAL if role.startswith("position ") else role.partition(":")[0]
 
 
 def made_roles(

@@ -13,6 +13,8 @@ from headlab.cli.output import MODEL, AsJson, DataFolder, Here, ModelName, flags
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.options import parse_options
+from headlab.records import HEAD, Head
+from headlab.roles.report import having, heads_of
 from headlab.roles.table import FILE, NAME, OPTIONS, resolve
 from headlab.studies.table import JOBS
 from headlab.tables import Report, Table
@@ -22,7 +24,6 @@ from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
     from headlab.roles.sentences import Sentences
 
-HEAD = ("stack", "layer", "head")
 Reports = Mapping[str, Report]
 
 
@@ -106,19 +107,19 @@ def sentences_of(
 def as_json(reports: Reports) -> dict[str, Any]:
     """Every head with its measures and roles and the data they come from, and the reports themselves."""
     return {
-        "heads": [{**dict(zip(HEAD, head, strict=True)), **told} for head, told in _heads(reports).items()],
+        "heads": [{**head._asdict(), **told} for head, told in _heads(reports).items()],
         "reports": {name: report.to_json() for name, report in reports.items()},
     }
 
 
-def _heads(reports: Reports) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _heads(reports: Reports) -> dict[Head, dict[str, Any]]:
     """{head: measures and roles}, preferring the task's report for measures and the trees' report for roles."""
-    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    out: dict[Head, dict[str, Any]] = {}
     for name, report in reports.items():
         for head, values in _rows(report.table("measures")):
             out.setdefault(head, {"roles": []})["measures"] = {"on": name, **values}
     for name, report in reports.items():
-        judged: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        judged: dict[Head, list[dict[str, Any]]] = {}
         for head, values in _rows(report.table("roles")):
             judged.setdefault(head, []).append({"on": name, **values})
         for head, found in judged.items():
@@ -126,11 +127,10 @@ def _heads(reports: Reports) -> dict[tuple[Any, ...], dict[str, Any]]:
     return out
 
 
-def _rows(table: Table) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _rows(table: Table) -> Iterator[tuple[Head, dict[str, Any]]]:
     """(head, {column: value}) for each row of a table with one or more rows per head."""
-    for row in table.rows:
-        told = dict(zip(table.columns, row, strict=True))
-        yield tuple(told.pop(name) for name in HEAD), told
+    for head, row in zip(heads_of(table), table.rows, strict=True):
+        yield head, {name: cell for name, cell in zip(table.columns, row, strict=True) if name not in HEAD}
 
 
 def readable(reports: Reports) -> Iterator[str]:
@@ -138,17 +138,12 @@ def readable(reports: Reports) -> Iterator[str]:
     for name, report in reports.items():
         spec = report.spec["task"]
         yield f"# {name}: {spec['size']} sentences of {spec['language']} ({spec['split']})"
-        for table in (report.table("role-counts"), report.table("relations"), having(report.table("roles"))):
+        kept = replace(having(report.table(NAME)), title="Heads that have a role", notes=())
+        for table in (report.table("role-counts"), report.table("relations"), kept):
             if table.rows:
                 yield f"## {table.title}\n\n{table.markdown()}"
         yield "\n".join(f"- {note}" for note in report.notes)
     yield "Measures, every head's roles and examples: --json or --out FOLDER"
-
-
-def having(table: Table) -> Table:
-    """A table of roles, with only the rows of heads that have the role."""
-    kept = tuple(row for row, has in zip(table.rows, table.column("has it"), strict=True) if has)
-    return replace(table, title="Heads that have a role", rows=kept, notes=())
 
 
 def write_reports(reports: Reports, folder: Path) -> None:

@@ -18,12 +18,12 @@ from headlab.pictures import (
     SEQUENTIAL,
     UNSURE,
     in_order,
-    kind_of,
     look_of,
     map_of,
 )
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, bar, cells, finish, marked
 from headlab.records import Bools, Floats, HeadGrid
+from headlab.roles.table import group_of
 from headlab.scores import HeadScores
 from headlab.value_functions import shown_unit
 
@@ -162,11 +162,11 @@ def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: s
     since both directions have the same colour.
     """
     figure, seen = go.Figure(), list[str]()
-    kinds = in_order([kind_of(role) for role in counts])
-    for role in sorted(counts, key=lambda role: kinds.index(kind_of(role))):
-        kind = kind_of(role)
-        again, colour = kind in seen, look_of(kind).colour if kind in LOOKS else FAINT
-        seen.append(kind)
+    groups = in_order(map(group_of, counts))
+    for role in sorted(counts, key=lambda role: groups.index(group_of(role))):
+        group = group_of(role)
+        again, colour = group in seen, look_of(group).colour if group in LOOKS else FAINT
+        seen.append(group)
         figure.add_bar(
             x=[str(size) for size in sizes], y=list(counts[role]), name=role,
             marker={"color": colour, "pattern": HATCHED if again else {}},

@@ -12,7 +12,8 @@ import plotly.graph_objects as go
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
 from headlab.plots.matrices import agreement_matrix, correlation_matrix, dendrogram, sign_matrix, transfer_matrix
-from headlab.records import Floats, Head
+from headlab.records import HEAD, Floats, Head
+from headlab.roles.report import heads_of
 from headlab.tables import Cell, Report, Table
 
 Figures = dict[str, go.Figure]
@@ -35,10 +36,8 @@ def column(table: Table, name: str) -> Floats:
 
 
 def heads_by_row(table: Table) -> list[Head]:
-    """The head of each row; empty where a table's rows are of no heads."""
-    names = ("stack", "layer", "head")
-    rows = zip(*map(table.column, names), strict=True) if {*names} <= {*table.columns} else ()
-    return [Head(str(stack), int(layer), int(head)) for stack, layer, head in rows]
+    """The head of each row; empty where a table's rows are of no heads. Raises HeadlabError if one is invalid."""
+    return heads_of(table) if {*HEAD} <= {*table.columns} else []
 
 
 def rows_by(table: Table, *names: str) -> dict[tuple[Any, ...], Table]:
@@ -104,7 +103,7 @@ def _methods(report: Report) -> Figures:
 
 def _separators(report: Report) -> Figures:
     heads, kinds = report.table("separators"), report.table("separator-kinds")
-    by_head = rows_by(heads, "stack", "layer", "head")
+    by_head = rows_by(heads, *HEAD)
     mean = {head: float(column(rows, "sentences, %").mean()) for head, rows in by_head.items()}
     out = {"separators": share_map(mean, "sentences, %")}
     names, series = side_by_side(kinds, "language", "heads", ("sentences, %", "low, %", "high, %"))

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from headlab.pictures import (
-    CORRECTED,
-    DIVERGING,
-    IDLE,
-    POSITIONAL,
-    SEQUENTIAL,
-    HeadMap,
-    ink_on,
-    kind_of,
-    look_of,
-    named,
-    on_scale,
-)
-from headlab.records import Bools, Floats, Head, HeadGrid, Stack
+from headlab.pictures import CORRECTED, DIVERGING, SEQUENTIAL, HeadMap, ink_on, look_of, named, on_scale, role_map_of
+from headlab.records import Bools, Floats, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
-from headlab.tables import Report, Table
+from headlab.roles.report import read
+from headlab.tables import Report
 
 # Head maps as SVG: one cell per head, layers from top to bottom, one drawing per stack.
 
@@ -197,41 +185,16 @@ ROW, COLUMNS = 22, 3
 
 
 def roles_map(report: Report) -> tuple[str, ...]:
-    """Drawings of a report on roles: one map per stack, and a legend. Raises HeadlabError for missing columns."""
-    having = _having(report.table("roles"))
-    grid = _grid(report.table("measures"))
-    cells = [_role_cell(head, having.get(head, ())) for head in grid.heads]
-    counts = Counter(kind for roles in having.values() for kind in dict.fromkeys(map(kind_of, roles)))
-    legend = [(look_of(kind).colour, look_of(kind).mark, f"{kind}: {count}") for kind, count in counts.items()]
-    return (*stack_maps(grid, cells, "the clearest role of every head"), *([_legend(legend)] if legend else []))
-
-
-def _having(table: Table) -> Mapping[Head, Sequence[str]]:
-    """{head: its roles}, clearest first: farthest above chance, with the kinds of `IDLE` last."""
-    found: dict[Head, list[tuple[bool, float, str]]] = {}
-    names = ("stack", "layer", "head", "role", "above chance, points", "has it")
-    for stack, layer, head, role, above, has in zip(*map(table.column, names), strict=True):
-        if has is True:
-            clear = (kind_of(role) in IDLE, -float(above or 0), str(role))
-            found.setdefault(Head(str(stack), int(layer), int(head)), []).append(clear)
-    return {head: [role for _, _, role in sorted(roles)] for head, roles in found.items()}
-
-
-def _grid(measures: Table) -> HeadGrid:
-    """The grid of the heads that were measured."""
-    sizes: dict[str, dict[int, int]] = {}
-    for stack, layer, head in zip(*map(measures.column, ("stack", "layer", "head")), strict=True):
-        layers = sizes.setdefault(str(stack), {})
-        layers[int(layer)] = max(layers.get(int(layer), 0), min(int(head) + 1, 4096))
-    return HeadGrid(tuple(Stack(name, tuple(heads[at] for at in sorted(heads))) for name, heads in sizes.items()))
-
-
-def _role_cell(head: Head, roles: Sequence[str]) -> Cell:
-    if not roles:
-        return Cell(BLANK, "", f"{named(head)}: no role")
-    kind = kind_of(roles[0])
-    mark = roles[0].removeprefix("position ").replace("-", "−") if kind == POSITIONAL else look_of(kind).mark
-    return Cell(look_of(kind).colour, mark, f"{named(head)}: {', '.join(roles)}")
+    """Drawings of a report on roles: one map per stack, and a legend. Raises HeadlabError for a damaged one."""
+    shown = role_map_of(read(report))
+    colours = [look_of(own[0]).colour if own else BLANK for own in shown.groups]
+    cells = [
+        Cell(colour, mark, f"{named(head)}: {tip.replace(chr(10), ', ')}")
+        for head, colour, mark, tip in zip(shown.grid.heads, colours, shown.marks, shown.tips, strict=True)
+    ]
+    legend = [(look_of(name).colour, look_of(name).mark, f"{name}: {heads}") for name, heads in shown.counts.items()]
+    legend.append((BLANK, "", f"no role: {shown.groups.count(())}"))
+    return (*stack_maps(shown.grid, cells, "the clearest role of every head"), _legend(legend))
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> str:

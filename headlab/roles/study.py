@@ -14,8 +14,9 @@ from headlab.evaluator import Batch
 from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
-from headlab.records import Floats, Head, HeadGrid, Ints, Progress
+from headlab.records import HEAD, HEAD_FORMATS, Floats, Head, HeadGrid, Ints, Progress
 from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, evaluated_layers, look, right
+from headlab.roles.report import COLUMNS
 from headlab.roles.sentences import Frequencies, Sentences, best_offsets, package_frequencies
 from headlab.roles.table import (
     ALPHA,
@@ -41,10 +42,6 @@ from headlab.store import FORMAT, REPORT, Store
 from headlab.tables import Cell, Report, Table
 
 # From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
-
-HEAD = ("stack", "layer", "head")
-SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
-ROLES = (*HEAD, "role", *SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)", "has it")
 
 
 class Row(NamedTuple):
@@ -129,7 +126,7 @@ def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
         "measures",
         "How sharply and how far heads look: means over the tokens that look",
         (*HEAD, *MEASURES, "tokens"),
-        ("", "d", "d", ".3f", ".2f", ".2f", ".3f", ".3f", "d"),
+        (*HEAD_FORMATS, ".3f", ".2f", ".2f", ".3f", ".3f", "d"),
         tuple(rows),
     )
 
@@ -139,8 +136,8 @@ def roles_table(rows: Sequence[Row]) -> Table:
     return Table(
         "roles",
         "Roles of heads: how often a head looks where the role wants, against chance or the best fixed offset",
-        ROLES,
-        ("", "d", "d", "", *[".1f"] * 4, *["+.1f"] * 3, "d", "d", "d", ".4f", ".4f", ""),
+        COLUMNS,
+        (*HEAD_FORMATS, "", *[".1f"] * 4, *["+.1f"] * 3, "d", "d", "d", ".4f", ".4f", ""),
         tuple(_row(row) for row in rows),
         ("Has it: the share reaches the role's threshold and the adjusted p is at most 0.05.",),
     )
@@ -167,7 +164,7 @@ def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
         "relations",
         "Syntactic relations: the best head, and the baseline of the relation's most frequent offset",
         ("relation", "direction", *HEAD, "best, %", "low, %", "high, %", "baseline, %", "offset", "pairs", "heads"),
-        ("", "", "", "d", "d", ".1f", ".1f", ".1f", ".1f", "+d", "d", "d"),
+        ("", "", *HEAD_FORMATS, ".1f", ".1f", ".1f", ".1f", "+d", "d", "d"),
         tuple(out),
         ("The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",),
     )
@@ -222,7 +219,7 @@ def examples_table(
         "role-examples",
         "Where the best head of each role looks as the role wants, and where it does not",
         ("role", *HEAD, "right", "sentence", "word", "looks at", "should look at"),
-        ("", "", "d", "d", "", "", "", "", ""),
+        ("", *HEAD_FORMATS, "", "", "", "", ""),
         tuple(row for kept in found.values() for row in kept),
     )
 

@@ -17,6 +17,7 @@ RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the paper's, by their names in
 TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"
 DIRECTIONS = (TO_GOVERNOR, TO_DEPENDENT)
 POSITIONAL, RARE, SEPARATOR, FIRST = "positional", "rare word", "separator", "first token"
+IDLE = (SEPARATOR, FIRST)  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
 SAME, INDUCTION = "same token elsewhere", "induction"
 OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)  # that a positional head may have, in tokens; ties go to the first
 MOST = "share of its tokens that must look there most"
@@ -35,6 +36,11 @@ def position(offset: int) -> str:
 def kind_of(role: str) -> str:
     """The role without the offset: "positional" for every position, else the role itself."""
     return POSITIONAL if role.startswith("position ") else role
+
+
+def group_of(role: str) -> str:
+    """The kind without the direction: "nsubj" for "nsubj: dependent to governor"."""
+    return kind_of(role).partition(":")[0]
 
 
 SYNTACTIC = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headlab.records import Bools, Floats, Head, Ints
+from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, Ints
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.table import Found, Say
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Scores = Mapping[str, HeadScores]
 RAW, BH, HOLM = "raw", "Benjamini–Hochberg", "Holm"
-HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
 SIGN_FORMATS = ("d", "d", "+.3f", "+.3f", "", "")
 ADJUSTED = {BH: benjamini_hochberg, HOLM: holm}
 

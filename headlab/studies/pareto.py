@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, removal_order
-from headlab.records import Bools, Floats, Head, HeadGrid, Ints
+from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, Ints
 from headlab.scores import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
 from headlab.studies.differences import NOTHING, Gain, corrected, over_languages
@@ -373,7 +373,7 @@ def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
     """One row per order and head, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
     rows = [(one.key, place, *heads[i]) for one in orders for place, i in enumerate(one.order.tolist(), 1)]
-    columns, forms = ("order", "place", "stack", "layer", "head"), ("", "d", "", "d", "d")
+    columns, forms = ("order", "place", *HEAD), ("", "d", *HEAD_FORMATS)
     return Table(ORDERS_TABLE, "The orders in which heads leave", columns, forms, tuple(rows))
 
 
@@ -462,7 +462,7 @@ def _by_point(table: Table) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
     """The heads in removal order, int [head]. Raises HeadlabError unless it names each head of the grid once."""
     table = report.table(ORDERS_TABLE)
-    rows = zip(*(table.column(name) for name in ("order", "place", "stack", "layer", "head")), strict=True)
+    rows = zip(*(table.column(name) for name in ("order", "place", *HEAD)), strict=True)
     own = sorted((place, Head(stack, layer, head)) for order, place, stack, layer, head in rows if order == key)
     found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
     if not np.array_equal(np.sort(found), np.arange(grid.size)):

@@ -9,14 +9,14 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.masks import removal_order
-from headlab.records import Bools, Head, HeadGrid, Ints
+from headlab.records import Bools, HeadGrid
+from headlab.roles.report import judged
 from headlab.roles.table import KINDS, NAME, kind_of
 from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import Chance, by_chance
 from headlab.tables import Cell, Report, Table
 
 NONE = "none of these"
-PLACE = ("stack", "layer", "head")
 COLUMNS = ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high")
 FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
 
@@ -73,26 +73,15 @@ def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[S
 
 def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     """{kind of role: heads that have it, bool [head]} for kinds that some head has; last, the heads without a role."""
-    judged, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
-    table = report.table("roles")
-    columns = (table.column(name) for name in ("role", "has it"))
-    for place, role, has_it in zip(_places(table, grid), *columns, strict=True):
-        judged[place] = True
-        having.setdefault(kind_of(str(role)), np.zeros(grid.size, bool))[place] |= bool(has_it)
-    having[NONE] = judged & ~np.any(list(having.values()), axis=0)
-    return {role: heads for role, heads in having.items() if heads.any()}
-
-
-def _places(table: Table, grid: HeadGrid) -> Ints:
-    """Flat index of each row's head, int [row]. Raises HeadlabError for a head that is not in the grid."""
+    some, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
     index = {head: at for at, head in enumerate(grid.heads)}
-    heads = [
-        Head(str(stack), int(layer), int(head)) for stack, layer, head in zip(*map(table.column, PLACE), strict=True)
-    ]
-    unknown = [head for head in heads if head not in index]
-    if unknown:
-        raise HeadlabError(f"the roles are of head {unknown[0]}; the model has {grid}", code="roles.head_unknown")
-    return np.array([index[head] for head in heads], np.int64)
+    for head, role, has in judged(report.table(NAME)):
+        if head not in index:
+            raise HeadlabError(f"the roles are of head {head}; the model has {grid}", code="roles.head_unknown")
+        some[index[head]] = True
+        having.setdefault(kind_of(role), np.zeros(grid.size, bool))[index[head]] |= has
+    having[NONE] = some & ~np.any(list(having.values()), axis=0)
+    return {role: heads for role, heads in having.items() if heads.any()}
 
 
 def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:

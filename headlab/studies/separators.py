@@ -12,7 +12,7 @@ import torch
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model, excluded_ids, sides, sum_weights
 from headlab.parallel import Tick, spread
-from headlab.records import Bools, Floats, HeadGrid, Progress
+from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed, in_every_top
 from headlab.studies.table import Found, Say
@@ -153,8 +153,8 @@ def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Genera
     return Table(
         "separators",
         "Share of sentences in which every token's largest attention weight goes to a separator, by head and language",
-        ("language", "stack", "layer", "head", "sentences, %", "low, %", "high, %", "tokens, %", "n"),
-        ("", "", "d", "d", ".1f", ".1f", ".1f", ".1f", "d"),
+        ("language", *HEAD, "sentences, %", "low, %", "high, %", "tokens, %", "n"),
+        ("", *HEAD_FORMATS, ".1f", ".1f", ".1f", ".1f", "d"),
         tuple(rows),
     )
 

@@ -11,7 +11,8 @@ from headlab.l0_gates import LearnedGates
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
-from headlab.records import Bools, Floats, Head, HeadGrid, content_key
+from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, content_key
+from headlab.roles.report import HAS, Found, Roles
 from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
 from headlab.store import Result
@@ -25,8 +26,7 @@ from headlab.ui.names import language_title, plain
 from headlab.ui.notices import keep_known, remembered
 from headlab.ui.presses import give
 from headlab.ui.results import describe_variant, variant_name
-from headlab.ui.roles_store import Found as RoleFound
-from headlab.ui.roles_store import Kept, Roles
+from headlab.ui.roles_store import Kept
 from headlab.ui.shell import listing
 from headlab.value_functions import shown_unit
 
@@ -246,8 +246,8 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequen
     formats = [form for form, _ in columns.values()]
     return Table(
         "two-results", "Head by head, the largest change first",
-        ("stack", "layer", "head", *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
-        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), (*notes, *([SURELY] if signed else [])),
+        (*HEAD, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
+        (*HEAD_FORMATS, *formats, "d", "d", "+d", ""), tuple(rows), (*notes, *([SURELY] if signed else [])),
     )  # fmt: skip
 
 
@@ -324,17 +324,17 @@ def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Tab
     rows = [_role_row(at, of[0].get(at), of[1].get(at)) for at in dict.fromkeys([*of[0], *of[1]])]
     kept = sorted((row for row in rows if row[4] != row[5]), key=lambda row: -abs(row[8] or 0.0))  # type: ignore[arg-type]
     columns = (
-        "stack", "layer", "head", "role", "has it", "has it there", "share, %", "share there, %", "difference, points",
+        *HEAD, "role", HAS, "has it there", "share, %", "share there, %", "difference, points",
         "low, points", "high, points",
     )  # fmt: skip
     notes = (f"Shown: {names[0]}.", f"There: {names[1]}.", "low, high: at least 90 %, as both shares lie in their own "
              "intervals of 95 %. A role that a report did not test the head for has no share there.")  # fmt: skip
-    formats = ("", "d", "d", "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
+    formats = (*HEAD_FORMATS, "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
     return Table("roles-that-differ", "Roles that a head has in one of the two", columns, formats, tuple(kept), notes)
 
 
-def _role_row(at: tuple[Head, str], one: RoleFound | None, two: RoleFound | None) -> tuple[Cell, ...]:
-    def number(row: RoleFound | None, name: str) -> float | None:
+def _role_row(at: tuple[Head, str], one: Found | None, two: Found | None) -> tuple[Cell, ...]:
+    def number(row: Found | None, name: str) -> float | None:
         return None if row is None else row.numbers[name]
 
     def less(mine: str, theirs: str) -> float | None:

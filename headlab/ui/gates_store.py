@@ -14,7 +14,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.pictures import MINUS
-from headlab.records import canonical_json, part
+from headlab.records import HEAD, HEAD_FORMATS, canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Result, trained_folder
@@ -192,10 +192,10 @@ def every_gate(gates: LearnedGates) -> Table:
     for at, head in enumerate(gates.grid.heads):
         told = (float(likely[0, at]), float(likely[-1, at]), float(whole[at]), bool(kept[at]), bool(gated[at]))
         rows.append((*head, *told))
-    columns = ("stack", "layer", "head", "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
+    columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
                "has a gate")  # fmt: skip
     title = f"Every gate at λ = {gates.weight:g}"
-    return Table(f"gates-heads-{gates.language}", title, columns, ("", "d", "d", *(".3f",) * 3, "", ""), tuple(rows))
+    return Table(f"gates-heads-{gates.language}", title, columns, (*HEAD_FORMATS, *(".3f",) * 3, "", ""), tuple(rows))
 
 
 # Which run the Gates page opens when another page names one.

@@ -11,21 +11,19 @@ import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import in_order, look_of
+from headlab.pictures import against, in_order, look_of, role_words
 from headlab.plots.heads import roles_across_languages
-from headlab.records import Bools, Floats, Head, part
+from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, part
+from headlab.roles.report import HAS, NUMBERS, Found, Roles, heads_of
+from headlab.roles.table import NAME
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, named_values, show
 from headlab.ui.names import counted, head_key, head_words, language_title, page_link, plain
-from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, words
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
 
 SHARES = ("separator share", "first-token share")
-COLUMNS = (
-    "role", HAS, "share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points",
-    "hits", "asked", "sentences", "p (Benjamini-Hochberg)",
-)  # fmt: skip
+COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 
 
 def draw_card(roles: Roles, head: Head) -> None:
@@ -39,7 +37,7 @@ def draw_card(roles: Roles, head: Head) -> None:
         if closest:
             st.caption(plain(f"Closest: {role_line(closest[0])}."))
     for row in own:
-        look = look_of(row.kind)
+        look = look_of(row.group)
         swatch = f'<span style="background:{look.colour};color:{look.ink};padding:0 .4em;border-radius:2px">'
         st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
@@ -54,7 +52,7 @@ def role_line(row: Found) -> str:
     ends = "" if n["low, %"] is None or n["high, %"] is None else f" [{n['low, %']:.1f}, {n['high, %']:.1f}]"
     chance = "" if n["chance, %"] is None else f", {against(row.role)} {n['chance, %']:.1f} %"
     counts = "" if n["hits"] is None or n["asked"] is None else f", {n['hits']:,.0f} of {n['asked']:,.0f}"
-    return f"{words(row.role)}{share}{ends}{chance}{counts}"
+    return f"{role_words(row.role)}{share}{ends}{chance}{counts}"
 
 
 def _value(name: str, value: float | None) -> str:
@@ -74,7 +72,7 @@ def details(roles: Roles, head: Head, key: str) -> None:
 
 def of_head(roles: Roles, head: Head) -> Table:
     """The rows of the report's table `roles` for a head, farthest above chance first."""
-    table = roles.report.table(ROLES)
+    table = roles.report.table(NAME)
     at = [row for row, other in enumerate(heads_of(table)) if other == head]
     above = table.column("above chance, points")
     at.sort(key=lambda row: math.inf if above[row] is None else -above[row])
@@ -130,7 +128,7 @@ def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
 
 def _title(key: tuple[str, Head], roles: Roles) -> str:
     role, head = key
-    return f"{head_words(head, several=len(roles.grid.stacks) > 1)}: {words(role)}"
+    return f"{head_words(head, several=len(roles.grid.stacks) > 1)}: {role_words(role)}"
 
 
 def _list(rows: Sequence[Row]) -> None:
@@ -199,12 +197,12 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
 
 def _short(role: str) -> str:
     """A role without its kind: its direction or offset, short enough for a phone."""
-    return words(role).partition(": ")[2].replace(" to ", " → ") or words(role)
+    return role_words(role).partition(": ")[2].replace(" to ", " → ") or role_words(role)
 
 
 def across(reports: Mapping[str, Roles], focus: str, kind: str) -> Across:
     """The heads with a role of this kind in `focus`, in all languages. reports: {language: its report}."""
-    every = [row for row in reports[focus].rows if row.has and row.kind == kind]
+    every = [row for row in reports[focus].rows if row.has and row.group == kind]
     rows = sorted(every, key=lambda row: -row.above)
     languages = [focus, *(name for name in reports if name != focus)]
     shape = len(rows), len(languages)
@@ -233,8 +231,8 @@ def table_of(found: Across, focus: str, kind: str) -> Table:
     return Table(
         f"roles-{kind}-{focus}".replace(" ", "-"),
         f"Heads with the role {kind} in {language_title(focus)}, and their share in every language",
-        ("stack", "layer", "head", "role", "languages with it", *(f"{name}, %" for name in languages)),
-        ("", "d", "d", "", "d", *(".1f" for _ in languages)),
+        (*HEAD, "role", "languages with it", *(f"{name}, %" for name in languages)),
+        (*HEAD_FORMATS, "", "d", *(".1f" for _ in languages)),
         tuple(rows),
         ("No value: the head's best offset differs in that language, or its sentences have no such pair.",),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import xml.etree.ElementTree as ET
 from itertools import pairwise
@@ -13,8 +14,10 @@ from errors import raises
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_fronts import ORDERS, POINTS, made_front, point
+from made_roles import GRID, OWN, made_roles, two_roles
 
 from headlab import pictures
+from headlab.pictures import named, role_map_of
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, dots, orderings_figure
 from headlab.plots.lines import Line as Curve
@@ -24,7 +27,8 @@ from headlab.report import figures, svg
 from headlab.report.figures import translated
 from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.report.svg import Box, Chart, Dot, Line, Words, draw
-from headlab.tables import Report, Table
+from headlab.roles.report import read
+from headlab.tables import Report
 
 ONE = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -208,19 +212,24 @@ def test_without_plotly_the_reason_is_told(monkeypatch):
         figures.drawn(Report("heads", ()))
 
 
-def test_the_roles_of_a_report_are_a_map_of_the_clearest():
-    heads = [("encoder", layer, head) for layer in range(2) for head in range(2)]
-    measures = Table("measures", "M", ("stack", "layer", "head"), ("", "d", "d"), tuple(heads))
-    columns = ("stack", "layer", "head", "role", "above chance, points", "has it")
-    rows = (
-        (*heads[0], "separator", 90.0, True), (*heads[0], "nsubj: dependent to governor", 20.0, True),
-        (*heads[1], "position -1", 50.0, True), (*heads[2], "rare word", 50.0, False),
-    )  # fmt: skip
-    roles = Table("roles", "R", columns, ("", "d", "d", "", ".1f", ""), rows)
-    (drawings,) = figures.drawn(Report("roles", (measures, roles))).values()
+def test_the_roles_of_a_report_are_the_map_of_the_page():
+    report = made_roles()
+    shown = role_map_of(read(report))
+    (drawings,) = figures.drawn(report).values()
     hints = [str(e.text) for e in parsed(drawings[0]).iter(f"{SVG}title")]
-    assert hints == [
-        "layer 0, head 0: nsubj: dependent to governor, separator", "layer 0, head 1: position -1",
-        "layer 1, head 0: no role", "layer 1, head 1: no role",
-    ]  # fmt: skip
-    assert any(words.endswith("separator: 1") for words in words_of(drawings[1]))
+    assert hints == [f"{named(h)}: {tip.replace(chr(10), ', ')}" for h, tip in zip(GRID.heads, shown.tips, strict=True)]
+    two = hints[GRID.heads.index(two_roles())]
+    assert two.index("amod: dependent to governor") < two.index("first token")
+    assert hints[-1] == "layer 2, head 2: no role"
+    assert [text for text in words_of(drawings[0]) if text in shown.marks] == [mark for mark in shown.marks if mark]
+    legend = [text.split("  ")[-1] for text in words_of(drawings[1])]
+    assert legend[:-1] == [f"{name}: {count}" for name, count in shown.counts.items()]
+    assert legend[-1] == f"no role: {GRID.size - len(OWN) - 1}"
+
+
+def test_a_damaged_report_of_roles_is_not_drawn():
+    report = made_roles()
+    roles = report.table("roles")
+    broken = dataclasses.replace(roles, rows=((*roles.rows[0][:2], "x", *roles.rows[0][3:]), *roles.rows[1:]))
+    with raises("roles.head_malformed"):
+        figures.drawn(dataclasses.replace(report, tables=(report.tables[0], broken)))

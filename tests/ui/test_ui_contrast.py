@@ -17,10 +17,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.records import Head, HeadGrid, Stack
+from headlab.roles.report import read
 from headlab.scores import HeadScores, contrast
 from headlab.store import Result, Store
 from headlab.ui.contrast import changes, kept_words, label, maps, notes, rivals, roles_that_differ, sentence
-from headlab.ui.roles_store import read
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))

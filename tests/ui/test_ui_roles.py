@@ -25,18 +25,19 @@ from typer.main import get_command
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.options import parse_options
-from headlab.pictures import IDLE, LOOKS, in_order, kind_of
+from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import job_of, shell_lines
-from headlab.roles.table import KINDS, OPTIONS
+from headlab.roles.report import Roles, read
+from headlab.roles.table import IDLE, KINDS, OPTIONS, group_of
 from headlab.store import Store
 from headlab.tables import Report, Table
 from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
 from headlab.ui.roles_page import across, examples, markup, table_of
-from headlab.ui.roles_store import TEXTS, TREES, plans, read
+from headlab.ui.roles_store import TEXTS, TREES, plans
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -76,39 +77,43 @@ def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
     picture = roles_store.picture(read(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
-    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [[kind_of(role)] for role in OWN]
-    assert {kinds[at] for at in picture["roles"][len(OWN)]} == {kind_of(role) for role in TWO}
+    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [[group_of(role)] for role in OWN]
+    assert {kinds[at] for at in picture["roles"][len(OWN)]} == {group_of(role) for role in TWO}
     assert picture["roles"][6:] == [[]] * (GRID.size - 6)
     assert picture["shown"][:5] == ["−1", "S", "O", "R", "E"]
     counts = {kind["name"]: kind["heads"] for kind in picture["kinds"]}
-    assert counts == {kind: int(kind in {kind_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS}
+    assert counts == {kind: int(kind in {group_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS}
+
+
+def tip(roles: Roles, head: Head) -> str:
+    return role_map_of(roles).tips[roles.grid.index(head)]
 
 
 def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_too():
     report = made_roles()
     roles = read(report)
-    told = roles_store.tip(roles, two_roles()).split("\n")
+    told = tip(roles, two_roles()).split("\n")
     assert told[0] == "2 roles"
     assert [line.split(",")[0] for line in told[1:]] == [row.role for row in roles.having(two_roles())]
     assert {line.split(",")[0] for line in told[1:]} == set(TWO)
     assert ["(baseline " in line for line in told[1:]] == [True, False]
     assert "(chance " in told[2]
-    assert roles_store.tip(roles, GRID.heads[-1]) == "no role"
+    assert tip(roles, GRID.heads[-1]) == "no role"
     measures, *rest = report.tables
     partial = dataclasses.replace(measures, rows=measures.rows[1:])
     rest[0] = dataclasses.replace(rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0])))
     without = read(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
     assert roles_store.picture(without)["roles"][0] is None
-    assert roles_store.tip(without, GRID.heads[0]) == "not looked at"
+    assert tip(without, GRID.heads[0]) == "not looked at"
 
 
 def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
     roles = read(made_roles())
-    assert roles.kinds(two_roles()) == ["amod", "first token"]
-    idle = [row.kind in IDLE for row in roles.by_head[two_roles()]]
+    assert roles.groups(two_roles()) == ["amod", "first token"]
+    idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
     assert idle == sorted(idle)
-    above = [row.numbers["above chance, points"] for row in roles.by_head[two_roles()] if row.kind not in IDLE]
+    above = [row.numbers["above chance, points"] for row in roles.by_head[two_roles()] if row.group not in IDLE]
     assert above == sorted(above, reverse=True)
 
 
@@ -138,7 +143,7 @@ def test_the_colours_of_roles_are_told_apart_by_colour_blind_people_too(who):
 
 def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look():
     assert len({look.mark for look in LOOKS.values()}) == len(LOOKS)
-    assert {kind_of(kind) for kind in KINDS} == set(LOOKS)
+    assert {group_of(kind) for kind in KINDS} == set(LOOKS)
     assert in_order(["zzz", "obj", "positional", "obj"]) == ["positional", "obj", "zzz"]
 
 

@@ -17,11 +17,11 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
-from headlab.ui.roles_store import read
 from headlab.worker.catalogue import KINDS
 from headlab.worker.kinds import roles
 from headlab.worker.model_host import Resident
