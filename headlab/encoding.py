@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -94,6 +95,12 @@ def positions(config: Any) -> int:
     if "roberta" in config.model_type or "camembert" in config.model_type:  # shrunk ones included
         found -= int(config.pad_token_id or 0) + 1  # their positions start after the padding's
     return found
+
+
+def window(config: Any) -> float:
+    """Number of tokens that the narrowest layers of a model with this configuration attend to; inf for all."""
+    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
+    return float((slides and getattr(config, "sliding_window", None)) or math.inf)
 
 
 # Whatever a tokenizer's files say: positions count from the first token, and a classifier reads its answer there or at
@@ -336,12 +343,13 @@ class Choices(Chosen, Asked):
         """
         long = [row for row, segments in enumerate(self._segments) if any(segments)]
         row = max(long, key=lambda row: _reach(self._segments[row]))
+        same = _reach(self._segments[row]) <= window(self.model.module.config.get_text_config())
         try:
             with torch.inference_mode(), self.model.active(Active()):
                 packed = self.logits(self.tensors(np.array([row])))[0, : len(examples[row].choices)]
                 apart = torch.stack([self._alone(row, n) for n in range(len(packed))])
             tolerance = TOLERANCE.get(self.model.dtype, 5e-2) * float(1 + apart.abs().max())
-            same = torch.allclose(packed, apart, rtol=0, atol=tolerance)
+            same = same and torch.allclose(packed, apart, rtol=0, atol=tolerance)
         except FAILURES as error:
             if out_of_memory(error):
                 raise

@@ -309,11 +309,14 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     return nats, choices
 
 
+MOST_NATS = 700.0  # a word: its perplexity is beyond a float's range, so what stands between spaces are no words
+
+
 def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict[str, float]:
     """Bits per byte and perplexity of a word of texts whose every token was predicted, each with its 95 % interval.
 
     sure: likelihood of the evaluator's answers.  Documents are resampled as a whole, with two pseudo-tokens of mean
-    length.  Empty where texts are not predicted token by token.
+    length.  Empty where texts are not predicted token by token; without the perplexity where words are not separated.
     """
     if not isinstance(evaluator.inputs, NextTokens) or evaluator.inputs.masked:
         return {}
@@ -328,6 +331,8 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict
             continue
         sizes = np.array([of(text) for text in texts])
         ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed)
+        if of is _words and max(ends) > MOST_NATS:
+            continue
         shown = [end / float(np.log(2)) if of is _bytes else float(np.exp(end)) for end in ends]
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), shown, strict=True))
     return found

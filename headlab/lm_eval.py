@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lm_eval
@@ -13,14 +13,16 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from headlab.encoding import IGNORED, LONGEST, Asked, longest, predicts_next
+from headlab.encoding import IGNORED, LONGEST, Asked, encoded, longest, predicts_next
 from headlab.errors import HeadlabError
 from headlab.evaluator import cut, token_budget
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active
 from headlab.masks import Mask, full_mask
 from headlab.parallel import one_thread, spread
+from headlab.records import Floats
 from headlab.stats import paired_bootstrap
+from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums
 from headlab.value_functions import log_probability
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
@@ -50,7 +52,14 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
     @property
     def eot_token_id(self) -> int:
         """The token that ends a text."""
-        return int(self.tokenizer.eos_token_id)
+        end = self.tokenizer.eos_token_id
+        if end is None:
+            raise HeadlabError(
+                f"the tokenizer of {self.model.name} has no end token, which lm-evaluation-harness needs; set "
+                "eos_token and save it into the folder",
+                code="tokenizer.no_end",
+            )
+        return int(end)
 
     @property
     def prefix_token_id(self) -> int:
@@ -59,7 +68,9 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         return self.eot_token_id if start is None else int(start)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Tokens of a text, without special ones unless asked for."""
+        """Tokens of a text, after a start token where the tokenizer puts one and the text does not begin with it."""
+        if add_special_tokens is None and not string.startswith(self.tokenizer.bos_token or "\0"):
+            return encoded(self.model, [string])[0]
         return list(self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"])
 
     def _loglikelihood_tokens(self, requests: Sequence[Pair], **_: Any) -> list[tuple[float, bool]]:
@@ -162,14 +173,41 @@ def compared(
 def _figures(task: str, runs: Sequence[Mapping[str, Any]], seed: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Each metric that the harness gives of every document, with its mean, and the difference under a mask."""
     first = runs[0]["samples"][task]
+    names = tuple(str(sample["doc_id"]) for sample in first)
     for metric in first[0]["metrics"]:
         values = [[sample[metric] for sample in run["samples"][task]] for run in runs]
-        if not all(isinstance(value, int | float) for one in values for value in one):
-            continue  # sums over all documents, like a perplexity's, have no value of one
-        told = {metric: float(np.mean(values[-1])), "n": len(first)}
-        if len(values) > 1:
-            names = tuple(str(sample["doc_id"]) for sample in first)
-            before, after = (np.asarray(one, dtype=np.float64) for one in values)
-            found = paired_bootstrap(before, after, names, np.random.default_rng(seed))
-            told |= {"baseline": float(np.mean(values[0])), **found._asdict()}
-        yield metric, told
+        if metric in RATES:
+            yield metric, {**_rate(metric, values, seed), "n": len(first)}
+        elif all(isinstance(value, int | float) for one in values for value in one):
+            told = {metric: float(np.mean(values[-1])), "n": len(first)}
+            if len(values) > 1:
+                before, after = (np.asarray(one, dtype=np.float64) for one in values)
+                found = paired_bootstrap(before, after, names, np.random.default_rng(seed))
+                told |= {"baseline": float(np.mean(values[0])), **found._asdict()}
+            yield metric, told
+
+
+# What the harness makes of the nats that texts lose, per byte or word.
+RATES: Mapping[str, Callable[[Floats], Floats]] = {
+    "bits_per_byte": lambda nats: nats / np.log(2), "byte_perplexity": np.exp, "word_perplexity": np.exp,
+}  # fmt: skip
+
+
+def _rate(metric: str, values: Sequence[Sequence[tuple[float, float]]], seed: int) -> dict[str, float]:
+    """A rate over all documents, and its paired difference, with an interval where there are `FEW` documents or more.
+
+    values: (log-probability, size) of each document, without a mask and, if there is one, with it.
+    """
+    columns = np.stack([*(-np.array(one)[:, 0] for one in values), np.array(values[0])[:, 1]], axis=1)
+    *lost, size = columns.sum(axis=0)
+    rates = [float(RATES[metric](one / size)) for one in lost]
+    told = {metric: rates[-1]}
+    if len(rates) > 1:
+        told |= {"baseline": rates[0], "difference": rates[1] - rates[0]}
+        if len(columns) >= FEW:
+            before, after, sizes = resampled_sums(columns, [seed], DRAWS)
+            gains = RATES[metric](after / sizes) - RATES[metric](before / sizes)
+            low, high = np.quantile(gains, [0.025, 0.975])
+            tail = 1 + min((gains <= 0).sum(), (gains >= 0).sum())
+            told |= {"low": float(low), "high": float(high), "p": float(min(1.0, 2 * tail / (DRAWS + 1)))}
+    return told

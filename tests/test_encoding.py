@@ -17,6 +17,7 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
+from headlab import encoding
 from headlab.changes import changes
 from headlab.encoding import Choices, NextTokens
 from headlab.evaluator import Evaluator
@@ -236,7 +237,7 @@ def test_single_tokens_need_no_room_of_their_own():
         assert found[row, : len(want)] == pytest.approx(want, abs=1e-9)
 
 
-def test_a_model_that_cannot_share_a_context_says_so():
+def test_a_model_that_cannot_share_a_context_says_so(monkeypatch: pytest.MonkeyPatch):
     with raises("model.choices_unshared", "tiny-bloom-lm", "choices"):
         Evaluator(language_model("bloom-lm"), CHOICES, "xx")
     short = of(Example("1", "w4 w5", 0, choices=(" w6 w7", " w8")), Example("2", "w4", 0, choices=(" w6", " w9")))
@@ -247,6 +248,9 @@ def test_a_model_that_cannot_share_a_context_says_so():
     wide = Example("2", "w4", 0, choices=tuple(f" w{n} w5 w6" for n in range(10, 20)))  # more tokens, but not in a row
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), of(wide, *long.read("xx", "dev", 0)), "xx")
+    monkeypatch.setattr(encoding, "TOLERANCE", {"float32": 1e9, "float64": 1e9})  # a window is refused all the same
+    with raises("model.choices_unshared", "tiny-window-lm"):
+        Evaluator(language_model("window-lm"), long, "xx")
 
 
 class Joining:
@@ -526,6 +530,8 @@ def test_bits_and_perplexity_are_ratios_of_sums(model: Model):
     assert found["word_perplexity"] == pytest.approx(np.exp(nats / many))
     unspaced = Evaluator(model, replace(TEXTS, languages=("zh",)), "zh")
     assert [*text_rates(unspaced, sure)] == ["bits_per_byte", "bits_per_byte_low", "bits_per_byte_high"]
+    sure = replace(sure, nats=np.full_like(sure.nats, -1e4))  # a run of letters: no float holds this perplexity
+    assert [*text_rates(evaluator, sure)] == ["bits_per_byte", "bits_per_byte_low", "bits_per_byte_high"]
     for name in ("bits_per_byte", "word_perplexity"):
         assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
 

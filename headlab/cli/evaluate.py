@@ -293,6 +293,7 @@ def words_of(more: Written) -> Iterator[str]:
         yield "       " + "   ".join(
             f"{words} {row[name]:.3f}  [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
             for name, words in (("bits_per_byte", "bits per byte"), ("word_perplexity", "word perplexity"))
+            if name in row
         )
     if (share := more.get("accuracy_normalised")) is not None:
         low, high = more["accuracy_normalised_low"], more["accuracy_normalised_high"]
@@ -310,8 +311,8 @@ def paired_words(row: Mapping[str, Any], form: str) -> str:
     """The difference from the untouched model in words; empty if there is none."""
     if "difference" not in row:
         return ""
-    difference, low, high = (format(row[name], f"+{form}") for name in ("difference", "low", "high"))
-    return f"  untouched {row['baseline']:{form}}  difference {difference} [{low}, {high}]  p={row['p']:.3g}"
+    told = f"  untouched {row['baseline']:{form}}  difference {row['difference']:+{form}}"
+    return told + (f" [{row['low']:+{form}}, {row['high']:+{form}}]  p={row['p']:.3g}" if "low" in row else "")
 
 
 def chosen_ablation(mask: Mask | None) -> str:
