@@ -174,7 +174,7 @@ def few_table(scores: Scores, few: int) -> Table:
         "heads-few", f"Heads with a positive value in at most {few} languages and a negative one in all others",
         (*HEAD, *columns[:2], *added, *columns[2:]),
         (*HEAD_FORMATS, *SIGN_FORMATS[:2], *["d"] * wide, *SIGN_FORMATS[2:]), tuple(rows),
-        ("A sign may be noise" + ("." if sure is None else "; surely: languages whose interval excludes 0."),),
+        ("A sign may be noise" + ("." if sure is None else "; surely: in languages whose interval excludes 0."),),
     )  # fmt: skip
 
 

@@ -137,7 +137,7 @@ class Verdict(NamedTuple):
     """The method whose curve has the largest area, against the next one and against random orders.
 
     areas: in percent, by method.  peers: methods indistinguishable from the best.  below: how many of the
-    `orders` random orders have a smaller area.  worse: methods that are surely below random orders.
+    `orders` random orders have a smaller area.  worse: methods that are significantly below random orders.
     """
 
     best: str
@@ -237,9 +237,9 @@ def trust_words(found: Mapping[str, Verdict]) -> str:
             else f"{above}, so not even chance is ruled out."
         )
     if v.worse:
-        words += f" Surely worse than random orders: {listed(v.worse)}."
+        words += f" Significantly worse than random orders: {listed(v.worse)}."
     if where == MEAN:
-        words += f" In {sum(alone)} of {len(alone)} languages {v.best} is surely the best by itself."
+        words += f" In {sum(alone)} of {len(alone)} languages, each tested alone, {v.best} is significantly the best."
     return words
 
 

@@ -349,7 +349,7 @@ def front_table(points: Sequence[Point]) -> Table:
         tuple(rows),
         ("weakest: the smallest difference over the languages; lower bound: the smallest of theirs, one-sided, at 95 % "
          "shared out among the orders. best for its size: no other model here is as small and loses less in its "
-         "weakest language. All on the examples that chose the heads, which flatters them.",),
+         "weakest language. All on the examples that chose the heads, so these are optimistic estimates.",),
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def _costs(pieces: Pieces) -> Costs:
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
-    return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
+    return replace(costs, layers=(), note="heads that give their mean cannot be removed")
 
 
 def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:

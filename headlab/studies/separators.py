@@ -101,7 +101,7 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     return tables, (
         f"Looked at: {_words(pieces.model, tokens)}. Padding neither looks nor is looked at; every other token looks.",
         f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
-        "surely helpful in one language and surely harmful in another (intervals not adjusted for many heads).",
+        "helpful in one language and harmful in another by intervals that exclude 0 (not adjusted for many heads).",
         "Intervals: 95 %, by resampling groups of sentences; one that counts and one that does not are made up.",
     )  # fmt: skip
 

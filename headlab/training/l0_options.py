@@ -50,7 +50,7 @@ class GateOptions(Gated, Options):
     model_rate: float = option(
         2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
     )
-    trained: str = option("gates", "the gates alone, or all: the model along with them", ("gates", ALL))
+    trained: str = option("gates", "the gates alone, or all: the model jointly with them", ("gates", ALL))
     stacks: str = option(ALL, "stacks whose heads have gates: names with a comma between them, or all")
     start: float = option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True)
     sample: str = option("example", "gates drawn for each example, or once a batch", ("example", "batch"))

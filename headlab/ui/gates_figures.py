@@ -294,7 +294,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     """The trade-off with its table. at: index of the run to highlight."""
     splits = splits_of(sweep)
     if not splits:
-        st.info("These runs do not say what their masks are worth; learn the gates again to measure it.")
+        st.info("These runs have no accuracy for their masks; learn the gates again to measure it.")
         show(table_of(sweep), f"gates-{sweep.first.language}")
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")

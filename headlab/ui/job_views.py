@@ -43,10 +43,10 @@ ICONS = {
     "cancelled": "cancel",
 }
 SHOWN, MORE = 8, "_jobs_shown"
-GONE = "The list of jobs is kept in the cache folder, and they go on where they stopped once a worker runs."
+GONE = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
 EMPTY = (
-    "No job runs or waits. Create one under **New job**, or press **Compute** on a page that lacks a result. "
-    "Jobs go on when this page is closed."
+    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
+    "Jobs keep running when this page is closed."
 )
 
 

@@ -277,7 +277,7 @@ def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(folder, tmp_path, ru
         patch.setattr("headlab.cli.score.progress_bar", Bar())
         code, out, err = run(*command, "--cache", tmp_path / "cut")
     assert (code, out) == (130, "")
-    assert "go on where they stopped" in err
+    assert "resume where they stopped" in err
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")
     assert int(np.load(left)["draws"]) >= ROUND["cpu"]
     resumed = answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]
