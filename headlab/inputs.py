@@ -505,7 +505,7 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
         why = f"no order of them is significantly better than the others: one has {shares}"
     raise HeadlabError(
         f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
-        f"and {why}; say it with {_example(task, names)}",
+        f"and {why}; set it with {_example(task, names)}",
         code="model.labels_unknown",
     )
 

@@ -125,7 +125,7 @@ def heads_table(scores: Mapping[str, HeadScores]) -> Table:
         rows.append((ALL, sum(one.grid.size for one in every), harmful, *_stay(every)))
     return Table(
         "gap-heads",
-        "Heads that harm on dev, each judged for itself and all together",
+        "Heads that harm on dev, each judged alone, and all together",
         ("language", "heads", "interval below 0", "Benjamini–Hochberg", "Holm"),
         ("", "d", "d", "d", "d"),
         tuple(rows),

@@ -102,11 +102,11 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
 def count_notes(scores: Scores) -> tuple[str, ...]:
     """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
-    out = ["values: by the sign of the value, noise and all. by chance: what unrelated rankings would give."]
+    out = ["values: by the sign of the value, noise included. by chance: what unrelated rankings would give."]
     if not has_intervals(scores):
         return (*out, "These scores have no signs with intervals, so no sign can be claimed.")
     out.append(
-        f"{RAW}: by {level:g} % intervals of each head and language for itself. {BH}, {HOLM}: by p-values adjusted "
+        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by p-values adjusted "
         "over all heads and languages at once, which bounds the share of false claims, or the chance of any."
     )
     if all(s.p_values is not None for s in scores.values()) and (words := coarse(scores.values())):

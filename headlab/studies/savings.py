@@ -189,8 +189,8 @@ NO_SPEED = (
     "Only heads removed from the weights (headlab shrink) save parameters, multiply-accumulates and time."
 )
 NOISE = (
-    "Times are of this machine now, all models and batch sizes in turn in every round, each batch size on examples of "
-    "its own; an interval is of the median over rounds and says nothing about another machine, other lengths or other "
+    "Times are of this machine now; every round times all models and batch sizes in turn, each batch size on its own "
+    "examples. An interval is of the median over rounds and says nothing about another machine, other lengths or other "
     "libraries."
 )
 
@@ -243,7 +243,7 @@ class Savings:
         else:
             share = saved(self.untouched, self.shrunk)
             out.append(
-                f"Taking out {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
+                f"Removing {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
                 f"parameters and {share['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
             )
         if self.still:

@@ -63,7 +63,7 @@ class NoVocabulary(HeadlabError):
 
     def __init__(self, size: int, why: str, do: str) -> None:
         super().__init__(
-            f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}", code="vocabulary.not_made"
+            f"no vocabulary of {size} pieces can be made from these sentences ({why}); {do}", code="vocabulary.not_made"
         )
         self.size, self.why = size, why
 

@@ -179,8 +179,8 @@ def overlap(
         ("g", "", "d", "d", "d", ".1f", "d", "d", ".1f", "+.1f", "+.1f", "+.1f"), tuple(rows),
         ("kept, of: among the heads that have a gate. by chance: what a random choice of as many heads shares with "
          f"the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask, on {split}.",
-         "shapley-top50: what a head gains where fewer than half the heads are gone, so not made for masks that keep "
-         "fewer than half; shapley: at all numbers of heads.",
+         "shapley-top50: what a head contributes while fewer than half of the heads are removed, so not suited to "
+         "masks that keep fewer than half; shapley: at all numbers of heads.",
          *filter(None, [flattered(scores, split)])),
     )  # fmt: skip
 

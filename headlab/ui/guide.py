@@ -28,7 +28,7 @@ class Guide:
 GUIDES = {
     "overview": Guide(
         "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
-        "switch heads off, watch the accuracy move, and leave with a mask.",
+        "switch heads off, watch the accuracy change, and export a mask.",
         """
 - A map is one language: rows are layers, columns are heads, both counted from 0. The colour is a head's contribution:
   blue helps, orange harms, pale does little either way.

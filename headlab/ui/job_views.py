@@ -170,7 +170,7 @@ def _asking(job: Job) -> None:
     number = job["id"]
     if not job_actions.deleting(number) or job["state"] == "running":
         return
-    lost = "" if job["state"] == "done" else " and what it has done of unfinished results"
+    lost = "" if job["state"] == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     row(
         Button(f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"),
