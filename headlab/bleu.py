@@ -128,7 +128,7 @@ def metric_of(language: str) -> tuple[BLEU, str]:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
         raise HeadlabError(
-            "BLEU is counted by the package sacrebleu, which is not installed; pip install 'headlab[translation]'",
+            "BLEU is computed by the package sacrebleu, which is not installed; pip install 'headlab[translation]'",
             code="package.sacrebleu_missing",
         ) from error
     try:

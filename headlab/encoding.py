@@ -130,7 +130,8 @@ def require(model: Model, task: Task, ending: str, kind: str) -> None:
     """Raise HeadlabError unless the model is of the kind required by the task."""
     if not type(model.module).__name__.endswith(ending):
         raise HeadlabError(
-            f"{model.name} is a {type(model.module).__name__}, no {kind}; task {task.name} needs one fine-tuned on it",
+            f"{model.name} is a {type(model.module).__name__}, not a {kind}; task {task.name} needs one fine-tuned on "
+            "it",
             code="model.wrong_kind",
         )
 

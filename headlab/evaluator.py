@@ -20,7 +20,7 @@ from headlab.errors import HeadlabError, require_type
 from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import label_order, read
-from headlab.labels import below_chance
+from headlab.labels import LEVEL, below_chance
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
@@ -267,13 +267,13 @@ class Evaluator:
         self._note_chance(whole)
 
     def _note_chance(self, whole: Evaluation) -> None:
-        """Warn if the untouched model is surely worse than guessing."""
+        """Warn if the untouched model is significantly worse than guessing."""
         right, labels = int(whole.correct.sum()), len(self.task.labels)
         if below_chance(right, whole.n, labels):
             self._below_chance = (
                 f"{self.model.name} gives {right} of {whole.n} right answers on {self.task.name} in {self.language} "
-                f"({self.split}), surely fewer than guessing one of {labels} labels; its classes may be in another "
-                "order than their names say: a label map can say so"
+                f"({self.split}), significantly fewer than guessing one of {labels} labels (p at most {LEVEL:g}); its "
+                "classes may be in another order than their names say: correct that with a label map"
             )
             warnings.warn(self._below_chance, stacklevel=2)
 

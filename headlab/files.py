@@ -126,7 +126,7 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
     """The error for a file that could not be written."""
     if error.errno in FULL:
         return HeadlabError(
-            f"no space left to write {path}; free some and run the same command again, it resumes where it stopped",
+            f"no space left to write {path}; free some, then run the same command again to resume",
             code="file.no_space",
         )
     if error.errno == errno.EISDIR:

@@ -484,7 +484,7 @@ def _example(task: Task, names: Sequence[str]) -> str:
 
 
 def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
-    """The order of nameless classes that is surely the best on dev."""
+    """The order of nameless classes that is significantly the best on dev."""
     why = f"{len(names)} labels have too many orders to try"
     if len(names) <= FEW:
         counts, seen = np.zeros((len(names), len(names)), dtype=np.int64), list[str]()
@@ -502,10 +502,10 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                     f"{model.name} names its classes {some(names)}; they are taken for {named}, which has {shares}; "
                     "a label map can say otherwise",
                 )  # fmt: skip
-        why = f"no order of them is surely the best: one has {shares}"
+        why = f"no order of them is significantly better than the others: one has {shares}"
     raise HeadlabError(
         f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
-        f"and {why}; say it with {_example(task, names)}",
+        f"and {why}; set it with {_example(task, names)}",
         code="model.labels_unknown",
     )
 

@@ -163,8 +163,8 @@ def compared(
         raise
     except Exception as error:  # the harness and the loaders of its tasks raise what they like
         raise HeadlabError(
-            f"lm-evaluation-harness could not do {', '.join(tasks)} ({type(error).__name__}: {error}); check the names "
-            "(lm-eval ls tasks), and that their data can be fetched",
+            f"lm-evaluation-harness could not run {', '.join(tasks)} ({type(error).__name__}: {error}); check the "
+            "names (lm-eval ls tasks), and that their data can be fetched",
             code="lm_eval.failed",
         ) from error
     return {task: dict(_figures(task, runs, seed)) for task in runs[0]["samples"]}

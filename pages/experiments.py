@@ -36,7 +36,7 @@ def answer(plan, wanted):
     else:
         st.info(
             f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}. **Start** makes "
-            "one: figures, tables to download, and what to know before believing them."
+            "one: figures, tables to download, and notes on what limits them."
         )
         experiments.offer_others(plan, stored.results)
     skipped(stored.problems, "report")

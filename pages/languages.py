@@ -86,7 +86,7 @@ def body(scores):
     top, agnostic = shared(scores)
     if first.signed:
         few, own = specific(scores)
-        st.subheader("How many heads, and how sure")
+        st.subheader("How many heads, and how certain")
         show(heads.count_table(scores, top, few), "languages")
         experiments_report.draw_heads([agnostic, *own])
     else:
@@ -98,7 +98,7 @@ with page("languages") as choice:
     n = len(results.scores)
     if n < 2:
         st.info(
-            f"It takes two languages with {choice.method} results to compare; of those chosen, {n or 'none'} has any."
+            f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any."
         )
         page_link("overview", "Choose another method on the overview")
     else:

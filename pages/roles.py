@@ -85,7 +85,7 @@ with page("roles") as choice:
     elif choice.languages:
         st.info(
             f"There is no report yet on what the heads of {plain(choice.model)} do in these languages. **Start** makes "
-            "one: the map of heads by role, tables to download, examples, and what to know before believing them."
+            "one: the map of heads by role, tables to download, examples, and notes on what limits them."
         )
     roles_form.draw_form(choice, shelf)
     skipped(shelf.problems, "report")

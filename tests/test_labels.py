@@ -173,9 +173,9 @@ def test_what_was_assumed_and_a_model_worse_than_guessing_are_said_beside_figure
     stated = replace(task, label_map={label: str(at) for at, label in enumerate(task.labels)})
     wrong = Evaluator(model, stated, "xx", "dev", None)
     assert wrong.note == ""  # the same classes as by name
-    with pytest.warns(UserWarning, match="surely fewer than guessing"):
+    with pytest.warns(UserWarning, match="significantly fewer than guessing"):
         wrong.evaluate()
-    assert "surely fewer than guessing one of 5 labels" in wrong.note
+    assert "significantly fewer than guessing one of 5 labels" in wrong.note
     without_names(model)
     with pytest.warns(UserWarning, match="a = LABEL_3"):
         found = Evaluator(model, task, "xx", "dev", None)

@@ -48,7 +48,7 @@ def evaluate(
     changes: Annotated[
         Path | None, typer.Option(help="CSV file to write: every answer that the mask changes, with its text")
     ] = None,
-    bleu: Annotated[bool, typer.Option("--bleu", help="translate, and count BLEU with its interval")] = False,
+    bleu: Annotated[bool, typer.Option("--bleu", help="translate, and compute BLEU with its interval")] = False,
     beams: Annotated[
         int | None,
         typer.Option(min=1, help="beam size of the translations, with --bleu; default 1 (greedy)"),
@@ -134,12 +134,12 @@ def check_harness(tasks: str | None, folder: Path | None, ablation: str, others:
     if ablation != "zero":
         raise HeadlabError(
             f"--lm-eval removes heads by zero ablation, and {ablation} ablation is asked for, by --ablation or by the "
-            "mask, whose heads were chosen under it; give --ablation zero to measure it so all the same",
+            "mask, whose heads were chosen under it; give --ablation zero to measure it anyway",
             code="lm_eval.ablation",
         )
     if given := [flag for flag, value in others.items() if value not in (None, False)]:
         raise HeadlabError(
-            f"{given[0]} is for headlab's own tasks and does nothing beside --lm-eval; leave one of them out",
+            f"{given[0]} is for headlab's own tasks and has no effect with --lm-eval; leave one of them out",
             code="lm_eval.option_unused",
         )
 

@@ -56,7 +56,7 @@ def gates(
     stacks: Annotated[
         str, typer.Option("--stacks", help='stacks whose heads have gates: comma-separated, or "all"')
     ] = ALL,
-    train_model: Annotated[bool, typer.Option("--train-model", help="train the model along with its gates")] = False,
+    train_model: Annotated[bool, typer.Option("--train-model", help="train the model jointly with its gates")] = False,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800")
     ] = None,

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             print(
-                "headlab: interrupted; score, curve, front, experiment, reproduce, gates, finetune and train go on "
+                "headlab: interrupted; score, curve, front, experiment, reproduce, gates, finetune and train resume "
                 "where they stopped when run again",
                 file=sys.stderr,
             )

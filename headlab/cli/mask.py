@@ -31,7 +31,7 @@ LISTS = ("kept", "removed")
 def convert(
     source: Annotated[str, typer.Argument(help='mask file of any form, or the heads themselves: "9:3 10:10"')],
     out: Annotated[Path | None, typer.Option(help="file to write (.npy for arrays and pairs); default stdout")] = None,
-    form: Annotated[str | None, typer.Option("--from", help=f"form of the source: {FORM_HELP}; default: seen")] = None,
+    form: Annotated[str | None, typer.Option("--from", help=f"source form: {FORM_HELP}; default: detected")] = None,
     to: Annotated[str, typer.Option("--to", help=f"form to write: {FORM_HELP}")] = "headlab",
     model: Annotated[str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")] = None,
     grid: Annotated[str | None, typer.Option(help="12x12 (layers x heads), 4/4/3, or encoder=6x8,decoder=6x8")] = None,
@@ -42,7 +42,7 @@ def convert(
         int | None, typer.Option(min=0, max=1, help="number of the form's first layer and head; default 0")
     ] = None,
     lists: Annotated[
-        str | None, typer.Option(help="what an array's 1 or a pair says: kept or removed; default kept, removed")
+        str | None, typer.Option(help="what an array's 1 or a pair means: kept or removed; default kept, removed")
     ] = None,
     device: Device = None,
     json: AsJson = False,
@@ -71,7 +71,7 @@ def convert(
     written = convert_out(mask, to, binary=binary, **writes)
     if to != "headlab":
         typer.echo(
-            f"headlab: note: form {to} says which heads only: model, method and accuracies stay behind", err=True
+            f"headlab: note: form {to} holds the heads only: model, method and accuracies are not written", err=True
         )
     if out is None:
         sys.stdout.write(written.decode())

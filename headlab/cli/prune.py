@@ -175,7 +175,7 @@ def _tell(chosen: Chosen) -> None:
         used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
         if chosen.others:
             keys = ", ".join(r.key[:12] for r in chosen.others)
-            warnings.warn(f"used: {used}; results of other settings are left aside ({keys})", stacklevel=1)
+            warnings.warn(f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1)
         if text := caution(scores.method):
             warnings.warn(f"{scores.method}: {text}", stacklevel=1)
 

@@ -176,7 +176,7 @@ def voita_gates(
     parts = gates.parts_of(plan, part)
     if TRANSLATION not in parts and (language or translation_model):
         raise HeadlabError(
-            "--language and --translation-model belong to --part translation; name it, too",
+            "--language and --translation-model belong to --part translation; name it as well",
             code="reproduce.option_of_other_part",
         )
     given = gates.given(plan, data, nli=nli_model, pair=language, translator=translation_model, device=place)

@@ -118,8 +118,8 @@ def _warn(method: Method, forwards: int) -> None:
     """Warn if a method may take a very large number of forward passes."""
     if forwards > MANY_FORWARDS:
         warnings.warn(
-            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.cost}); Ctrl-C ends it "
-            "and the same command goes on; -o samples=N makes it shorter",
+            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.cost}); stop it with "
+            "Ctrl-C and resume with the same command, or make it shorter with -o samples=N",
             stacklevel=1,
         )
 

@@ -172,7 +172,7 @@ def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
         f"{found['computed_in']}",
         *_rounding(found),
         f"forward pass  {timed.ratio:.2f} of the untouched model's time [{timed.low:.2f}, {timed.high:.2f}]"
-        + ("" if timed.sure else ": no difference that this timing can tell"),
+        + ("" if timed.sure else ": no difference that this timing can resolve"),
     ]
     if shrunk.masked:
         heads = ", ".join(map(str, shrunk.masked[:8])) + (", …" if len(shrunk.masked) > 8 else "")

@@ -333,8 +333,8 @@ def _require_read(module: nn.Module, _args: object, _out: object) -> None:
 
 def _unread(module: nn.Module) -> HeadlabError:
     return HeadlabError(
-        f"{type(module).__name__} does not score tokens by a layer that can be found, so it cannot be asked at some of "
-        "them; use another model for tasks of likelihood",
+        f"{type(module).__name__} has no output layer over tokens that can be found, so it cannot be evaluated at "
+        "selected tokens; use another model for tasks of likelihood",
         code="model.positions_unread",
     )
 

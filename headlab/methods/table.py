@@ -89,7 +89,7 @@ BY_CYCLES = Option(
     optional=True,
 )
 STOP = Option("sign", "a head is done when its sign is decided or it is narrow enough, or only then", ("sign", "width"))
-VALUE = Option("accuracy", "what a coalition is worth on an example", tuple(VALUES))
+VALUE = Option("accuracy", "how an answer is valued", tuple(VALUES))
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))

@@ -104,7 +104,7 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
         )
     if name in EMBEDDED or is_delta(Path(name)):
         raise HeadlabError(
-            f"{name} is put together in memory, and fits one device; leave device_map out", code="device_map.embedded"
+            f"{name} is assembled in memory, and fits one device; leave device_map out", code="device_map.embedded"
         )
     for place in device_map.values() if isinstance(device_map, Mapping) else ():
         require_type("a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"')

@@ -360,12 +360,12 @@ def joined(every: Sequence[Again]) -> Again:
 MADE_FROM = ("score", "gates", "front")  # keys of the specs in a file that a mask was made from
 RULES = ("harmful", "bottom", "threshold")
 QUESTION = ("within", "heads", "by")  # options that pose a front's question; only the mask that answers it has one
-CACHE = "headlab prune takes scores of the cache: where it has others of this method, name an empty --cache for both."
-UNTOLD = "How its heads were chosen is not told in the file."
-NO_COMMAND = "No command makes this mask of them; in Python scores.mask(…) and curve.mask(k) do."
+CACHE = "headlab prune takes scores of the cache: if it has others of this method, give both commands an empty --cache."
+UNTOLD = "The file does not record how its heads were chosen."
+NO_COMMAND = "No command makes this mask from them; in Python, scores.mask(…) and curve.mask(k) do."
 BARE = (
-    "The file does not tell the front's number of examples, points and seed, the method's options and the orders that "
-    "were tried; here they are the defaults."
+    "The file does not record the front's number of examples, points and seed, the method's options, or the orders "
+    "that were tried; the defaults are used here."
 )
 
 
@@ -380,7 +380,7 @@ def cut(mask: Mask, model: str, file: str) -> Again:
     try:
         return ways.get(rule, _otherwise)(mask, model, file)
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return Again((), ("The file does not say all that a command for its mask needs.",))
+        return Again((), ("The file does not record all that a command for its mask needs.",))
 
 
 def _spec(mask: Mask, name: str) -> Mapping[str, Any]:
@@ -392,9 +392,9 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
     """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
     chosen, spec = mask.chosen, _spec(mask, "score")
     if "pooled" in chosen:
-        return Again((), ("Its heads were chosen by scores' means over languages: the Prune page alone does that.",))
+        return Again((), ("Its heads were chosen by mean scores over languages: only the Prune page does that.",))
     if not spec:
-        return Again((), ("The file does not tell the scores that its heads were chosen by.",))
+        return Again((), ("The file does not record the scores that its heads were chosen by.",))
     made, ordered = again(kind_of(spec), spec), part(spec, "order") or spec.get("task")
     language, split = part(ordered, "language"), part(ordered, "split")
     if not made.commands or split != "dev" or chosen.get("method") not in METHODS:
@@ -421,8 +421,8 @@ def _mask_of_gates(mask: Mask, model: str, file: str) -> Again:
     notes = [f"It writes the mask as gates/gates-{float(mask.chosen['weight']):.12g}.json."]
     if mask.chosen.get("step") != steps:
         notes.append(
-            f"This mask is of step {mask.chosen.get('step')} of {steps}; the command writes that of the last: from "
-            "Python, gates.mask(time)."
+            f"This mask is of step {mask.chosen.get('step')} of {steps}; the command writes that of the last step; in "
+            "Python, use gates.mask(time)."
         )
     return Again(((*words, "--out", "gates"),), (*made.notes, *notes))
 
@@ -434,7 +434,7 @@ def _mask_of_front(mask: Mask, model: str, file: str) -> Again:
     if not any(name in chosen for name in QUESTION):
         order = str(chosen["order"])
         if order.startswith("own ") and len(chosen["languages"]) > 1:
-            told = f"It is a front's model along the order {order}, not its answer: the Prune page makes it a mask."
+            told = f"It is a front's model along the order {order}, not its answer: make its mask on the Prune page."
             return Again((), (told,))
         asked = {"within": None, "heads": int(mask.kept.sum()), "orders": order.split()[0]}
         own = {**own, "options": {**own["options"], **asked}}

@@ -25,7 +25,7 @@ from headlab.studies.remaining import heads_by_role, staying
 from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS
-from headlab.training.l0_learn import ALONG
+from headlab.training.l0_learn import ALONG, ALONG_BEFORE
 from headlab.training.translation import check_pieces
 
 # The tables of the translation part of `headlab reproduce voita-gates`.
@@ -59,14 +59,16 @@ def translation_report(found: Translated, seed: int) -> Report:
 def notes(found: Translated) -> Iterator[str]:
     """Caveats of the report."""
     # ALONG describes what the runs measured themselves; these tables compare with the model trained on.
-    yield from dict.fromkeys(note for run in found.runs for note in run.gates.notes if note != ALONG)
+    yield from dict.fromkeys(
+        note for run in found.runs for note in run.gates.notes if note not in (ALONG, ALONG_BEFORE)
+    )
     yield "One training each: intervals and p are over test sentences; what another seed would change is not in them."
     yield (
         f"models without gates were trained on just as those with gates: {found.plan.gates.steps} steps, the same "
         "batches, rates and loss; what differs is the gates alone"
     )
     if found.given:
-        yield "the model was given, not trained here, so no architecture was trained from nothing"
+        yield "the model was given, not trained here, so no architecture was trained from scratch"
     yield (
         "seconds are those that were recorded when a model was trained (its training.json names the threads); the "
         "report's are their sum, with those of translating now"
@@ -204,16 +206,16 @@ def scratch(found: Translated, seed: int) -> Table:
         (run.weight, run.gates.kept_by_stack()[ENCODER][0], *_bleu(run.evaluated), *_bleu(other), *cells, other.seconds)
         for (run, other), cells in zip(pairs, gains, strict=True)
     ]
-    names = tuple(f"{kind}: {name}" for kind in ("pruned", "from nothing") for name in BLEU)
+    names = tuple(f"{kind}: {name}" for kind in ("pruned", "from scratch") for name in BLEU)
     return Table(
         "gates-scratch",
         "Pruned from a trained model, against the same heads from the first step on, for as many steps in all",
-        ("λ", "encoder heads", *names, *gain_columns("BLEU"), "from nothing: trained, s"),
+        ("λ", "encoder heads", *names, *gain_columns("BLEU"), "from scratch: trained, s"),
         ("g", "d", *BLEU_FORMATS, *BLEU_FORMATS, *GAIN_FORMATS, ".0f"), tuple(rows),
         (
-            f"difference: from nothing minus pruned, on the same sentences. Both: {_steps(found)} steps as the model "
+            f"difference: from scratch minus pruned, on the same sentences. Both: {_steps(found)} steps as the model "
             f"that is pruned, then {found.plan.gates.steps} at the rates and with the loss of the gates. {P_NOTE}",
-        ) if rows else ("The model was given: none was trained from nothing.",),
+        ) if rows else ("The model was given: none was trained from scratch.",),
     )  # fmt: skip
 
 

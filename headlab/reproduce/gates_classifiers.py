@@ -188,7 +188,7 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
         return list(task.read(language, split, seed))
     if not path.is_file():
         raise HeadlabError(
-            f"gates are learned on {path.parent.name}/{path.name} below the data, and it is not there",
+            f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it is missing",
             code="reproduce.train_missing",
         )
     rows = enumerate(read_table(path, PAIR), start=2)
@@ -306,7 +306,7 @@ def _table(plan: Classifier, rows: Sequence[Row], evaluator: Evaluator) -> Table
         (
             f"Differences: from the whole model, {100 * evaluator.evaluate().accuracy:.1f} % on "
             f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled by group.",
-            "Intervals and p are over test examples: the gates are those of one seed of the learning. p, Holm: "
+            "Intervals and p are over test examples: the gates are those of one training seed. p, Holm: "
             "corrected for all rows of its column.",
             f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head, at all "
             f"numbers of heads) and the gradient on {plan.gates.dev_size} dev examples; random: the mean of "

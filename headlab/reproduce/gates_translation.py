@@ -192,8 +192,8 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
     folder = trained_folder(done)
     if folder is None:
         raise HeadlabError(
-            f"the model that was trained along with {title} is not in the cache any more; to train it again, delete "
-            f"folder {done.key[:12]}… of the cache and run the same command",
+            f"the model that was trained jointly with the {title}, is no longer in the cache; to train it again, "
+            f"delete folder {done.key[:12]}… of the cache and run the same command",
             code="reproduce.model_gone",
         )
     made = Made(opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
@@ -225,9 +225,9 @@ class Translated:
         return (self.base, self.longer, *(run.evaluated for run in self.runs), *self.scratch.values())
 
 
-def from_nothing(work: Work, run: Pruned) -> Evaluated:
+def from_scratch(work: Work, run: Pruned) -> Evaluated:
     """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
-    name, mask = f"from nothing, λ = {run.weight:g}", run.gates.mask()
+    name, mask = f"from scratch, λ = {run.weight:g}", run.gates.mask()
     return evaluated(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
 
 
@@ -238,7 +238,7 @@ def translated(work: Work) -> Translated:
     on = longer(work, LONGER, Made(base.model))
     runs = [pruned(work, base.model, series, weight) for series, weight in plan.runs()]
     asked = () if work.given is not None else plan.scratch
-    scratch = {run.weight: from_nothing(work, run) for run in runs if run.series == ENCODER and run.weight in asked}
+    scratch = {run.weight: from_scratch(work, run) for run in runs if run.series == ENCODER and run.weight in asked}
     sentences = of_task(work.task, plan.pair, "dev", plan.roles)
     roles = study(
         base.model, sentences, options={"examples": 0}, store=work.store, on_progress=lambda p: work.say("roles", p)

@@ -225,13 +225,13 @@ def compared(found: Found, timed: Mapping[str, Speed]) -> Table:
     rows = [_row(name, found, timed) for name in shown(found.plan) if found.folders[name] is not None]
     return Table(
         "shim-models",
-        "All-attention models, pruned and not, beside ordinary Transformers: perplexity a word of the test text, "
+        "All-attention models, pruned and not, and ordinary Transformers: perplexity a word of the test text, "
         "parameters and speed",
         columns, formats, tuple(rows),
         (
             f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; paired by passage.",
-            f"× after removal alone: against {START}, before the fine-tuning; the updates that the weights had along "
-            "with the gates are in it.",
+            f"× after removal alone: against {START}, before the fine-tuning; it includes the updates "
+            "that the weights had while the gates were learned.",
             f"Speed: of a forward pass, against {START} in the same round; median and quartiles over "
             f"{found.plan.rounds} rounds. Layers: without the table of words.",
             f"Seconds: of training and judging; of pruned models, without those of {START}.",

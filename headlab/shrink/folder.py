@@ -222,7 +222,7 @@ def require_onnx(dtype: str) -> None:
     """Raise HeadlabError, with advice, unless a model of this dtype can be written and run as ONNX here."""
     if dtype == "bfloat16":
         raise HeadlabError(
-            "onnxruntime computes no bfloat16 on a processor; load the model in float32 to write it as ONNX",
+            "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 to write it as ONNX",
             code="onnx.bfloat16",
         )
     missing = [name for name in NEEDED if find_spec(name) is None]

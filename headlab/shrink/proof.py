@@ -60,7 +60,7 @@ class Proof:
         """Raise HeadlabError unless the proof holds. what: name of what was compared."""
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
-                f"{what} cannot be compared: the original itself answers NaN or inf on these examples, so nothing was "
+                f"{what} cannot be compared: the original itself gives NaN or inf on these examples, so nothing was "
                 "written; use --dtype float32, and if that does not help, other weights: these are broken",
                 code="shrink.original_not_finite",
             )

@@ -217,7 +217,7 @@ def outlier_words(compared: Compared) -> str:
         words.append(
             f"By {kind}, {name} agrees least with the others: it is the lowest in {share:.0f} % of resamples of heads, "
             f"{gap:.2f} [{low:.2f}, {high:.2f}] below {following}"
-            + ("." if sure else ", so which language stands apart is not settled.")
+            + ("." if sure else ", so which language is the outlier is not settled.")
         )
     if compared.found.noise and not compared.found.noise.outlier:
         why = "the noise ceiling is too low, or unknown"

@@ -80,11 +80,12 @@ def caution_of(spec: Mapping[str, Any]) -> str:
     if order["method"] != ORDERED_BY_CHANCE:
         if order["split"] is None:
             notes.append(
-                "the scores do not say which examples they were made on; if on these, the curve flatters itself"
+                "the scores do not say which examples they were made on; if on these, the curve gives an optimistic "
+                "estimate"
             )
         elif (order["split"], order["task"]) == (task["split"], task["name"]):
             notes.append(
-                f"the heads were ordered on the {task['split']} split too, so the curve flatters itself; "
+                f"the heads were ordered on the {task['split']} split too, so the curve gives an optimistic estimate; "
                 "judge on another split"
             )
         if order["ablation"] not in (None, spec["ablation"]):

@@ -99,8 +99,8 @@ def gap_table(found: Sequence[Measured], pieces: Pieces) -> Table:
          *(f"test {e}" for e in ends), "dev minus test, points", *ends),
         ("", "", "d", *("+.2f" for _ in range(9))),
         tuple(rows),
-        ("dev minus test: the winner's curse, as examples that chose a mask flatter it; its interval is made of those "
-         "of the two gains, which share no example.",),
+        ("dev minus test: the winner's curse, since the examples that chose a mask give an optimistic estimate of its "
+         "gain; its interval is made of those of the two gains, which share no example.",),
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def heads_table(scores: Mapping[str, HeadScores]) -> Table:
         rows.append((ALL, sum(one.grid.size for one in every), harmful, *_stay(every)))
     return Table(
         "gap-heads",
-        "Heads that harm on dev, each judged for itself and all together",
+        "Heads that harm on dev, each judged alone, and all together",
         ("language", "heads", "interval below 0", "Benjamini–Hochberg", "Holm"),
         ("", "d", "d", "d", "d"),
         tuple(rows),

@@ -101,11 +101,11 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
 def count_notes(scores: Scores) -> tuple[str, ...]:
     """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
-    out = ["values: by the sign of the value, noise and all. by chance: what unrelated rankings would give."]
+    out = ["values: by the sign of the value, noise included. by chance: what unrelated rankings would give."]
     if not has_intervals(scores):
         return (*out, "These scores have no signs with intervals, so no sign can be claimed.")
     out.append(
-        f"{RAW}: by {level:g} % intervals of each head and language for itself. {BH}, {HOLM}: by p-values adjusted "
+        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by p-values adjusted "
         "over all heads and languages at once, which bounds the share of false claims, or the chance of any."
     )
     if all(s.p_values is not None for s in scores.values()) and (words := coarse(scores.values())):
@@ -173,7 +173,7 @@ def few_table(scores: Scores, few: int) -> Table:
         "heads-few", f"Heads with a positive value in at most {few} languages and a negative one in all others",
         (*HEAD, *columns[:2], *added, *columns[2:]),
         (*HEAD_FORMATS, *SIGN_FORMATS[:2], *["d"] * wide, *SIGN_FORMATS[2:]), tuple(rows),
-        ("A sign may be noise" + ("." if sure is None else "; surely: languages whose interval excludes 0."),),
+        ("A sign may be noise" + ("." if sure is None else "; surely: in languages whose interval excludes 0."),),
     )  # fmt: skip
 
 

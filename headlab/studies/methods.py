@@ -71,11 +71,11 @@ def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
         out.append(
             "ceiling: the correlation that two methods of the same true ranking would show, given how well the two "
             "halves of the dev examples agree by each. corrected: rho over ceiling; across halves: the same from "
-            "halves of other examples, since the methods share examples and their luck. Left out where the ceiling "
+            "halves of other examples, since the methods share examples and their noise. Left out where the ceiling "
             "is too low to say."
         )
     if bare:
-        out.append(f"No ceiling where one is {' or '.join(bare)}: these scores say nothing of halves of the examples.")
+        out.append(f"No ceiling where one is {' or '.join(bare)}: these scores have none by halves of the examples.")
     unsigned = [name for name in first.names if not next(iter(scores.values()))[name].signed]
     if unsigned:
         out.append(f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps.")
@@ -137,7 +137,7 @@ class Verdict(NamedTuple):
     """The method whose curve has the largest area, against the next one and against random orders.
 
     areas: in percent, by method.  peers: methods indistinguishable from the best.  below: how many of the
-    `orders` random orders have a smaller area.  worse: methods that are surely below random orders.
+    `orders` random orders have a smaller area.  worse: methods that are significantly below random orders.
     """
 
     best: str
@@ -237,9 +237,9 @@ def trust_words(found: Mapping[str, Verdict]) -> str:
             else f"{above}, so not even chance is ruled out."
         )
     if v.worse:
-        words += f" Surely worse than random orders: {listed(v.worse)}."
+        words += f" Significantly worse than random orders: {listed(v.worse)}."
     if where == MEAN:
-        words += f" In {sum(alone)} of {len(alone)} languages {v.best} is surely the best by itself."
+        words += f" In {sum(alone)} of {len(alone)} languages, each tested alone, {v.best} is significantly the best."
     return words
 
 
@@ -327,6 +327,6 @@ def notes(options: Mapping[str, Any]) -> tuple[str, ...]:
         "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "
         "no head gone to all of them, so it says which order is good on the whole, not at one size: see the curves.",
         f"random: {options['runs']} orders; its curve is their median, its area their mean.",
-        "Intervals of areas are by resampling groups of test examples. They hold for these orders: how far another dev "
-        "sample would change an order is not in them, nor are other models.",
+        "Intervals of areas are by resampling groups of test examples. They hold for these orders: they do not cover "
+        "how another dev sample would change an order, or other models.",
     )

@@ -348,8 +348,8 @@ def front_table(points: Sequence[Point]) -> Table:
         ("", "d", "d", ",d", "", "+.2f", "+.2f", "+.2f", "+.2f", "+.2f", "", ""),
         tuple(rows),
         ("weakest: the smallest difference over the languages; lower bound: the smallest of theirs, one-sided, at 95 % "
-         "shared out among the orders. best for its size: no other model here is as small and loses less in its "
-         "weakest language. All on the examples that chose the heads, which flatters them.",),
+         "divided among the orders. best for its size: no other model here is as small and loses less in its "
+         "weakest language. All on the examples that chose the heads, so these are optimistic estimates.",),
     )  # fmt: skip
 
 
@@ -410,7 +410,7 @@ def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None
         tuple(rows),
         ("low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % lower bound, one-sided. "
          "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones. "
-         "Where no head goes the difference is 0 by definition, and there is nothing to test.",),
+         "Where no head is removed the difference is 0 by definition, and there is nothing to test.",),
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def _costs(pieces: Pieces) -> Costs:
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
-    return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
+    return replace(costs, layers=(), note="heads that give their mean cannot be removed")
 
 
 def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
@@ -222,7 +222,7 @@ def sentences(
 
 
 GUARANTEE = (
-    "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: this "
+    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. Rely on test: this "
     "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
     "are not counted: if there were any, divide the 5 % among them yourself."
 )

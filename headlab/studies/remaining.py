@@ -39,7 +39,7 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
         f"Roles of the heads that remain when they leave by {scores.method}, lowest score first",
         COLUMNS, FORMATS, tuple(rows),
         ("heads: with the role among those left; of: in the whole model. A head may have several roles. by chance: "
-         "what random orders leave, with the range that holds at least 95 % of them, each row for itself.",),
+         "what random orders leave, with the range that holds at least 95 % of them, separately for each row.",),
     )  # fmt: skip
 
 

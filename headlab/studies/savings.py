@@ -186,11 +186,11 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 NAME = "worth"
 NO_SPEED = (
     "A mask alone saves no computation: a head that is off is computed like any other and then multiplied by zero. "
-    "Only heads that are taken out (headlab shrink) save parameters, multiply-accumulates and time."
+    "Only heads removed from the weights (headlab shrink) save parameters, multiply-accumulates and time."
 )
 NOISE = (
-    "Times are of this machine now, all models and batch sizes in turn in every round, each batch size on examples of "
-    "its own; an interval is of the median over rounds and says nothing about another machine, other lengths or other "
+    "Times are of this machine now; every round times all models and batch sizes in turn, each batch size on its own "
+    "examples. An interval is of the median over rounds and says nothing about another machine, other lengths or other "
     "libraries."
 )
 
@@ -239,11 +239,11 @@ class Savings:
         """What the numbers say, in sentences, bad news first."""
         out = [NO_SPEED, *(_told(speed) for speed in self.speeds)]
         if self.shrunk is None:
-            out.append(f"Its heads cannot be taken out: {self.refused}.")
+            out.append(f"Its heads cannot be removed from the weights: {self.refused}.")
         else:
             share = saved(self.untouched, self.shrunk)
             out.append(
-                f"Taking out {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
+                f"Removing {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
                 f"parameters and {share['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
             )
         if self.still:
@@ -364,7 +364,7 @@ def _told(speed: Speed) -> str:
     """The timings at one device and batch size, in words."""
     words = [f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"]
     if speed.shrunk is not None:
-        words.append(f"with the heads taken out {_times(speed.shrunk)}")
+        words.append(f"with the heads removed {_times(speed.shrunk)}")
     return ", ".join(words) + "."
 
 

@@ -99,10 +99,11 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     tables = (head_table(found, grid, rng), kind_table(found, kinds, aligned=pieces.task.aligned, rng=rng))
     sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
     return tables, (
-        f"Looked at: {_words(pieces.model, tokens)}. Padding neither looks nor is looked at; every other token looks.",
+        f"Looked at: {_words(pieces.model, tokens)}. Padding neither attends nor is attended to; all other tokens "
+        "attend.",
         f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
-        "surely helpful in one language and surely harmful in another (intervals not adjusted for many heads).",
-        "Intervals: 95 %, by resampling groups of sentences; one that counts and one that does not are made up.",
+        "helpful in one language and harmful in another by intervals that exclude 0 (not adjusted for many heads).",
+        "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts and one that does not.",
     )  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def maker(name: str) -> Maker:
     own = named_tasks(TASKS)
     if name in own.makers:
         return own.makers[name]
-    told = [f"no task {name!r:.300}; choose from {', '.join((*TASKS, *own.makers))}", *own.problems]
+    told = [f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *own.makers))}", *own.problems]
     if "/" in name or "\\" in name or name.endswith(".toml"):
         told.insert(1, f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration")
     raise HeadlabError("; ".join(told), code="task.unknown")

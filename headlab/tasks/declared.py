@@ -446,8 +446,8 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
     places = [number for number, choice in enumerate(choices) if answer in (choice, str(number))]
     if len(places) > 1:
         raise row.wrong(
-            "answer", f"{answer!r:.60} is one of the choices, and the number of another; write all answers of the file "
-            "as texts that are no numbers, or choices that are none",
+            "answer", f"{answer!r:.60} is one of the choices, and also the number of another; write all answers of the "
+            "file as texts that are not numbers, or use choices that are not numbers",
             code="data.answer_unknown",
         )  # fmt: skip
     if not places:
@@ -466,7 +466,7 @@ def _choices(row: Row) -> list[str]:
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
         except (ValueError, RecursionError) as error:
-            raise row.wrong("choices", f"{value!r:.60} is no JSON list", code="data.choices_invalid") from error
+            raise row.wrong("choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid") from error
     if not isinstance(value, list) or len(value) < 2 or not all(map(_is_word, value)):
         what = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
         raise row.wrong("choices", what, code="data.choices_invalid")

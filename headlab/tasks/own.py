@@ -389,7 +389,7 @@ def save(draft: Draft, cache: Path) -> Checked:
 
 
 def _taken(name: str) -> HeadlabError:
-    return HeadlabError(f"there is another task {name} already, which stays; choose another name", code="upload.taken")
+    return HeadlabError(f"there is already another task {name}; choose another name", code="upload.taken")
 
 
 def _same(folder: Path, files: Mapping[str, bytes]) -> bool:

@@ -272,8 +272,9 @@ def _made(model: Model, original: Model) -> Made:
 # Examples that gates are learned and evaluated on, read and evaluated once for a whole sweep.
 
 JUDGED: tuple[Split, ...] = ("dev", "test")
-# Notes of stored results contain this text.
-ALONG = "the mask is of the model that was trained along; it is compared with the untouched one"
+ALONG = "the mask is of the model that was trained jointly with its gates; it is compared with the untouched model"
+# The same note, as results stored by earlier versions have it.
+ALONG_BEFORE = "the mask is of the model that was trained along; it is compared with the untouched one"
 
 
 @dataclass
@@ -297,7 +298,7 @@ class Given:
         notes = []
         self.split, self.examples = learned_on(self.task, self.language, self.options.split, self.options.size)
         if self.split == "dev":
-            notes.append("the gates were learned on dev, so what is measured there flatters them; judge on test")
+            notes.append("the gates were learned on dev, so dev gives an optimistic estimate; judge on test")
         for split, size in zip(JUDGED, (self.options.dev_size, self.options.test_size), strict=True):
             try:
                 self.judged[split] = self.task.examples(self.language, split, size)

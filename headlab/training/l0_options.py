@@ -50,11 +50,11 @@ class GateOptions(Gated, Options):
     model_rate: float = option(
         2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
     )
-    trained: str = option("gates", "the gates alone, or all: the model along with them", ("gates", ALL))
+    trained: str = option("gates", "the gates alone, or all: the model jointly with them", ("gates", ALL))
     stacks: str = option(ALL, "stacks whose heads have gates: names with a comma between them, or all")
     start: float = option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True)
     sample: str = option("example", "gates drawn for each example, or once a batch", ("example", "batch"))
-    warmup: float = option(0.0, "share of the steps over which λ rises from 0, in a line", kind=float, low=0, high=1)
+    warmup: float = option(0.0, "share of the steps over which λ rises linearly from 0", kind=float, low=0, high=1)
     history: int = option(
         60, "number of times the gates are recorded, evenly spaced, besides the start", kind=int, low=1
     )
@@ -111,7 +111,7 @@ class GateOptions(Gated, Options):
 
     @property
     def rising(self) -> int:
-        """Steps over which λ rises from 0, in a line."""
+        """Steps over which λ rises linearly from 0."""
         return round(self.steps * self.warmup)
 
     def gated(self, grid: HeadGrid) -> Bools:

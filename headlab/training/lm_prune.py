@@ -178,7 +178,7 @@ def check_apart(folder: Path, out: Path) -> None:
     model, result = folder.resolve(), out.resolve()
     if model == result or model in result.parents or result in model.parents:
         raise HeadlabError(
-            f"{out} would take the place of the model {folder}, which stays; name another folder",
+            f"{out} would replace the model {folder}; name another folder",
             code="output.is_model",
         )
 

@@ -97,8 +97,8 @@ class FinetuneOptions(Pace, Options):
     max_length: int = option(64, "longest text, in tokens", kind=int, low=3)
     method: str = option("lora", "a LoRA, or full for all weights", METHODS)
     clip: float | None = option(None, "greatest norm of the gradient", kind=float, low=0, open=True, optional=True)
-    freeze_embeddings: bool = option(False, "leave the embeddings as they are", kind=bool)
-    freeze_layers: int = option(0, "lowest layers that stay as they are", kind=int, low=0)
+    freeze_embeddings: bool = option(False, "freeze the embeddings", kind=bool)
+    freeze_layers: int = option(0, "number of lowest layers to freeze", kind=int, low=0)
     micro_batch: int | None = option(None, "examples computed together", kind=int, low=1, optional=True)
 
     def check(self) -> None:
@@ -346,7 +346,7 @@ class LmGateOptions(Gated, Windows):
     steps: int = option(1000, "steps with gates", kind=int, low=1)
     gate_rate: float = option(0.05, "learning rate of the gates", kind=float, low=0, high=1, open=True)
     model_rate: float = option(
-        3e-4, "learning rate of the model beside the gates", kind=float, low=0, high=1, open=True
+        3e-4, "learning rate of the model while the gates learn", kind=float, low=0, high=1, open=True
     )
     tune_steps: int = option(500, "steps of fine-tuning after the heads are removed", kind=int, low=0)
     tune_rate: float = option(3e-4, "learning rate of the fine-tuning", kind=float, low=0, high=1, open=True)

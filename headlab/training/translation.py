@@ -63,7 +63,7 @@ class NoVocabulary(HeadlabError):
 
     def __init__(self, size: int, why: str, do: str) -> None:
         super().__init__(
-            f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}", code="vocabulary.not_made"
+            f"no vocabulary of {size} pieces can be made from these sentences ({why}); {do}", code="vocabulary.not_made"
         )
         self.size, self.why = size, why
 
@@ -237,7 +237,7 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
         max_length=options.max_length, num_beams=1, bad_words_ids=[[padding]], pad_token_id=padding,
         decoder_start_token_id=padding, eos_token_id=config.eos_token_id, forced_eos_token_id=config.eos_token_id,
     )  # fmt: skip
-    return attach(Checkpoint("trained from nothing", "training", "", module.to(device), tokenizer))
+    return attach(Checkpoint("trained from scratch", "training", "", module.to(device), tokenizer))
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:

@@ -39,7 +39,7 @@ ABOUT = {
     "roles": "Another report of this model: other sentences, another language or checkpoint.",
     "gates": "Another run of this model: another λ, language, seed or checkpoint.",
 }
-SURELY = "both intervals: each lies clear of 0 by itself, on opposite sides."
+SURELY = "both intervals: each excludes 0, on opposite sides."
 SEED = 0  # of the resamples behind the interval of ρ
 Click = Callable[[Head], None]
 
@@ -208,7 +208,7 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
         ]
     size, signed = shown.grid.size, bool(shown.signed and other.signed)
     if signed:
-        both = f"{found.surely.sum()} of them with both intervals clear of 0"
+        both = f"{found.surely.sum()} of them with both intervals excluding 0"
         words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {both}.")
     if found.difference is None:
         words.append(f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared.")
@@ -217,9 +217,9 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
         words.append(f"{lack} intervals, so it is not known which differences are noise.")
     else:
         words.append(
-            f"The difference is clear of 0 at {found.clear.sum()} of {size} heads, each by its own interval at a "
-            f"confidence of at least {100 * found.level:g} %, whether or not the two share samples; of so many, some "
-            "may be by chance."
+            f"The difference is significant at {found.clear.sum()} of {size} heads, each by its own interval at a "
+            f"confidence of at least {100 * found.level:g} %, whether or not the two share samples; among so many, "
+            "some may be by chance."
         )
     if found.difference is not None and (shown.method, shown.estimand) != (other.method, other.estimand):
         words.append("They estimate different quantities, so a difference need not be an error of either.")

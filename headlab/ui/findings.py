@@ -104,7 +104,7 @@ def _many(some: int, every: int) -> str:
 
 
 def _targeted(result: Result[Report]) -> Iterator[Finding]:
-    """What switching off the harmful heads did on test: the best language, how many gain surely, and the mean."""
+    """What switching off the harmful heads did on test: the clearest, how many gain significantly, the mean."""
     numbers = ("untouched, %", "accuracy, %", *ENDS)
     every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == HARMFUL]
     named = [row for row in every if isinstance(row.get("language"), str)]
@@ -119,8 +119,8 @@ def _targeted(result: Result[Report]) -> Iterator[Finding]:
     off, whole = best["heads removed"], f"{best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %"
     said = (
         f"Heads that harm on dev by {method}, switched off: of {counted(len(rows), 'language')} with such "
-        f"heads {sure} surely gain{'s' * (sure == 1)} on test (p by Holm up to {ALPHA:g}). "
-        f"Surest is {language_title(best['language'])}, {counted(off, 'head')} off: {whole}, "
+        f"heads {sure} gain{'s' * (sure == 1)} significantly on test (Holm-adjusted p at most {ALPHA:g}). "
+        f"The clearest is {language_title(best['language'])}, {counted(off, 'head')} off: {whole}, "
         f"{_points(best)}{_tested(result.record, best['language'])}."
     )
     said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])

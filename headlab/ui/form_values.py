@@ -54,7 +54,9 @@ def wrong(check: Callable[..., object], *given: Any) -> str:
     return ""
 
 
-# Form values: those that widgets hold now, those they last held, and those shown when the button was pressed.
+# Form values: those that widgets hold now, those they last held, and those shown when the button was pressed. Streamlit
+# can lose what a widget holds (once in 300 presses a job got seed 0 where 1013 was shown; it is not known which request
+# removed it), so a press brings the numbers that its form showed.
 
 Values = dict[str, Any]
 

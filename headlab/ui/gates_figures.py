@@ -179,8 +179,8 @@ def overlap(
         ("g", "", "d", "d", "d", ".1f", "d", "d", ".1f", "+.1f", "+.1f", "+.1f"), tuple(rows),
         ("kept, of: among the heads that have a gate. by chance: what a random choice of as many heads shares with "
          f"the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask, on {split}.",
-         "shapley-top50: what a head gains where fewer than half the heads are gone, so not made for masks that keep "
-         "fewer than half; shapley: at all numbers of heads.",
+         "shapley-top50: what a head contributes while fewer than half of the heads are removed, so not suited to "
+         "masks that keep fewer than half; shapley: at all numbers of heads.",
          *filter(None, [flattered(scores, split)])),
     )  # fmt: skip
 
@@ -294,7 +294,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     """The trade-off with its table. at: index of the run to highlight."""
     splits = splits_of(sweep)
     if not splits:
-        st.info("These runs do not say what their masks are worth; learn the gates again to measure it.")
+        st.info("These runs have no accuracy for their masks; learn the gates again to measure it.")
         show(table_of(sweep), f"gates-{sweep.first.language}")
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")

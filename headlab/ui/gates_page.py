@@ -186,7 +186,7 @@ def _prune(choice: Choice, model: str, mask: Mask) -> None:
 NOTE = (
     "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
     "have several roles. by chance: what as many heads drawn at random from those with a gate would hold, with the "
-    "range that holds at least 95 % of draws, each row for itself."
+    "range that holds at least 95 % of draws, separately for each row."
 )
 
 
@@ -215,7 +215,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         alt="Heads kept with each role, by how many are kept",
         about=language,
     )
-    along = " The roles are those before the training, in which the model changed too." if sweep.along else ""
+    along = " The roles were found before the training, which changed the model too." if sweep.along else ""
     st.caption(
         "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
         f"with several roles counts in each.{along}"

@@ -32,8 +32,8 @@ from headlab.ui.shell import Choice, languages_of, listing
 SPLITS = ("dev", "test")
 OPTIONS, WEIGHT, TRAINED, ALL = "options", "weight", "trained", "all"
 ONE_SEED = (
-    "Intervals and p are over examples: what another seed of the learning would keep is not in them. p, Holm: "
-    "corrected for the runs of this table, each split for itself."
+    "Intervals and p are over examples: they do not cover what another training seed would keep. p, Holm: "
+    "corrected for the runs of this table, separately for each split."
 )
 
 
@@ -155,8 +155,8 @@ def table_of(sweep: Sweep) -> Table:
     return Table(
         f"gates-{sweep.first.language}", "Heads kept and accuracy at each λ", columns, formats, tuple(rows),
         ("undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
-         "likelier 1 than 0.",
-         "difference: from the untouched model on the same examples, with its interval of 95 %. The gates were learned "
+         "more likely 1 than 0.",
+         "difference: from the untouched model on the same examples, with its 95 % interval. The gates were learned "
          f"on the split {learned_on(sweep.first)}.", ONE_SEED,),
     )  # fmt: skip
 

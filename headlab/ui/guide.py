@@ -28,30 +28,30 @@ class Guide:
 GUIDES = {
     "overview": Guide(
         "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
-        "switch heads off, watch the accuracy move, and leave with a mask.",
+        "switch heads off, watch the accuracy change, and export a mask.",
         """
-- A map is one language: rows are layers, columns are heads, both counted from 0. The colour is what a head is worth:
+- A map is one language: rows are layers, columns are heads, both counted from 0. The colour is a head's contribution:
   blue helps, orange harms, pale does little either way.
 - A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
-  holds after a correction for all heads on view. Believe a filled mark; test a hollow one on new examples.
-- The sentences above the maps are made from the stored results by fixed rules. Each names what it rests on and links
+  holds after a correction for all heads shown. Trust a filled mark; test a hollow one on new examples.
+- The sentences above the maps are made from the stored results by fixed rules. Each names its source and links
   to the view it describes.
 - **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
         "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
     ),
     "heads": Guide(
-        "What one head is worth in every language, and how sure that is.",
+        "What one head contributes in every language, and how certain that is.",
         """
 - Click a head in any map: the card shows its value in each language as a dot with its interval. An interval that
   crosses the dotted line at 0 leaves the head's sign open.
-- Values are of the dev examples that were sampled. Prune shows what switching it off does to other examples: choose
+- Values are measured on sampled dev examples. Prune shows what switching the head off does on other examples: choose
   test there.
 - One colour scale for all maps compares languages; each map's own scale shows the order within a language.
 - **Beside another result** compares the chosen language's map with that of another method, estimand, language, task or
   checkpoint. The interval of a difference holds whenever both results' intervals do.
 """,
-        "Click any head. Its card says what it is worth in each language, and leads to what it attends to.",
+        "Click any head. Its card shows what it contributes in each language, and links to what it attends to.",
     ),
     "languages": Guide(
         "Which languages rank the heads alike, which heads they share, and where they differ.",
@@ -79,24 +79,24 @@ GUIDES = {
         """
 - A larger λ leaves fewer heads. The curve shows what that costs, and how other ways to choose as many heads do.
 - **Beside another result** compares two runs: how likely each gate is open at the end, and which heads both keep.
-- The weights of the model may change along with the gates, so accuracies here are of another model than on Prune.
+- The model may be trained jointly with the gates, so accuracies here can be of another model than on Prune.
 """,
     ),
     "prune": Guide(
         "What the model loses, or gains, when heads are switched off, against the unpruned model on the same examples.",
         """
-- Both models answer the same examples, so what counts is the difference: its interval is narrower than the two
+- Both models answer the same examples, so look at the difference: its interval is narrower than the two
   accuracies alone would suggest. A pale accuracy with “so far” below it rests on the first examples only and still
   moves; a difference in blue or orange is final, and its interval excludes 0.
 - Choose heads on dev, then look at test once: a mask that was chosen on test looks better there than it is.
-- In the grid a cross is a head that is off. A mask saves no computing until the heads are taken out of the weights.
+- In the grid a cross is a head that is off. A mask saves no computation until the heads are removed from the weights.
 """,
         "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask when "
         "you are done.",
         below=True,
     ),
     "masks": Guide(
-        "How two masks differ: those of the Prune page, of files, of the scores of each language, of learned gates.",
+        "How two masks differ: of the Prune page, files, the scores of each language, or learned gates.",
         """
 - The difference map shows which heads only one of them removes. The Jaccard index is the share of the removed heads
   that both remove: 1 for the same mask.
@@ -107,29 +107,29 @@ GUIDES = {
         "What a paper's analysis says of the model, task and languages of the sidebar: start it, read it, download it.",
         """
 - The figures are drawn from the tables below them, which can be downloaded as CSV.
-- The notes below a report say what its figures rest on, and what they do not show.
+- The notes below a report say what its figures are based on, and what they do not show.
 - p (Holm) is corrected for all rows that are tested together.
 """,
     ),
     "attention": Guide(
-        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and what the model "
-        "says of it without them.",
+        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and how the model "
+        "answers without them.",
         """
 - A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1,
   unless the sentence was cut.
-- A large weight is no proof of importance: many heads rest on the special tokens when they have nothing to do. The
+- A large weight is no proof of importance: many heads attend to the special tokens when they have nothing to do. The
   caption below the picture says what share of the weight they get.
-- Below the picture stands what the model says of each sentence with the chosen heads on and with their output set to 0:
-  what one sentence shows, many may not. The Prune page counts over all examples.
+- Below the picture are the model's answers for each sentence with the chosen heads on and with their output set to 0.
+  One sentence is not evidence: the Prune page counts over all examples.
 - "All heads" shows every head's map of one sentence in small; its frame has the colour and sign of the head's score.
 """,
         "This is what a head looks at. Try a sentence of your own.",
     ),
     "jobs": Guide(
-        "What the worker computes, what waits for it, and what a new job will cost before it starts.",
+        "What the worker is computing, what is waiting, and what a new job will cost.",
         """
-- One job runs at a time on a device. What is computed is stored at once: a job that was cancelled, or whose worker was
-  killed, goes on where it stopped.
+- One job runs at a time on a device. Results are stored as they are computed: a job that was cancelled, or whose worker
+  was killed, resumes where it stopped.
 - A forecast is the number of forward passes times the pace that was measured on this machine.
 """,
         "Other methods, languages and models are computed here, or with the same command in a terminal. That was the "
@@ -138,11 +138,11 @@ GUIDES = {
     "own": Guide(
         "A model of your own, checked before it is loaded, and a task made from your own files.",
         """
-- ✓ passed, ✗ failed, ○ known only once the model is loaded. A model with ✗ cannot be used until that is mended; labels
-  that do not match take another task, or a label map in the sidebar.
-- Every row of the files is read as the task will read it. An error names the file, the line and the column.
-- A saved task is a folder of its own below the cache: the files and a declaration. No saved task is written over.
-- Heads are chosen on dev, and test is for reporting. Where rows are divided, rows that belong together stay together.
+- ✓ passed, ✗ failed, ○ known only once the model is loaded. A model with ✗ cannot be used until that is fixed; if
+  the labels do not match, choose another task, or give a label map in the sidebar.
+- Every row of the files is read as the task will read it. Errors name the file, the line and the column.
+- A saved task is a folder of its own below the cache: the files and a declaration. No saved task is overwritten.
+- Heads are chosen on dev, and test is for reporting. Where rows are split, rows that belong together stay together.
 """,
     ),
 }

@@ -197,7 +197,7 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
     if s.signed:
         words.append("Blue heads help, orange heads harm.")
     if s.low is None:
-        words.append("These scores have no intervals: nothing here says which differences are noise.")
+        words.append("These scores have no intervals, so it is not known which differences are noise.")
     elif not s.signed:
         words.append(f"Intervals at {s.level:.0%} cover the sampling of the examples.")
     else:

@@ -229,7 +229,7 @@ def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: H
     name = head_words(head, several=len(scores.grid.stacks) > 1)
     st.markdown(f"{plain(name)}, so far: {shown_value(scores, head)}; {verdict(scores, head)}.")
     if scores.language in stored:
-        st.caption("The stored result stands until this one is done.")
+        st.caption("The stored result is used until this one is done.")
 
 
 def known(scores: HeadScores, head: Head | None) -> Head | None:

@@ -278,7 +278,7 @@ def _key(kind: str, spec: Mapping[str, Any]) -> str:
 
 SECONDS, SHOWN = 1.0, 3
 States = tuple[tuple[int, str], ...]
-GOES_ON = "Finished work is kept; the same job goes on from there."
+GOES_ON = "Finished work is kept; the same job resumes from there."
 
 
 def progress() -> list[Job]:

@@ -43,10 +43,10 @@ ICONS = {
     "cancelled": "cancel",
 }
 SHOWN, MORE = 8, "_jobs_shown"
-GONE = "The list of jobs is kept in the cache folder, and they go on where they stopped once a worker runs."
+GONE = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
 EMPTY = (
-    "No job runs or waits. Create one under **New job**, or press **Compute** on a page that lacks a result. "
-    "Jobs go on when this page is closed."
+    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
+    "Jobs keep running when this page is closed."
 )
 
 
@@ -170,7 +170,7 @@ def _asking(job: Job) -> None:
     number = job["id"]
     if not job_actions.deleting(number) or job["state"] == "running":
         return
-    lost = "" if job["state"] == "done" else " and what it has done of unfinished results"
+    lost = "" if job["state"] == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     row(
         Button(f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"),

@@ -133,7 +133,7 @@ def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     count = (answer.get("costs") or {}).get("parameters")
     size = f"{count / 1e6:,.1f} million parameters on {answer['device']}." if count else f"On {answer['device']}."
     note = f" {answer['note']}." if answer.get("note") else ""
-    tests = "Open gates change no answer, and a closed one takes away just its head's output."
+    tests = "Open gates change no answer, and a closed gate removes only its head's output."
     told = {"Heads found": _heads(HeadGrid.from_json(answer["grid"])), "Self-test": tests, "Size": size + note}
     asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
     return [

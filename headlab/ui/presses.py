@@ -3,7 +3,9 @@
 Streamlit's own button sends one flag with the next request. Traced at the browser's socket and in the server's runs
 (streamlit 1.67): a second press before the next run is the same flag; a timer's request right after the press repeats
 the flag, so that its callback is called again; and a request that arrives while a callback accesses session state ends
-the callback there. A fragment's request is dropped while the page is drawn without that fragment.
+the callback there. A fragment's request is dropped while the page is drawn without that fragment. The next run begins
+in a thread of its own while the last one still ends, which resets the flags of both. Running one request at a time
+(`runner.fastReruns` off) is no way out: a timer's `st.rerun` then replaces a page turn that is waiting.
 
 So the browser numbers the presses of a tab and resends those not yet handled until the server has acknowledged the
 last number (`static/presses.js`), and the action of a press is not interrupted. Every request also brings what the

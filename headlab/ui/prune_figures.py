@@ -252,7 +252,7 @@ def _columns() -> dict[str, Any]:
         "Accuracy %": number(format="%.1f", width=80),
         "Difference": number(format="%+.1f", width=80, help="Points, on the same examples"),
         "95 % interval": text(width=95, help="Of the difference, paired bootstrap, points"),
-        "p": number(width=60, help="Two-sided, this language by itself"),
+        "p": number(width=60, help="Two-sided, for this language alone"),
         "p (Holm)": number(width=70, help="Adjusted for testing all these languages"),
         "Now right": number(format="%d", width=75, help="Predictions that became right"),
         "Now wrong": number(format="%d", width=80, help="Predictions that became wrong"),

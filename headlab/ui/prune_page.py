@@ -271,13 +271,13 @@ def times(worth: Savings) -> None:
     rows = []
     for speed in worth.speeds:
         row = {"Device": speed.device, "Batch": speed.rows, "Tokens": speed.tokens, "Unpruned, ms": speed.milliseconds}
-        for name, ratio in (("Masked", speed.masked), ("Taken out", speed.shrunk)):
+        for name, ratio in (("Masked", speed.masked), ("Removed", speed.shrunk)):
             told = "–" if ratio is None else f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
             row |= {name: told + ("" if ratio is None or ratio.sure else ", may be the same")}
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
     st.caption(worth.sentences()[-1] + " × of the unpruned model's time, below 1 is faster.")
-    with st.expander("All that was measured"):
+    with st.expander("All measurements"):
         for table in worth.report().tables:
             show(table, f"worth-{table.name}")

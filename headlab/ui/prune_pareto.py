@@ -227,7 +227,7 @@ def presets(choice: Choice, heads: int) -> None:
     )
     st.caption(
         "Quick tries one order of removal, and as many sizes as this machine measures in about two minutes, three at "
-        f"least; how long it takes is told below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are "
+        f"least; the estimate of its time is below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are "
         "not in the cache take longer than either."
     )
 

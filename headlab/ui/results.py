@@ -234,7 +234,7 @@ def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
     if wanted.correction == RAW:
         if scores.language == MEAN:
             return (
-                "Bounds of the mean are wider than they need be, so fewer heads are named falsely than intervals of "
+                "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
                 f"{scores.level:.0%} allow."
             )
         return (
@@ -244,7 +244,7 @@ def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
     if not off:
         return coarse([scores]) if wanted.correction == "holm" else ""
     if wanted.correction == "bh":
-        return f"Of those named, at most {miss:.0%} are false in the mean: {off * miss:.2g} of {off}."
+        return f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
     return f"The probability that any of them is false is at most {miss:.0%}."
 
 
@@ -300,7 +300,7 @@ def risk(kept: Bools) -> str | None:
     """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
     gone = int((~kept).sum())
     if gone == kept.size:
-        return f"This switches off all {gone} heads: nothing is left that attends to anything."
+        return f"This switches off all {gone} heads: no attention is left."
     if gone > RISKY_SHARE * kept.size:
         return f"This switches off {gone} of {kept.size} heads; few models keep their accuracy beyond half."
     return None

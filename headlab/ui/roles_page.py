@@ -32,7 +32,7 @@ def draw_card(roles: Roles, head: Head) -> None:
     st.subheader(plain(head_words(head, several=several)))
     own = roles.having(head)
     if not own:
-        st.markdown("It has none of the roles." if head in roles.measures else "It was not looked at.")
+        st.markdown("It has none of the roles." if head in roles.measures else "It was not tested.")
         closest = roles.by_head.get(head, ())
         if closest:
             st.caption(plain(f"Closest: {role_line(closest[0])}."))

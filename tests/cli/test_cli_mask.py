@@ -148,7 +148,7 @@ def test_convert_takes_heads_as_text_and_gives_them_back(run, tmp_path):
     assert run("convert", out, "--to", "pruned-heads")[1] == '{"1": [0], "2": [3]}\n'
     assert run("convert", out, "--to", "pairs")[1] == "[[1, 0], [2, 3]]\n"
     code, _, note = run("convert", out, "--to", "array", "--out", tmp_path / "m.npy")
-    assert "which heads only" in note
+    assert "the heads only" in note
     assert np.load(tmp_path / "m.npy").tolist() == [[1] * 4, [0, 1, 1, 1], [1, 1, 1, 0]]
     assert run("convert", tmp_path / "m.npy", "--to", "pairs")[1] == "[[1, 0], [2, 3]]\n"
 

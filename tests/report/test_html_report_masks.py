@@ -89,7 +89,7 @@ def test_the_mask_that_answers_a_front_is_made_by_the_same_question(options):
     assert ABOUT.resolve(found) == spec_of(**options)["options"]
     assert (asked["languages"], asked["size"], asked["test_size"]) == ("de,th", 512, 1000)
     assert asked["out"] == Path("mask.json")
-    assert not any("does not tell" in note for note in told(mask).notes)
+    assert not any("does not record" in note for note in told(mask).notes)
 
 
 @pytest.mark.parametrize("options", FRONTS)
@@ -100,7 +100,7 @@ def test_an_older_mask_of_a_front_asks_what_it_tells_and_says_what_it_does_not(o
     found = {name: asked[name] for name in ("method", "within", "heads", "by")}
     assert {name: ABOUT.resolve(found)[name] for name in found} == {name: whole[name] for name in found}
     assert (asked["languages"], asked["test_size"], asked["out"]) == ("de,th", None, Path("mask.json"))
-    assert any("does not tell the front's number of examples" in note for note in told(mask).notes)
+    assert any("does not record the front's number of examples" in note for note in told(mask).notes)
 
 
 def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
@@ -116,13 +116,13 @@ def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({}, "How its heads were chosen is not told"),
-        ({"rule": "converted"}, "How its heads were chosen is not told"),
+        ({}, "does not record how its heads were chosen"),
+        ({"rule": "converted"}, "does not record how its heads were chosen"),
         ({"rule": "by hand", "started_from": {"rule": "harmful"}}, "switched by hand"),
         ({"rule": "combined: or", "combined": []}, "--how or --out mask.json"),
-        ({"rule": "bottom", "k": 2, "languages": ["de", "th"], "pooled": "mean"}, "Prune page alone"),
-        ({"rule": "bottom", "k": 2}, "does not tell the scores"),
-        ({"rule": "front", "k": 2}, "does not say all that a command for its mask needs"),
+        ({"rule": "bottom", "k": 2, "languages": ["de", "th"], "pooled": "mean"}, "only the Prune page"),
+        ({"rule": "bottom", "k": 2}, "does not record the scores"),
+        ({"rule": "front", "k": 2}, "does not record all that a command for its mask needs"),
         ({"rule": "gates", "gates": {"kind": "gates", "options": {}}}, "does not say all"),
     ],
 )

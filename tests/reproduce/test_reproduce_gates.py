@@ -193,7 +193,7 @@ def test_what_is_lost_or_foreign_in_the_cache_is_told_with_what_to_do(
     shutil.rmtree(lost)
     assert run(tmp_path, "--part", "translation") == FAILED
     told = capsys.readouterr().err
-    assert f"is not in the cache any more; to train it again, delete folder {lost.parent.name[:12]}… of" in told
+    assert f"is no longer in the cache; to train it again, delete folder {lost.parent.name[:12]}… of" in told
 
 
 def test_a_cached_model_is_named_by_the_version_that_wrote_it(
@@ -271,7 +271,7 @@ def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_
     assert report.spec["options"] is None
     assert report.spec["gates"]["model_rate"] == GateOptions.model_rate
     assert report.table("gates-scratch").rows == ()
-    assert any("no architecture was trained from nothing" in note for note in report.notes)
+    assert any("no architecture was trained from scratch" in note for note in report.notes)
     assert run(tmp_path, "--part", "intents", "--language", "cc-dd") == FAILED
     assert "belong to --part translation" in capsys.readouterr().err
     assert run(tmp_path, *own[:-1], str(tmp_path / "nowhere")) == FAILED

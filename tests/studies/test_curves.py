@@ -268,12 +268,12 @@ def test_what_does_not_exist_is_refused(model: Model, scores: HeadScores) -> Non
             prune_curve(model, task, scores=scores, points=3, **given_)
 
 
-def test_a_curve_says_when_it_flatters_itself(model: Model, scores: HeadScores) -> None:
+def test_a_curve_says_when_it_is_an_optimistic_estimate(model: Model, scores: HeadScores) -> None:
     def caution(scores: HeadScores, **options: Any) -> str:
         return prune_curve(model, tiny_task(), language="xx", scores=scores, points=2, **options).caution
 
     assert caution(scores) == ""
-    assert "ordered on the dev split too, so the curve flatters itself" in caution(scores, split="dev")
+    assert "ordered on the dev split too, so the curve gives an optimistic estimate" in caution(scores, split="dev")
     assert "of zero ablation, the curve is of mean" in caution(scores, ablation="mean")
     unknown = replace(scores, spec={"model": model.identity()})
     assert "do not say which examples" in caution(unknown)

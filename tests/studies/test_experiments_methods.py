@@ -336,7 +336,7 @@ def test_a_third_method_that_is_not_told_from_the_best_leaves_it_open() -> None:
     v = verdict(found, list(areas), pairs)
     assert (v.best, v.following, v.ahead, v.peers) == ("gradient", "shapley", ends["shapley"], ("confidence",))
     assert not v.settled
-    assert trust_words({"xx": v}).endswith("holds 0. Surely worse than random orders: confidence.")
+    assert trust_words({"xx": v}).endswith("holds 0. Significantly worse than random orders: confidence.")
     turned = [*chance, *(Pair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None) for p in pairs[3:])]
     assert verdict(found, list(areas), turned) == v
 
@@ -346,7 +346,7 @@ def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> No
     open_ = sure._replace(ahead=(0.5, -1.0, 2.0), peers=("gradient", "confidence"))
     words = trust_words({"xx": sure, "yy": open_, MEAN: sure})
     assert words.startswith("For this model, trust shapley: over 2 languages shapley has the largest area")
-    assert words.endswith("In 1 of 2 languages shapley is surely the best by itself.")
+    assert words.endswith("In 1 of 2 languages, each tested alone, shapley is significantly the best.")
     (row,) = rows(verdict_table({"yy": open_}, 0.995))
     assert (row["not told from it"], row["settled"], row["minus next, points"]) == ("gradient, confidence", False, 0.5)
     assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]

@@ -353,7 +353,7 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     [
         ({"heads": 13}, "zero", ("front.heads_too_many", 13, 12)),
         ({"orders": "cost"}, "zero", ("front.no_order", "cost alike")),
-        ({"orders": "cost"}, "mean", ("front.no_order", "heads that give their mean cannot be taken out")),
+        ({"orders": "cost"}, "mean", ("front.no_order", "heads that give their mean cannot be removed")),
     ],
 )
 def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, options, ablation, expected):
@@ -367,7 +367,7 @@ def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, 
 def test_why_there_is_no_order_by_cost_is_told_as_it_is(model):
     options = {"method": "random", "points": 2, "orders": "mean,cost"}
     report = run_experiment("front", pieces_of(model, ablation="mean"), options=options)
-    assert "There is no order by cost: heads that give their mean cannot be taken out." in report.notes
+    assert "There is no order by cost: heads that give their mean cannot be removed." in report.notes
 
 
 def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path):

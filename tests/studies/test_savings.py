@@ -274,7 +274,7 @@ def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_stands_the
     )
     assert worth.shrunk is None
     assert worth.speeds[0].shrunk is None
-    assert "cannot be taken out" in " ".join(worth.sentences())
+    assert "cannot be removed" in " ".join(worth.sentences())
     assert "cannot shrink" in worth.refused
     assert Savings.from_json(worth.to_json()) == worth
 

@@ -358,7 +358,7 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
     assert not any(name.endswith("embeddings.weight") for name in moved)
     found = headlab.evaluate(loaded, tiny_task().restricted(["xx"]), learned.mask())["xx"]
     assert found.accuracy == learned.measured["dev"]["accuracy"]
-    assert "trained along" in learned.notes[0]
+    assert "trained jointly" in learned.notes[0]
     assert all(torch.equal(before[n], t) for n, t in tiny().module.state_dict().items())
     with raises("mask.other_model", "tiny-bert trained with gates"):
         headlab.evaluate(tiny(), tiny_task(), learned.mask())
@@ -416,7 +416,7 @@ def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
     learned = learn_gates(tiny(), lacking, "xx", options=replace(QUICK, steps=2))
     assert learned.spec["task"]["split"] == "dev"
     assert list(learned.measured) == ["dev"]
-    assert "flatters" in learned.notes[0]
+    assert "optimistic" in learned.notes[0]
     assert "not measured on test" in learned.notes[1]
     with raises("task.no_examples", "train"):
         learn_gates(tiny(), lacking, "xx", options=replace(QUICK, split="train"))

@@ -96,8 +96,8 @@ def test_what_switching_off_gains_is_said_with_how_many_languages_gain_and_the_m
     (found,) = findings({}, {"targeted": stored(report("targeted", TARGETED, *TARGETS))})
     assert found.sentence == (
         "Heads that harm on dev by the scores, switched off: of 2 languages "
-        "with such heads 1 surely gains on test (p by "
-        "Holm up to 0.05). Surest is German (de), 10 heads off: 70.7 to 75.4 "
+        "with such heads 1 gains significantly on test "
+        "(Holm-adjusted p at most 0.05). The clearest is German (de), 10 heads off: 70.7 to 75.4 "
         "%, +4.7 [+2.2, +7.3] points, 1,000 examples. "
         "Mean of all languages: +3.4 [\N{MINUS SIGN}1.0, +5.0] points."
     )
@@ -169,4 +169,4 @@ def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
         words = said(app)
         assert "What was found" in words
         assert "harm, each by its own 95 % interval" in words
-        assert "Surest is German (de), 10 heads off: 70.7 to 75.4 %" in words
+        assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in words

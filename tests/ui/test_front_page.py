@@ -106,8 +106,8 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
     worker.rows.append(job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()}))
     worker.rows.append(job(5, "done", kind="worth", params=other, result={"worth": measured(1).to_json()}))
     app = run(m=TWO_OFF)
-    table = next(frame.value for frame in app.dataframe if "Taken out" in frame.value)
-    assert table["Taken out"].tolist() == ["0.80 × [0.70, 0.90]"]
+    table = next(frame.value for frame in app.dataframe if "Removed" in frame.value)
+    assert table["Removed"].tolist() == ["0.80 × [0.70, 0.90]"]
     assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
     assert newest(worker.rows, "e5-small-intents", mask(2)) is None
     broken = job(6, "done", kind="worth", params={"model": "e5-small-intents", "mask": {}}, result={"worth": {}})

@@ -323,7 +323,7 @@ def test_all_heads_are_saved_with_a_picture_each():
     assert drawn.find(f"{SVG}style") is not None
 
 
-# What the model says with the heads on and off.
+# Answers with the heads on and off.
 
 
 def says(on, p_on, off, p_off, word=None):
@@ -365,7 +365,7 @@ def table(app):
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
-    assert "What the model says with these 2 heads on and off" in said(app)
+    assert "Answers with these 2 heads on and off" in said(app)
     assert table(app) == [["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]]
     (asked,) = [call for call in worker.calls if call[0] == "attention"]
     assert asked[2] == (("encoder", 3, 7), ("encoder", 5, 1))
@@ -385,7 +385,7 @@ def test_where_there_are_no_answers_the_page_says_why(worker):
     worker.unanswered = "task opus has no labels"
     app = run_page("attention", langs="de", heads="encoder.3.7")
     assert len(app.table) == 0
-    assert "What the model says without these heads is not shown: task opus has no labels." in said(app)
+    assert "The model's answers without these heads are not shown: task opus has no labels." in said(app)
 
 
 @pytest.mark.usefixtures("native_buttons")

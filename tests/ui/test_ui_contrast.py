@@ -85,7 +85,7 @@ def test_the_words_and_the_table_say_what_was_compared() -> None:
     rho = spearmanr(one.values, other.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in words
     turned = int((one.values * other.values < 0).sum())
-    assert f"{turned} of 144 heads have opposite signs, 0 of them with both intervals clear of 0." in words
+    assert f"{turned} of 144 heads have opposite signs, 0 of them with both intervals excluding 0." in words
     assert "at a confidence of at least 90 %" in words
     assert "different quantities" not in words
     assert "different quantities" in sentence(found, one, dataclasses.replace(other, estimand="shapley"))

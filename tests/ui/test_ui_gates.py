@@ -200,7 +200,7 @@ def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
     assert table.column("undecided") == [1, 1]
     assert table.column("test p") == [0.04, 0.04]
     assert table.column("test p, Holm") == [0.08, 0.08]
-    assert "what another seed of the learning would keep is not in them" in table.notes[-1]
+    assert "they do not cover what another training seed would keep" in table.notes[-1]
     assert "dev token accuracy, %" in table_of(sweep_of(0.01, task="translation")).columns
     assert table.column("test accuracy, %") == pytest.approx([100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)])
 

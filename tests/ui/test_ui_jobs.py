@@ -56,7 +56,7 @@ def new(name: str, *of: str) -> str:
 
 
 def test_an_empty_queue_says_what_to_do(worker):
-    assert "No job runs or waits. Create one under **New job**" in said(run())
+    assert "No job is running or waiting. Create one under **New job**" in said(run())
 
 
 def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_ended(worker):
@@ -87,7 +87,7 @@ def test_a_job_is_cancelled_and_resumed(worker):
 def test_deleting_asks_first(worker):
     worker.rows = [job(1, "cancelled"), job(2, "done")]
     app = press(run(), "delete-1")
-    assert "Delete job 1 with its log and what it has done of unfinished results? Finished results stay." in said(app)
+    assert "Delete job 1 with its log and its unfinished results? Finished results stay." in said(app)
     press(app, "delete-no-1")
     assert "delete-yes-1" not in buttons(app)
     press(app, "delete-2")

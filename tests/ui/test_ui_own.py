@@ -213,7 +213,7 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     app = sent(("intents.csv", ROWS))
     assert "is the name of a task that comes with headlab" in said(app)
     app.button(key="own-save").click().run()
-    assert "Not saved: there is another task intents already" in said(app)
+    assert "Not saved: there is already another task intents" in said(app)
     (box,) = [one for one in app.text_input if str(one.key).startswith("own-name")]
     box.set_value("mine").run()
     assert "Not saved" not in said(app)
