@@ -11,7 +11,7 @@ from headlab.errors import HeadlabError
 from headlab.extensions import Keys, Registry
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.options import Option
+from headlab.options import Option, check_known, resolved
 from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, SPLITS
 from headlab.training.options import FinetuneOptions
@@ -57,22 +57,8 @@ class Experiment:
 
         Raises HeadlabError for an unknown option or an invalid value.
         """
-        unknown = sorted(set(given) - set(self.options))
-        if unknown:
-            raise HeadlabError(
-                f"experiment {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}",
-                code="experiment.option_unknown",
-            )
-        out = {name: given.get(name, option.default) for name, option in self.options.items()}
-        for name, option in self.options.items():
-            if out[name] is None and option.optional:
-                continue
-            if not option.fits(out[name]):
-                raise HeadlabError(
-                    f"experiment {self.key}: {name} is {out[name]!r}, but must be {option.range}",
-                    code="experiment.option_invalid",
-                )
-            out[name] = option.kind(out[name])
+        check_known(self.options, given, f"experiment {self.key} has", code="experiment.option_unknown")
+        out = resolved(self.options, given, f"experiment {self.key}", code="experiment.option_invalid")
         if METHOD in out:
             chosen = method_of(out[METHOD])
             out |= {METHOD: chosen.key, METHOD_OPTIONS: chosen.resolve(out.get(METHOD_OPTIONS, {}))}
