@@ -273,9 +273,16 @@ FRONT = Front(
         METHOD: ANY_METHOD,
         METHOD_OPTIONS: OF_METHOD,
         "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
-        "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
+        "points": Option(
+            25, "counts of removed heads to measure; 0 heads and all among them", kind=int, low=2, optional=True
+        ),
         "within": Option(
-            None, "points of accuracy that may be lost in any language", kind=float, low=0, high=100, optional=True
+            None,
+            f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
+            kind=float,
+            low=0,
+            high=100,
+            optional=True,
         ),
         "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
         "by": Option(BOUND, "whether a loss is measured by the lower bound or the estimate", (BOUND, ESTIMATE)),
@@ -380,7 +387,15 @@ JOBS: Mapping[str, Settings] = {  # in the order of the command
     },
     "finetune": {  # its command has more of them
         "steps": Option(FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps"),
-        "learning_rate": Option(FinetuneOptions.learning_rate, "the highest", kind=float, low=0, high=1, open=True),
+        "learning_rate": Option(
+            FinetuneOptions.learning_rate,
+            "the highest",
+            kind=float,
+            low=0,
+            high=1,
+            open=True,
+            label="Peak learning rate",
+        ),
         **SEED,
     },
 }
