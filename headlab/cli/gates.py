@@ -34,8 +34,8 @@ from headlab.tables import Table
 from headlab.training.l0_options import ALL, GateOptions, options_of
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.training.l0_learn import Watch
     from headlab.training.l0_options import GateStep
+    from headlab.training.steps import Watch
 
 GATES_TABLE = "gates"
 OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
@@ -118,10 +118,10 @@ def _file(weight: float) -> str:
     return f"gates-{weight:.12g}.json"
 
 
-def _watching(show: Say) -> Callable[[float], Watch]:
-    from headlab.training.l0_learn import Watch
+def _watching(show: Say) -> Callable[[float], Watch[GateStep]]:
+    from headlab.training.steps import Watch
 
-    def watch(weight: float) -> Watch:
+    def watch(weight: float) -> Watch[GateStep]:
         last = (0, 1)
 
         def say(step: GateStep) -> None:
