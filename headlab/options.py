@@ -35,7 +35,9 @@ class Option:
     empty: str = "none"
 
     def fits(self, value: Any) -> bool:
-        """Whether a value has the right type and is in range."""
+        """Whether a value has the right type and is in range; infinity never is."""
+        if value is None:
+            return self.optional
         good = type(value) is self.kind or (self.kind is float and type(value) is int)
         if not good or (self.choices and value not in self.choices):
             return False
@@ -45,7 +47,8 @@ class Option:
             number = float(value)
         except OverflowError:
             return False
-        return self.low < number < self.high if self.open else self.low <= number <= self.high
+        within = self.low < number < self.high if self.open else self.low <= number <= self.high
+        return within and math.isfinite(number)
 
     @property
     def range(self) -> str:
@@ -104,13 +107,32 @@ class Options:
         """Raise HeadlabError for a value that does not fit."""
         for name, known in self.table().items():
             value = getattr(self, name)
-            # without an upper limit, `fits` would accept infinity
-            if not ((value is None and known.optional) or (known.fits(value) and value != math.inf)):
+            if not known.fits(value):
                 raise HeadlabError(f"{self.whose}{name} is {value!r:.40}; choose {known.range}", code="option.invalid")
 
     def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON."""
         return asdict(self)
+
+
+def check_known(
+    known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str, they: str = "it has"
+) -> None:
+    """Raise HeadlabError for an unknown name. whose, they: subject and verb, like "method random has" and "it has"."""
+    if unknown := sorted(set(given) - set(known)):
+        raise HeadlabError(f"{whose} no option {', '.join(unknown)}; {they} {', '.join(known) or 'none'}", code=code)
+
+
+def resolved(known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str) -> dict[str, Any]:
+    """All known options: the given values, and the defaults of the others. whose: like "method random".
+
+    Raises HeadlabError for a value that does not fit.
+    """
+    out = {name: given.get(name, option.default) for name, option in known.items()}
+    for name, option in known.items():
+        if not option.fits(out[name]):
+            raise HeadlabError(f"{whose}: {name} is {out[name]!r}, but must be {option.range}", code=code)
+    return {name: value if value is None else known[name].kind(value) for name, value in out.items()}
 
 
 def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:

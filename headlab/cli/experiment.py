@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
-from headlab.studies.table import BOUND, EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, ORDERS, Experiment
+from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.studies.table import experiment as experiment_of
 
 if TYPE_CHECKING:
@@ -148,23 +148,14 @@ def write_report(report: Report, folder: Path) -> None:
 # `headlab front`: the smallest model that is good enough in every language, or the best one of a given size.
 
 SHOWN = ("front-choice", "front-confirmed")
-USUAL = str(FRONT.options["orders"].default)
+ASKED = ("within", "heads", "by", "orders", "points")
 
 
+@flags_of(FRONT.options, *ASKED, before="every")
 @flags_of(JOBS["front"])
 def front(
     on: OnTask,
     *,
-    within: Annotated[
-        float | None,
-        typer.Option(help="points of accuracy that may be lost in any language (1.0 if heads is not given)"),
-    ] = None,
-    heads: Annotated[int | None, typer.Option(help="heads to keep: the best such model, in place of --within")] = None,
-    by: Annotated[str, typer.Option(help="how a loss on dev is measured: bound (95 %, one-sided) or estimate")] = BOUND,
-    orders: Annotated[str, typer.Option(help=f"orders to try, comma-separated: {', '.join(ORDERS)}")] = USUAL,
-    points: Annotated[
-        int | None, typer.Option(min=2, help="counts of removed heads to measure; 0 heads and all among them")
-    ] = 25,
     every: Annotated[
         bool, typer.Option("--every", help="measure every count of removed heads, whatever --points")
     ] = False,
@@ -186,10 +177,9 @@ def front(
 
     check_ablation(settings["ablation"])
     about = method_of(method)
-    options = FRONT.resolve(
-        {"method": about.key, "method_options": parse_options(option or [], about.options), "orders": orders,
-         "points": None if every else points, "within": within, "heads": heads, "by": by}
-    )  # fmt: skip
+    asked = {name: settings.pop(name) for name in ASKED} | ({"points": None} if every else {})
+    of_method = parse_options(option or [], about.options)
+    options = FRONT.resolve({METHOD: about.key, METHOD_OPTIONS: of_method, **asked})
     chosen, loaded, store = on.chosen(), here.load(on.model), here.store()
     pieces = Pieces(loaded, chosen, store, **settings)
     report = reported(FRONT.key, pieces, options)

@@ -17,7 +17,6 @@ from headlab.cli.output import (
     LabelMap,
     ModelName,
     Say,
-    Seed,
     TaskName,
     chosen_task,
     clock,
@@ -30,18 +29,19 @@ from headlab.l0_gates import LearnedGates
 from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store, trained_folder
+from headlab.studies.table import JOBS
 from headlab.tables import Table
 from headlab.training.l0_options import ALL, GateOptions, options_of
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.training.l0_learn import Watch
     from headlab.training.l0_options import GateStep
+    from headlab.training.steps import Watch
 
 GATES_TABLE = "gates"
 OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
 
 
-@flags_of()
+@flags_of({"stacks": GateOptions.table()["stacks"], **JOBS["gates"]})
 def gates(
     *,
     model: ModelName = MODEL,
@@ -53,23 +53,20 @@ def gates(
         list[float] | None,
         typer.Option("--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"),
     ] = None,
-    stacks: Annotated[
-        str, typer.Option("--stacks", help='stacks whose heads have gates: comma-separated, or "all"')
-    ] = ALL,
     train_model: Annotated[bool, typer.Option("--train-model", help="train the model jointly with its gates")] = False,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800")
     ] = None,
-    seed: Seed = 0,
     here: Here,
     out: Annotated[Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")] = None,
     json: AsJson = False,
+    **own: Any,
 ) -> None:
     """Learn which heads to keep, with gates and a penalty λ for each open gate (Voita et al. 2019).
 
     A cached run is read, not repeated. It can be interrupted; run the same command again to resume.
     """
-    options = chosen_options(option or [], stacks, train_model, seed)
+    options = chosen_options(option or [], own["stacks"], train_model, own["seed"])
     weights = list(dict.fromkeys(weight or [options.weight]))
     check_files(weights, out)
     from headlab.training.l0_learn import sweep
@@ -121,10 +118,10 @@ def _file(weight: float) -> str:
     return f"gates-{weight:.12g}.json"
 
 
-def _watching(show: Say) -> Callable[[float], Watch]:
-    from headlab.training.l0_learn import Watch
+def _watching(show: Say) -> Callable[[float], Watch[GateStep]]:
+    from headlab.training.steps import Watch
 
-    def watch(weight: float) -> Watch:
+    def watch(weight: float) -> Watch[GateStep]:
         last = (0, 1)
 
         def say(step: GateStep) -> None:

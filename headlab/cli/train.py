@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from headlab.generation import Decoding
     from headlab.hooks.model import Model
     from headlab.tasks.base import Example, Task
-    from headlab.training.lm_train import Watch
     from headlab.training.options import FinetuneStep
+    from headlab.training.steps import Watch
 
 
 # `headlab finetune`: a model for a task, trained on one language, by default English.
@@ -251,9 +251,9 @@ def _block_of(model: Path) -> int:
 
 
 @contextmanager
-def _watch() -> Iterator[Watch]:
+def _watch() -> Iterator[Watch[LmStep]]:
     """A watch that shows training progress."""
-    from headlab.training.lm_train import Watch
+    from headlab.training.steps import Watch
 
     with shown("reading") as say:
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Registry
-from headlab.options import Option
+from headlab.options import Option, check_known, resolved
 from headlab.value_functions import VALUES, value_of
 
 
@@ -47,26 +47,8 @@ class Method:
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options: given ones checked, others at their default. Raises HeadlabError for unknown or invalid ones."""
-        unknown = sorted(set(given) - set(self.options))
-        if unknown:
-            raise HeadlabError(
-                f"method {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}",
-                code="method.option_unknown",
-            )
-        return {
-            name: _checked(self.key, name, option, given.get(name, option.default))
-            for name, option in self.options.items()
-        }
-
-
-def _checked(method: str, name: str, option: Option, value: Any) -> Any:
-    if value is None and option.optional:
-        return None
-    if not option.fits(value):
-        raise HeadlabError(
-            f"method {method}: {name} is {value!r}, but must be {option.range}", code="method.option_invalid"
-        )
-    return option.kind(value)
+        check_known(self.options, given, f"method {self.key} has", code="method.option_unknown")
+        return resolved(self.options, given, f"method {self.key}", code="method.option_invalid")
 
 
 LEVEL = Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True)

@@ -25,9 +25,10 @@ from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks.xnli import COLUMNS as PAIR
-from headlab.training.l0_learn import Watch, sweep
-from headlab.training.l0_options import GateOptions
+from headlab.training.l0_learn import sweep
+from headlab.training.l0_options import GateOptions, GateStep
 from headlab.training.options import TranslationOptions
+from headlab.training.steps import Watch
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 
@@ -210,7 +211,7 @@ def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int,
     """Gates for every λ, learned on English or loaded from the store."""
     options = replace(plan.gates, test_size=plan.test, seed=seed)
 
-    def watch(weight: float) -> Watch:
+    def watch(weight: float) -> Watch[GateStep]:
         return Watch(lambda step: say(f"{plan.task}, λ = {weight:g}", step.progress))
 
     return sweep(model, task, SOURCE, plan.weights, options=options, store=store, watch=watch)

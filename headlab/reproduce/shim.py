@@ -21,9 +21,9 @@ from headlab.tables import Cell, Report, Table
 from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
 from headlab.training.lm_prune import AllClosed, prune_lm
 from headlab.training.lm_text import Lines, data_hash, read_lines
-from headlab.training.lm_train import Watch, read_sums, sized, train_lm
+from headlab.training.lm_train import read_sums, sized, train_lm
 from headlab.training.options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
-from headlab.training.steps import nothing
+from headlab.training.steps import Watch, nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 
@@ -431,7 +431,7 @@ class Work:
         key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
         return self.root / ADAPTERS / f"lm-{key[:24]}"
 
-    def _watch(self, name: str) -> Watch:
+    def _watch(self, name: str) -> Watch[LmStep]:
         title = f"{len(self.found.folders) + 1} of {self.models}, {name}"
         return Watch(lambda step: self.show(title, step), self.tick)
 

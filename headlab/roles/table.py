@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from headlab.errors import HeadlabError
-from headlab.options import Option
+from headlab.options import Option, check_known, resolved
 
 NAME = "roles"
 FILE = "file"  # split name of trees read from a given file
@@ -77,15 +76,5 @@ THRESHOLDS: Mapping[str, str] = MappingProxyType(
 
 def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     """All options: those given are checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
-    unknown = sorted(set(given) - set(OPTIONS))
-    if unknown:
-        raise HeadlabError(
-            f"roles have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}", code="roles.option_unknown"
-        )
-    out = {}
-    for name, option in OPTIONS.items():
-        value = given.get(name, option.default)
-        if not option.fits(value):
-            raise HeadlabError(f"roles: {name} is {value!r}, but must be {option.range}", code="roles.option_invalid")
-        out[name] = option.kind(value)
-    return out
+    check_known(OPTIONS, given, "roles have", code="roles.option_unknown", they="they have")
+    return resolved(OPTIONS, given, "roles", code="roles.option_invalid")

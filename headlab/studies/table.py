@@ -11,7 +11,7 @@ from headlab.errors import HeadlabError
 from headlab.extensions import Keys, Registry
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.options import Option
+from headlab.options import Option, check_known, resolved
 from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, SPLITS
 from headlab.training.options import FinetuneOptions
@@ -57,22 +57,8 @@ class Experiment:
 
         Raises HeadlabError for an unknown option or an invalid value.
         """
-        unknown = sorted(set(given) - set(self.options))
-        if unknown:
-            raise HeadlabError(
-                f"experiment {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}",
-                code="experiment.option_unknown",
-            )
-        out = {name: given.get(name, option.default) for name, option in self.options.items()}
-        for name, option in self.options.items():
-            if out[name] is None and option.optional:
-                continue
-            if not option.fits(out[name]):
-                raise HeadlabError(
-                    f"experiment {self.key}: {name} is {out[name]!r}, but must be {option.range}",
-                    code="experiment.option_invalid",
-                )
-            out[name] = option.kind(out[name])
+        check_known(self.options, given, f"experiment {self.key} has", code="experiment.option_unknown")
+        out = resolved(self.options, given, f"experiment {self.key}", code="experiment.option_invalid")
         if METHOD in out:
             chosen = method_of(out[METHOD])
             out |= {METHOD: chosen.key, METHOD_OPTIONS: chosen.resolve(out.get(METHOD_OPTIONS, {}))}
@@ -287,9 +273,16 @@ FRONT = Front(
         METHOD: ANY_METHOD,
         METHOD_OPTIONS: OF_METHOD,
         "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
-        "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
+        "points": Option(
+            25, "counts of removed heads to measure; 0 heads and all among them", kind=int, low=2, optional=True
+        ),
         "within": Option(
-            None, "points of accuracy that may be lost in any language", kind=float, low=0, high=100, optional=True
+            None,
+            f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
+            kind=float,
+            low=0,
+            high=100,
+            optional=True,
         ),
         "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
         "by": Option(BOUND, "whether a loss is measured by the lower bound or the estimate", (BOUND, ESTIMATE)),
@@ -394,7 +387,15 @@ JOBS: Mapping[str, Settings] = {  # in the order of the command
     },
     "finetune": {  # its command has more of them
         "steps": Option(FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps"),
-        "learning_rate": Option(FinetuneOptions.learning_rate, "the highest", kind=float, low=0, high=1, open=True),
+        "learning_rate": Option(
+            FinetuneOptions.learning_rate,
+            "the highest",
+            kind=float,
+            low=0,
+            high=1,
+            open=True,
+            label="Peak learning rate",
+        ),
         **SEED,
     },
 }

@@ -44,17 +44,17 @@ from headlab.training.output import (
     whole_made,
     write_folder,
 )
+from headlab.training.steps import GATES as OF_GATES
 from headlab.training.steps import (
-    CHECKPOINT_SHARE,
     HISTORY,
     GateSteps,
     Keep,
     State,
+    Watch,
     nothing,
     own_randomness,
     trained_parameters,
 )
-from headlab.training.steps import GATES as OF_GATES
 from headlab.training.translation import checked, finish
 
 # Training steps: one gate sample per example, the task loss, the penalty, an update.
@@ -374,21 +374,6 @@ CHECKPOINT_STEPS = 20
 CHECKPOINT = "checkpoint.safetensors"
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Callbacks while gates are learned; each may raise to stop.
-
-    say: after each step.  tick: between forward passes.  measuring: once at the end, before the mask is evaluated.
-    checkpoint_every: steps between two checkpoints, more if writing them takes too long.
-    """
-
-    say: Say = lambda _: None
-    tick: Tick = nothing
-    measuring: Tick = nothing
-    checkpoint_every: int = CHECKPOINT_STEPS
-    checkpoint_share: float = CHECKPOINT_SHARE
-
-
 def learn_gates(
     model: Model,
     task: Task,
@@ -422,7 +407,7 @@ def sweep(
     *,
     options: GateOptions | None = None,
     store: Store | None = None,
-    watch: Callable[[float], Watch] = lambda weight: Watch(),
+    watch: Callable[[float], Watch[GateStep]] = lambda weight: Watch(),
 ) -> list[LearnedGates]:
     """Learn gates for several λ in turn, each as in `learn_gates`; the untouched model is evaluated once.
 
@@ -438,7 +423,12 @@ def sweep(
 
 
 def learn(
-    given: Given, options: GateOptions, *, store: Store | None, out: Path | None = None, watch: Watch | None = None
+    given: Given,
+    options: GateOptions,
+    *,
+    store: Store | None,
+    out: Path | None = None,
+    watch: Watch[GateStep] | None = None,
 ) -> LearnedGates:
     """`learn_gates` on examples already read; `options` may differ from those of `given` in λ only."""
     has_gate = options.gated(given.model.grid)  # raises before anything is learned
@@ -455,7 +445,7 @@ def learn(
         learner = Learner(trained or given.model, given.inputs(trained), options, has_gate)
         if run is not None:
             run.open()
-        learner.run(_keep(run, watch), watch.say, watch.tick)
+        learner.run(_keep(run, watch), watch.progress, watch.tick)
     gates = _record(given, learner, spec, has_gate)
     if trained is not None and place is not None:
         identity = write_model(trained, given.model, place, {"gates": options.record(), "seed": options.seed})
@@ -471,10 +461,8 @@ def learn(
     return gates
 
 
-def _keep(run: Run | None, watch: Watch) -> Keep | None:
-    if run is None:
-        return None
-    return Keep(run.folder / CHECKPOINT, run.key, watch.checkpoint_every, watch.checkpoint_share)
+def _keep(run: Run | None, watch: Watch[GateStep]) -> Keep | None:
+    return None if run is None else watch.keep(run.folder / CHECKPOINT, run.key, CHECKPOINT_STEPS)
 
 
 def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bools) -> LearnedGates:

@@ -25,7 +25,6 @@ from headlab.training.lm_train import (
     Judge,
     LmSteps,
     Sums,
-    Watch,
     against,
     common,
     decayed,
@@ -38,7 +37,7 @@ from headlab.training.lm_train import (
 )
 from headlab.training.options import LmGateOptions, LmStep
 from headlab.training.output import check_out
-from headlab.training.steps import GATES, HISTORY, GateSteps, Keep, State, own_randomness, trained_parameters
+from headlab.training.steps import GATES, HISTORY, GateSteps, Keep, State, Watch, own_randomness, trained_parameters
 
 # Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed permanently.
 
@@ -136,7 +135,7 @@ class Given:
 
 def prune_lm(
     folder: Path, lines: Lines, out: Path, options: LmGateOptions | None = None, *, device: str = "cpu",
-    watch: Watch | None = None,
+    watch: Watch[LmStep] | None = None,
 ) -> LearnedGates:  # fmt: skip
     """Learn gates on a trained model, remove heads whose gates closed, fine-tune, evaluate, and write the folder `out`.
 
@@ -183,11 +182,11 @@ def check_apart(folder: Path, out: Path) -> None:
         )
 
 
-def _keep(given: Given, out: Path, part: str, watch: Watch) -> Keep:
+def _keep(given: Given, out: Path, part: str, watch: Watch[LmStep]) -> Keep:
     return keep_beside(out, content_key([given.key, part]), watch)
 
 
-def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAttentionForCausalLM]:
+def _gated(given: Given, out: Path, watch: Watch[LmStep]) -> tuple[LearnedGates, AllAttentionForCausalLM]:
     """The learned gates, and the trained model without the heads whose gates closed."""
     source: AllAttentionForCausalLM = given.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
     # rebuilt: the given one must not change, and attaching below wraps a model's layers
@@ -202,7 +201,7 @@ def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAtte
     return gates, remove_heads(model, gates.mask(), rescale=given.options.scale)
 
 
-def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch) -> State:
+def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch[LmStep]) -> State:
     """Fine-tune in place; returns the final state."""
     state = new_state(model, given.options.weight_decay)
     steps = TuneSteps(model, given.texts["train"], given.options.tuning(), state)

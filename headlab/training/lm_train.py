@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,8 @@ from headlab.training.steps import (
     Keep,
     State,
     Steps,
+    Watch,
     fits_in_memory,
-    nothing,
     own_randomness,
     torch_seed,
     trained_parameters,
@@ -39,20 +38,8 @@ from headlab.training.steps import (
 
 # The training steps of a language model, from the current state to the last.
 
+CHECKPOINT_STEPS = 50
 SMALLER = "train a model of less width, fewer layers or a smaller vocabulary"
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Callbacks: progress is called after each step, tick between passes; both may raise to stop.
-
-    checkpoint_every: steps between two checkpoints, which take no more than checkpoint_share of the time.
-    """
-
-    progress: Callable[[LmStep], None] | None = None
-    tick: Callable[[], None] = nothing
-    checkpoint_every: int = 50
-    checkpoint_share: float = 0.05
 
 
 class LmSteps(Steps[LmStep]):
@@ -130,7 +117,7 @@ Sums = Mapping[str, Floats]  # by split, float [passage, 3]
 class Judge:
     """Evaluates models on the held-out splits of a text. seconds: time taken so far."""
 
-    def __init__(self, texts: Mapping[str, Corpus], block: int, watch: Watch) -> None:
+    def __init__(self, texts: Mapping[str, Corpus], block: int, watch: Watch[LmStep]) -> None:
         self.texts, self.block, self.watch, self.seconds = texts, block, watch, 0.0
 
     def __call__(self, model: PreTrainedModel) -> dict[str, Floats]:
@@ -179,7 +166,12 @@ def against(before: Sums, after: Sums) -> dict[str, Ratio]:
 
 
 def train_lm(
-    lines: Lines, out: Path, options: LmOptions | None = None, *, device: str = "cpu", watch: Watch | None = None
+    lines: Lines,
+    out: Path,
+    options: LmOptions | None = None,
+    *,
+    device: str = "cpu",
+    watch: Watch[LmStep] | None = None,
 ) -> Path:
     """Train on the lines of "train", evaluate on "valid" and "test", and write the folder `out`; returns `out`.
 
@@ -236,9 +228,9 @@ def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionF
     return model
 
 
-def keep_beside(out: Path, key: str, watch: Watch) -> Keep:
+def keep_beside(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
     """The checkpoint settings of a training; the file is beside `out`."""
-    return Keep(checkpoint_beside(out, key), key, watch.checkpoint_every, watch.checkpoint_share)
+    return watch.keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
 
 
 def common(

@@ -251,6 +251,26 @@ def nothing() -> None:
     """Do nothing: the default `tick`."""
 
 
+@dataclass(frozen=True)
+class Watch(Generic[Record]):
+    """Callbacks of a training; each may raise to stop.
+
+    progress: after each step.  tick: between passes.  measuring: once, before the result of learning gates is measured.
+    checkpoint_every: steps between two checkpoints, None for as many as the training is made for; more if writing them
+    would take more than `checkpoint_share` of the time.
+    """
+
+    progress: Callable[[Record], None] | None = None
+    tick: Callable[[], None] = nothing
+    measuring: Callable[[], None] = nothing
+    checkpoint_every: int | None = None
+    checkpoint_share: float = CHECKPOINT_SHARE
+
+    def keep(self, path: Path, key: str, every: int) -> Keep:
+        """Where and how often the state is saved. every: steps, if `checkpoint_every` is None."""
+        return Keep(path, key, every if self.checkpoint_every is None else self.checkpoint_every, self.checkpoint_share)
+
+
 class Steps(ABC, Generic[Record]):
     """Training steps, from the current state to the last.
 

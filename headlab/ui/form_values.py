@@ -16,6 +16,8 @@ from headlab.ui.presses import start_with
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 
+STEP = 0.005  # of a field for a float
+
 
 def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
     """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
@@ -37,12 +39,18 @@ def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
 def _number(label: str, option: Option, key: str, about: str, start: Any) -> None:
     limits: dict[str, Any] = {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
     limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
-    looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
+    looks: dict[str, Any] = {"format": "%g", "step": _step(option)} if option.kind is float else {"step": 1}
     if option.optional:  # only a field that starts empty can be cleared
         start_with(key, start)
         st.number_input(label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks)
     else:
         st.number_input(label, value=start, key=key, help=about, **limits, **looks)
+
+
+def _step(option: Option) -> float:
+    """What a press of + adds: less than a default that is small itself, like a learning rate."""
+    size = abs(option.default or 1.0)
+    return STEP if size >= STEP else 10.0 ** (math.floor(math.log10(size)) - 1)
 
 
 def wrong(check: Callable[..., object], *given: Any) -> str:

@@ -14,6 +14,7 @@ from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
 from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tasks import names as task_names
+from headlab.training.options import FinetuneOptions
 from headlab.ui import form_values
 from headlab.ui.form_values import Values, held, pressed, wrong
 from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
@@ -226,9 +227,7 @@ def _training(draft: Draft) -> None:
     _task(draft)
     _settings(draft, "finetune", "steps")
     with st.expander("More options"):
-        usual, key = JOBS["finetune"]["learning_rate"].default, draft.key("learning_rate")
-        st.number_input("Peak learning rate", 1e-6, 0.999, usual, step=1e-4, format="%g", key=key)
-        _settings(draft, "finetune", "seed")
+        _settings(draft, "finetune", "learning_rate", "seed")
 
 
 def _place(draft: Draft) -> None:
@@ -241,7 +240,7 @@ def _place(draft: Draft) -> None:
 def _trouble(spec: dict[str, Any]) -> str:
     """Why this job cannot be started; empty if it can."""
     if "method" not in spec:
-        return ""
+        return wrong(FinetuneOptions.of, {name: spec[name] for name in JOBS["finetune"]})
     if not spec["languages"]:
         return "Choose at least one language."
     choice = Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"])

@@ -29,7 +29,7 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS
+from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS, WITHIN
 from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
@@ -187,7 +187,7 @@ SMALLEST, BEST = "Smallest model within d points in every language", "Best model
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 PREFIX = "front-"  # of its widgets' keys
 SIZES = {"dev_size": "front-dev", "test_size": "front-test"}  # keys of the widgets of these settings
-LOST, KEPT_HEADS = 1.0, 0.75  # defaults: points, and the share of heads kept
+KEPT_HEADS = 0.75  # default of the share of heads kept
 
 
 def ask(choice: Choice, heads: int) -> None:
@@ -197,7 +197,7 @@ def ask(choice: Choice, heads: int) -> None:
         left, right = st.columns([1, 1])
         with left:
             if question == SMALLEST:
-                st.number_input("d, points that may be lost", 0.0, 100.0, LOST, step=0.5, key="front-within")
+                st.number_input("d, points that may be lost", 0.0, 100.0, WITHIN, step=0.5, key="front-within")
             else:
                 st.number_input("k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads")
         if question == SMALLEST:
@@ -212,7 +212,7 @@ def ask(choice: Choice, heads: int) -> None:
 
 QUICK_SECONDS, USUAL_PACE = 120, 0.004  # what a quick front may take, and seconds a forward where none was told yet
 QUICK = ((25, 1000), (17, 512), (13, 512), (9, 256), (7, 256), (5, 128), (4, 128), (3, 64))  # sizes, test examples
-ORDERED, SIZED = ("mean", "weakest", "cost"), 25  # the full front's orders and sizes
+ORDERED, SIZED = ABOUT.options["orders"].default.split(","), ABOUT.options["points"].default  # of the full front
 
 
 def presets(choice: Choice, heads: int) -> None:
@@ -265,7 +265,7 @@ def grows(spec: Mapping[str, Any]) -> str:
 
 
 def _more() -> None:
-    st.multiselect("Removal orders", list(ORDERS), list(ORDERED), key="front-orders",
+    st.multiselect("Removal orders", list(ORDERS), ORDERED, key="front-orders",
                    format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
     first, *places = st.columns(3)
     first.number_input("Sizes to try", 2, 4096, SIZED, key="front-points", help="Evenly spaced counts of heads off.")
@@ -280,7 +280,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
     options = {
         "orders": ",".join(state.get("front-orders") or ["mean"]),
         "points": min(int(state.get("front-points", SIZED)), heads + 1),
-        "within": float(state.get("front-within", LOST)) if smallest else None,
+        "within": float(state.get("front-within", WITHIN)) if smallest else None,
         "heads": None if smallest else int(state.get("front-heads", round(KEPT_HEADS * heads))),
         "by": state.get("front-by", BOUND) if smallest else BOUND,
     }

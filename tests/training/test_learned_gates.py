@@ -36,10 +36,10 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
 from headlab.store import Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.l0_learn import CHECKPOINT, Given, Learner, Watch, learn, learn_gates, sweep
+from headlab.training.l0_learn import CHECKPOINT, Given, Learner, learn, learn_gates, sweep
 from headlab.training.l0_options import GateOptions, GateStep, options_of
 from headlab.training.options import step_batch
-from headlab.training.steps import dropout_seed
+from headlab.training.steps import Watch, dropout_seed
 
 NEEDED = ((0, 1), (2, 3))  # (layer, head) of the planted model whose answers hang on them
 QUICK = GateOptions(steps=12, batch=6, weight=0.05, history=4, dev_size=24, test_size=30)

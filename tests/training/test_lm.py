@@ -25,8 +25,9 @@ from headlab.files import read_json, write_json
 from headlab.models.allattention.modelling import parameters
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
-from headlab.training.lm_train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
+from headlab.training.lm_train import LmSteps, config_of, kept, new_model, new_state, read_sums, train_lm
 from headlab.training.options import LmGateOptions, LmOptions, LmStep
+from headlab.training.steps import Watch
 
 ANY_JSON = st.recursive(
     st.none()
@@ -43,7 +44,7 @@ class Stop(Exception):
     """Somebody pressed Ctrl-C."""
 
 
-def stopping(after: int, part: str = "training") -> Watch:
+def stopping(after: int, part: str = "training") -> Watch[LmStep]:
     """A look that keeps the state after every step and stops the run after so many of a part."""
 
     def progress(step: LmStep) -> None:

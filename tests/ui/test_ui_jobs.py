@@ -181,6 +181,16 @@ def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
     assert app.button(key="new-start").disabled
 
 
+def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
+    app = run()
+    app.radio(key=new("kind")).set_value("finetune").run()
+    rate = app.number_input(key=new("learning_rate"))
+    assert (rate.label, rate.step, rate.value) == ("Peak learning rate", 1e-4, 1e-3)
+    rate.set_value(0.0).run()
+    assert "learning_rate is 0.0; choose a float between 0 and 1" in said(app)
+    assert app.button(key="new-start").disabled
+
+
 def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
     app = run()
     app.selectbox(key=new("method")).set_value("exact").run()

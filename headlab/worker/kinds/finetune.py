@@ -17,7 +17,7 @@ from headlab.store import ADAPTERS
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, Task
 from headlab.training.options import FinetuneOptions
-from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab
+from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, StepProgress
 from headlab.worker.runner import Running
 from headlab.worker.schemas import FinetuneSpec, Forecast
 
@@ -84,18 +84,13 @@ class Watching:
         self.running, self._task, self._steps = running, chosen, options.steps
         self._step = LEARNED * options.batch
         self._total = options.steps * self._step + DEV_SIZE * len(chosen.languages)
-        self._fresh, self._kept = True, 0
+        self._made = StepProgress(running)
         running.progress(0, self._total, "getting ready", fresh=True)
 
     def step(self, made: FinetuneStep) -> None:
         """Called after each step; the first may continue from a checkpoint."""
         note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
-        self.running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
-        if self._fresh:
-            self._kept, self._fresh = made.kept, False
-        if made.kept > self._kept:
-            self._kept = made.kept
-            self.running.kept()
+        self._made.made(made, made.step * self._step, self._total, note)
 
     def measuring(self, language: str, begun: int) -> None:
         """Called between batches of a language's dev examples."""

@@ -20,6 +20,7 @@ from headlab.worker.kinds.kind import (
     Known,
     Lab,
     Part,
+    StepProgress,
     about,
     median_pace,
     named,
@@ -31,7 +32,7 @@ from headlab.worker.runner import Running
 from headlab.worker.schemas import GatesSpec, MeasureRequest
 
 if TYPE_CHECKING:  # it imports torch
-    from headlab.training.l0_learn import Watch
+    from headlab.training.steps import Watch
 
 WEIGHT = "weight"
 MOST = {"steps": 100_000, "batch": 4096, "history": 1000, "size": 1_000_000}  # a request may not ask for more
@@ -87,12 +88,12 @@ class RunProgress:
 
     def __init__(self, running: Running, name: str, at: int, of: int) -> None:
         self._running, self._name, self._at, self._of = running, name, at * PART, of * PART
-        self._fresh, self._kept = True, 0
+        self._steps = StepProgress(running)
         running.progress(self._at, self._of, name, fresh=True)
 
-    def callbacks(self) -> Watch:
+    def callbacks(self) -> Watch[GateStep]:
         """The callbacks of the training."""
-        from headlab.training.l0_learn import Watch  # imports torch
+        from headlab.training.steps import Watch  # imports torch
 
         return Watch(self.step, self._running.tick, self.measuring)
 
@@ -100,12 +101,7 @@ class RunProgress:
         """Called after each step; the first may continue from a checkpoint. The last share is left for measuring."""
         note = f"{self._name}: step {made.step} of {made.steps}, {made.open} of {made.gates} open"
         done = self._at + PART * made.step // (made.steps + 1)
-        self._running.progress(done, self._of, f"{note}, loss {made.loss:.3f}", fresh=self._fresh)
-        if self._fresh:
-            self._kept, self._fresh = made.kept, False
-        if made.kept > self._kept:
-            self._kept = made.kept
-            self._running.kept()
+        self._steps.made(made, done, self._of, f"{note}, loss {made.loss:.3f}")
 
     def measuring(self) -> None:
         """Called before the mask is evaluated."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.records import Progress
     from headlab.tasks.base import Task
+    from headlab.training.options import StepMade
 
 
 PART = 1000  # a job's progress is counted in thousandths of a language
@@ -208,6 +209,22 @@ def reporter(running: Running, language: str, at: int, languages: int) -> Callab
         fresh = False
 
     return report
+
+
+class StepProgress:
+    """Passes on a training's steps to its job: that it continues from a checkpoint, and that a step is on disk."""
+
+    def __init__(self, running: Running) -> None:
+        self._running, self._fresh, self._kept = running, True, 0
+
+    def made(self, step: StepMade, done: int, total: int, note: str) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+        self._running.progress(done, total, note, fresh=self._fresh)
+        if self._fresh:
+            self._kept, self._fresh = step.kept, False
+        if step.kept > self._kept:
+            self._kept = step.kept
+            self._running.kept()
 
 
 # What a job will cost: its parts, each a number of forward passes and their pace.
