@@ -39,6 +39,11 @@ MINUS = "\N{MINUS SIGN}"
 DARK, LIGHT = "#101418", "#ffffff"  # text on a colour
 
 
+def line_look(number: int, name: str = "") -> tuple[str, str]:
+    """Colour and dashes of a figure's line by its number, or by its name if that is the baseline's."""
+    return (UNSURE, "dot") if name == CHANCE else (LINES[number % len(LINES)], DASHES[number % len(DASHES)])
+
+
 def rgb(colour: str) -> tuple[int, int, int]:
     """Red, green and blue of "#rrggbb"."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -14,6 +14,7 @@ from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
 from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
+from headlab.tables import Table
 
 # The fields of scores beside grid, spec and halves: arrays [head], and plain values with their types.
 ARRAYS = ("values", "low", "high", "p_values", "samples")
@@ -360,6 +361,60 @@ def counts(heads: int, points: int | None = None) -> list[int]:
         )
     steps = points - 1
     return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
+
+
+# Curves as tables, with names that tell them apart.
+
+POINT = 0.01
+
+
+def curve_names(curves: Sequence[Curve]) -> list[str]:
+    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
+    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
+    if len(curves) == 1:
+        return [f"{curves[0].language} by {curves[0].ordering}"]
+    if one_ordering and not one_language:
+        names = [c.language for c in curves]
+    else:
+        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
+    twice = {name for name in names if names.count(name) > 1}
+    return [f"{name}, seed {_seed(c)}" if name in twice else name for name, c in zip(names, curves, strict=True)]
+
+
+def _seed(curve: Curve) -> Any:
+    order = curve.spec.get("order")
+    return (order if isinstance(order, Mapping) else curve.spec).get("seed")
+
+
+def curve_summary(curves: Sequence[Curve]) -> Table:
+    """A row per curve: what it is of, its start, its mean, and how many heads can go before one point is lost."""
+    columns = (
+        "language", "ordered by", "seed", "split", "answers", "all heads, %", "mean over the curve, %",
+        "heads gone for 1 point, estimate", "heads gone for 1 point, interval", "heads",
+    )  # fmt: skip
+    rows = tuple(
+        (c.language, c.ordering, _seed(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
+         c.heads_until(POINT), c.heads_until(POINT, "interval"), c.grid.size)
+        for c in curves
+    )  # fmt: skip
+    notes = (
+        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
+        "is ruled out at every count up to there. Each interval is for its own count of heads: among many counts some "
+        "are off by chance.",
+        *dict.fromkeys(curve.caution for curve in curves if curve.caution),
+    )
+    formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
+    return Table("curve-summary", "Accuracy as heads are removed", columns, formats, rows, notes)
+
+
+def curve_points(curve: Curve, name: str) -> Table:
+    """A row per count of removed heads: accuracy, and its difference from the untouched model. name: of the curve."""
+    columns = ("heads removed", "accuracy, %", "difference, points", "low, points", "high, points", "p")
+    shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
+    parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
+    rows = tuple((gone, *cells, p) for gone, cells, p in parts)
+    return Table("curve-points", f"Every point, {name}", columns, formats, rows)
 
 
 # Two curves side by side.

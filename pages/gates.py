@@ -3,9 +3,10 @@
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
+from headlab.training.l0_table import accuracy_name
 from headlab.ui import contrast, gates_figures, gates_page, gates_store
 from headlab.ui.figures import how_made, show, skipped
-from headlab.ui.gates_store import accuracy_name, every_gate
+from headlab.ui.gates_store import every_gate
 from headlab.ui.names import plain
 from headlab.ui.notices import keep_known, pick_one
 from headlab.ui.shell import page

@@ -30,14 +30,13 @@ from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store, trained_folder
 from headlab.studies.table import JOBS
-from headlab.tables import Table
 from headlab.training.l0_options import ALL, GateOptions, options_of
+from headlab.training.l0_table import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
     from headlab.training.l0_options import GateStep
     from headlab.training.steps import Watch
 
-GATES_TABLE = "gates"
 OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
 
 
@@ -83,7 +82,7 @@ def gates(
     else:
         made = (("mask", files), ("model", models))
         lines = [f"{what} of λ = {w:g}: {path}" for what, paths in made for w, path in paths.items()]
-        typer.echo("\n\n".join([table(found).markdown(), *lines]))
+        typer.echo("\n\n".join([gates_table(found).markdown(), *run_notes(found), *lines]))
 
 
 def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
@@ -149,47 +148,6 @@ def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, s
     """Folders of the jointly trained models, {λ: path}; if one is missing, a note of its run says so."""
     done = [store.run(dict(learned.spec)).result(LearnedGates) for learned in found if learned.trained]
     return {run.record.weight: str(folder) for run in done if run is not None and (folder := trained_folder(run))}
-
-
-def table(found: Sequence[LearnedGates]) -> Table:
-    """One row per λ: heads kept, in all and by stack, and accuracy and gain on each split."""
-    first = found[0]
-    splits = [split for split in ("dev", "test") if split in first.measured]
-    columns = ["λ", "heads kept", "undecided", *(s.name for s in first.grid.stacks if len(first.grid.stacks) > 1)]
-    columns += [text for split in splits for text in (split, f"{split}: gain, points [95 %]")]
-    rows = [(*_kept(run), *(c for split in splits for c in _worth(run.measured[split]))) for run in found]
-    asked = first.spec["options"]
-    title = f"Gates of {first.spec['model']['name']} on {first.spec['task']['name']}, {first.language}."
-    notes = (
-        f"{asked['steps']} steps of {asked['batch']} examples of {first.spec['task']['split']}; "
-        + ("the model was trained jointly." if asked["trained"] == ALL else "the model stayed as it is."),
-        "undecided: a gate that is neither 0 nor 1 with 0.9 or more; a head is kept whose gate is likelier 1 than 0.",
-        *_notes(found),
-    )
-    return Table(GATES_TABLE, title, tuple(columns), ("g", *[""] * (len(columns) - 1)), tuple(rows), notes)
-
-
-def _notes(found: Sequence[LearnedGates]) -> list[str]:
-    """The runs' notes, each once; prefixed with λ if not shared by all runs."""
-    of = {note: [run.weight for run in found if note in run.notes] for run in found for note in run.notes}
-    return [
-        note if len(weights) == len(found) else f"λ = {', '.join(f'{w:g}' for w in weights)}: {note}"
-        for note, weights in of.items()
-    ]
-
-
-def _kept(learned: LearnedGates) -> tuple[Any, ...]:
-    stacks = learned.kept_by_stack()
-    parts = [f"{kept} of {heads}" for kept, heads in stacks.values()]
-    return (
-        learned.weight, f"{int(learned.kept.sum())} of {learned.grid.size}", learned.undecided(),
-        *(parts if len(parts) > 1 else ()),
-    )  # fmt: skip
-
-
-def _worth(measured: Mapping[str, Any]) -> tuple[str, str]:
-    points = [f"{100 * measured[name]:+.1f}" for name in ("difference", "low", "high")]
-    return f"{measured['accuracy']:.1%}", f"{points[0]} [{points[1]}, {points[2]}]"
 
 
 def as_json(found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:

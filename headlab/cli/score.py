@@ -28,7 +28,7 @@ from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
-from headlab.scores import Curve, HeadScores
+from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.studies.table import HOW, JOBS
 
 if TYPE_CHECKING:
@@ -166,8 +166,6 @@ def _parts(scores: HeadScores) -> Iterator[str]:
 
 # `headlab curve`: accuracy as heads are removed, lowest score first.
 
-POINT = 0.01
-
 
 @flags_of(JOBS["curve"])
 def curve(
@@ -212,7 +210,7 @@ def curve(
     if json:
         print_json({"split": split, "languages": {language: curve_record(c) for language, c in found.items()}})
     else:
-        typer.echo("\n\n".join(table(c) for c in found.values()))
+        typer.echo(told(list(found.values())))
 
 
 def curve_record(curve: Curve) -> dict[str, Any]:
@@ -231,22 +229,7 @@ def curve_record(curve: Curve) -> dict[str, Any]:
     }
 
 
-def table(curve: Curve) -> str:
-    """A Markdown table with one row per point, then the mean accuracy and the heads until one point is lost."""
-    lines = [
-        f"{curve.language}: ordered by {curve.ordering}, measured on {curve.n} answers of {curve.split}",
-        "",
-        "| heads removed | accuracy | difference, points | 95 % interval | p |",
-        "| ---: | ---: | ---: | ---: | ---: |",
-    ]
-    columns = (curve.removed, curve.accuracy, curve.difference, curve.low, curve.high, curve.p_values)
-    for gone, accuracy, difference, low, high, p in zip(*columns, strict=True):
-        span = f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-        lines.append(f"| {gone} | {accuracy:.1%} | {100 * difference:+.1f} | {span} | {p:.3f} |")
-    estimate, sure = (curve.heads_until(POINT, by) for by in ("estimate", "interval"))
-    lines += [
-        "",
-        f"mean accuracy over the curve {curve.area:.1%}; heads until 1 point is lost: {estimate} by the estimate, "
-        f"{sure} by the interval",
-    ]
-    return "\n".join([*lines, f"note: {curve.caution}"] if curve.caution else lines)
+def told(curves: Sequence[Curve]) -> str:
+    """Every point of each curve as a Markdown table under its title, then a row a curve that sums it up."""
+    points = map(curve_points, curves, curve_names(curves))
+    return "\n\n".join([*(f"{one.title}\n\n{one.markdown()}" for one in points), curve_summary(curves).markdown()])

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from headlab.pictures import CHANCE, LINES, UNSURE
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, finish, interval, stroke
 from headlab.records import Bools, Floats, Ints
-from headlab.scores import Band, Curve
+from headlab.scores import Band, Curve, curve_names
 from headlab.tables import Report
 
 # Accuracy as heads are removed, as lines.
@@ -33,12 +33,11 @@ def curve_figure(curves: Sequence[Curve], band: Band | None = None) -> go.Figure
             x=band.removed, y=band.median, name=name, mode="lines", line=DOTTED | {"width": 1.5},
             hovertemplate=f"{name}: %{{y:.1%}} without %{{x}} heads<extra></extra>",
         )  # fmt: skip
-    for at, (curve, name) in enumerate(zip(curves, _names(curves), strict=True)):
-        colour = LINES[at % len(LINES)]
-        start = curve.accuracy[0]
-        shade(figure, curve.removed, start + curve.low, start + curve.high, colour)
+    for at, (curve, name) in enumerate(zip(curves, curve_names(curves), strict=True)):
+        look, start = stroke(at, curve.ordering, width=2), curve.accuracy[0]
+        shade(figure, curve.removed, start + curve.low, start + curve.high, str(look["color"]))
         figure.add_scatter(
-            x=curve.removed, y=curve.accuracy, name=name, mode="lines", line={"color": colour, "width": 2},
+            x=curve.removed, y=curve.accuracy, name=name, mode="lines", line=look,
             customdata=100 * np.stack([curve.difference, curve.low, curve.high], axis=1),
             hovertemplate=name + ": %{y:.1%} without %{x} heads, %{customdata[0]:+.1f} points "
             "[%{customdata[1]:+.1f}, %{customdata[2]:+.1f}]<extra></extra>",
@@ -56,14 +55,6 @@ def shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, op
         x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="none", fill="toself",
         fillcolor=f"rgba({red},{green},{blue},{opacity})", hoverinfo="skip",
     )  # fmt: skip
-
-
-def _names(curves: Sequence[Curve]) -> list[str]:
-    """Names that distinguish curves: ordering, language, or both."""
-    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
-    if one_ordering and not one_language:
-        return [c.language for c in curves]
-    return [c.ordering if one_language else f"{c.language} {c.ordering}" for c in curves]
 
 
 def label_lines(figure: go.Figure) -> None:
@@ -101,7 +92,7 @@ def orderings_figure(lines: Mapping[str, Line], language: str) -> go.Figure:
     coloured = [name for name in lines if name != CHANCE]
     for name in sorted(lines, key=lambda name: name != CHANCE):
         line, grey = lines[name], name == CHANCE
-        look = DOTTED | {"width": 1.5} if grey else stroke(coloured.index(name), width=2)
+        look = stroke(0 if grey else coloured.index(name), name, width=1.5 if grey else 2)
         opacity = SHADE if grey or len(coloured) < 3 else FAINT
         shade(figure, line.removed, line.low, line.high, str(look["color"]), opacity)
         figure.data[-1].showlegend = False

@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.io import to_json
 
-from headlab.pictures import DASHES, DIVERGING, LINES, UNSURE
+from headlab.pictures import DIVERGING, UNSURE, line_look
 from headlab.records import Bools, Floats
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")  # one per method, like its dashes
@@ -27,9 +27,10 @@ MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on
 DOTTED = {"color": UNSURE, "width": 1, "dash": "dot"}  # of a line at 0, or at what others are compared with
 
 
-def stroke(number: int, **more: object) -> dict[str, object]:
-    """The colour and dashes of a figure's line by its number, as Plotly's `line`."""
-    return {"color": LINES[number % len(LINES)], "dash": DASHES[number % len(DASHES)], **more}
+def stroke(number: int, name: str = "", **more: object) -> dict[str, object]:
+    """The colour and dashes of a figure's line by its number or name, as Plotly's `line`."""
+    colour, dash = line_look(number, name)
+    return {"color": colour, "dash": dash, **more}
 
 
 def interval(low: Floats, value: Floats, high: Floats, **more: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ from headlab.masks import Mask
 from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
-from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, adjusted, maps_of
+from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined
 from headlab.report.figures import drawn
@@ -22,10 +22,11 @@ from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
 from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
 from headlab.roles.table import NAME as ROLES
-from headlab.scores import Curve, HeadScores, coarse
+from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary
 from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
+from headlab.training.l0_table import SPLITS, gates_table, run_notes
 from headlab.value_functions import shown_unit
 
 
@@ -161,30 +162,11 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
 HEIGHT, FEW = 300.0, 3
 
 
-def names_of(curves: Sequence[Curve]) -> list[str]:
-    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
-    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
-    if len(curves) == 1:
-        return [f"{curves[0].language} by {curves[0].ordering}"]
-    if one_ordering and not one_language:
-        names = [c.language for c in curves]
-    else:
-        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
-    twice = {name for name in names if names.count(name) > 1}
-    return [f"{name}, seed {_seed(c)}" if name in twice else name for name, c in zip(names, curves, strict=True)]
-
-
-def _seed(curve: Curve) -> object:
-    order = curve.spec.get("order")
-    return (order if isinstance(order, Mapping) else curve.spec).get("seed")
-
-
 def curves_drawn(curves: Sequence[Curve]) -> str:
     """Accuracy against heads removed; shaded: 95 % intervals of the difference from the untouched model."""
-    names, marks, entries = names_of(curves), list[Mark](), list[Entry]()
+    names, marks, entries = curve_names(curves), list[Mark](), list[Entry]()
     for at, (curve, name) in enumerate(zip(curves, names, strict=True)):
-        chance = curve.ordering == CHANCE
-        colour, dash = (UNSURE, "dot") if chance else (LINES[at % len(LINES)], DASHES[at % len(DASHES)])
+        colour, dash = line_look(at, curve.ordering)
         start, gone = curve.accuracy[0], curve.removed.astype(float)
         x = np.concatenate([gone, gone[::-1]]).tolist()
         y = (100 * np.concatenate([start + curve.high, (start + curve.low)[::-1]])).clip(0, 100).tolist()
@@ -203,71 +185,33 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
 
 # Pruning curves as a section: the curves, a summary, the order of the heads, every point.
 
-POINT, MANY = 0.01, 6
+MANY = 6
 
 
 def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int | None]) -> Section:
     """The section of one group of curves. dev_size: number of examples behind the scores with a key, if known."""
     curves = [item.record for item in items]
-    first, names = curves[0], names_of(curves)
+    first, names = curves[0], curve_names(curves)
     enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
     orders = [
         Figure(stack_maps(c.grid, order_cells(c.grid, c.order.tolist()), f"order of removal, {name}"),
                f"{name}: when each head is removed (1 is the first)")
         for c, name in zip(curves, names, strict=True)
     ]  # fmt: skip
-    points = [Folded(_points(c, name)) for c, name in zip(curves, names, strict=True)]
+    points = [Folded(curve_points(c, name)) for c, name in zip(curves, names, strict=True)]
     told = [again("curve", c.spec, dev_size=dev_size(str(part(c.spec, "order", "run")))) for c in curves]
     made = list(map(_made, items, names))
     listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
     title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
     figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
     return Section(
-        title, "pruning curves", model_of(first.spec), figures, [_curves_summary(curves, names), *points],
-        list(_curves_notes(curves)), made, joined(told),
-    )  # fmt: skip
-
-
-def _curves_summary(curves: Sequence[Curve], names: Sequence[str]) -> Table:
-    columns = (
-        "curve", "ordered by", "answers", "all heads, %", "mean over the curve, %", "heads gone for 1 point, estimate",
-        "heads gone for 1 point, interval", "heads",
-    )  # fmt: skip
-    rows = tuple(
-        (name, c.ordering, c.n, 100 * float(c.accuracy[0]), 100 * c.area, c.heads_until(POINT),
-         c.heads_until(POINT, "interval"), c.grid.size)
-        for c, name in zip(curves, names, strict=True)
-    )  # fmt: skip
-    notes = (
-        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
-        "is ruled out at every count up to there.",
+        title, "pruning curves", model_of(first.spec), figures, [curve_summary(curves), *points], (), made, joined(told)
     )
-    return Table(
-        "curve-summary", "Summary of the curves", columns, ("", "", ",d", ".1f", ".1f", "d", "d", "d"), rows, notes
-    )
-
-
-def _points(curve: Curve, name: str) -> Table:
-    columns = ("heads removed", "accuracy, %", "difference, points", "low, points", "high, points", "p")
-    rows = tuple(
-        (int(gone), *(100 * float(v) for v in (accuracy, difference, low, high)), float(p))
-        for gone, accuracy, difference, low, high, p in zip(
-            curve.removed, curve.accuracy, curve.difference, curve.low, curve.high, curve.p_values, strict=True
-        )
-    )
-    return Table("curve-points", f"Every point, {name}", columns, ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f"), rows)
-
-
-def _curves_notes(curves: Sequence[Curve]) -> Iterator[str]:
-    yield from dict.fromkeys(curve.caution for curve in curves if curve.caution)
-    yield "Each interval is for its own count of heads: among many counts some are off by chance."
 
 
 # Learned gates as a section: how open each is, what each penalty keeps and costs, and the course of training.
 
-SPLITS = ("test", "dev")
 ENDS = ("accuracy", "accuracy_low", "accuracy_high")
-WORTH = ("accuracy", "difference", "low", "high")
 
 
 def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
@@ -286,14 +230,14 @@ def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
     return Section(
         f"Gates learned on {first.spec['task']['name']}, {first.language}", "learned gates", model_of(first.spec),
         [*_trade_off(every), *maps, colours, _course(every)],
-        [_gates_summary(every), *map(Folded, map(_history, every))],
-        list(_gates_notes(every)), made, joined([again("gates", g.spec) for g in every]),
+        [gates_table(every), *map(Folded, map(_history, every))],
+        run_notes(every), made, joined([again("gates", g.spec) for g in every]),
     )  # fmt: skip
 
 
 def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
     """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
-    split = next((split for split in SPLITS if split in every[0].measured), "")
+    split = next((split for split in reversed(SPLITS) if split in every[0].measured), "")
     found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
     dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
     if not dots:
@@ -326,7 +270,7 @@ def _course(every: Sequence[LearnedGates]) -> Figure:
         series = {"task loss": (first.steps, first.loss), "penalty": (first.steps, first.penalty)}
     marks, entries, heights = list[Mark](), list[Entry](), list[float]()
     for at, (name, (steps, values)) in enumerate(series.items()):
-        colour, dash = LINES[at % len(LINES)], DASHES[at % len(DASHES)]
+        colour, dash = line_look(at)
         marks.append(Line(steps.astype(float).tolist(), values.tolist(), colour, dash))
         entries.append(Entry(name, colour, dash))
         heights += values.tolist()
@@ -337,26 +281,6 @@ def _course(every: Sequence[LearnedGates]) -> Figure:
     return Figure((draw(chart),), f"Course of training: {what}", wide=True)
 
 
-def _gates_summary(every: Sequence[LearnedGates]) -> Table:
-    splits = [split for split in SPLITS if any(split in g.measured for g in every)]
-    worth = [f"{split}: {name}, {'%' if name == 'accuracy' else 'points'}" for split in splits for name in WORTH]
-    rows = tuple(
-        (g.weight, int(g.kept.sum()), int(g.gated.sum()), g.grid.size, g.undecided(),
-         *(_percent(g.measured.get(split, {}).get(name)) for split in splits for name in WORTH))
-        for g in every
-    )  # fmt: skip
-    forms = ("g", "d", "d", "d", "d", *(".1f" if name == "accuracy" else "+.1f" for _ in splits for name in WORTH))
-    columns = ("λ", "heads kept", "gates", "heads", "undecided", *worth)
-    notes = (
-        "Undecided: P(open) between 0.1 and 0.9. Differences are to the model with all heads, on the same examples.",
-    )
-    return Table("gates-summary", "What each penalty keeps", columns, forms, rows, notes)
-
-
-def _percent(value: Any) -> Cell:
-    return 100 * value if isinstance(value, int | float) else None
-
-
 def _history(gates: LearnedGates) -> Table:
     expected = np.where(gates.gated, gates.open_probability, 1.0).sum(axis=1)
     rows = tuple(
@@ -365,11 +289,6 @@ def _history(gates: LearnedGates) -> Table:
     )
     columns = ("step", "task loss, nats", "penalty, nats", "heads open, expected")
     return Table("gates-history", f"Over the steps, λ = {gates.weight:g}", columns, ("d", ".4f", ".4f", ".1f"), rows)
-
-
-def _gates_notes(every: Sequence[LearnedGates]) -> Iterator[str]:
-    yield from dict.fromkeys(note for gates in every for note in gates.notes)
-    yield "A gate that is likelier open than closed is kept."
 
 
 # Masks as sections: which heads are kept, how they were chosen, and the known accuracies.

@@ -18,18 +18,9 @@ from headlab.records import Bools, part
 from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import by_chance
 from headlab.tables import Cell, Table
+from headlab.training.l0_table import SPLITS, accuracy_name, gates_table, learned_on, worth
 from headlab.ui.figures import figure, show
-from headlab.ui.gates_store import (
-    SPLITS,
-    Sweep,
-    accuracy_name,
-    hover,
-    learned_on,
-    run_words,
-    splits_of,
-    table_of,
-    worth,
-)
+from headlab.ui.gates_store import Sweep, hover, run_words, splits_of
 from headlab.ui.presses import button, follow, give
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
@@ -73,7 +64,7 @@ def training(gates: LearnedGates, key: str) -> None:
 
 def kept_where(sweep: Sweep) -> None:
     """Heads that each run keeps, by layer, and by stack if the model has several."""
-    every, grid = [run.record for run in sweep.runs], sweep.first.grid
+    every, grid = sweep.gates, sweep.first.grid
     fig = kept_by_layer([run_words(gates) for gates in every], [gates.kept for gates in every], grid)
     figure(
         fig,
@@ -295,7 +286,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     splits = splits_of(sweep)
     if not splits:
         st.info("These runs have no accuracy for their masks; learn the gates again to measure it.")
-        show(table_of(sweep), f"gates-{sweep.first.language}")
+        show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")
     scores = scores_for(choice, sweep)
@@ -312,7 +303,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
         about=f"{sweep.first.language}, {split}",
     )
     st.caption(" ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(scores, split)])))
-    show(table_of(sweep), f"gates-{sweep.first.language}")
+    show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
     _beside(sweep, scores, known, split)
     offer(asked, sweep.first.language)
 

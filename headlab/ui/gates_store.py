@@ -6,22 +6,20 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
-from headlab.pictures import MINUS
 from headlab.records import HEAD, HEAD_FORMATS, canonical_json, part
 from headlab.report.parts import as_text
-from headlab.stats import holm
 from headlab.store import Result, trained_folder
 from headlab.studies.table import JOBS, Settings
-from headlab.tables import Cell, Table, is_number
-from headlab.tasks.translation import NAME as TRANSLATION
-from headlab.training.l0_options import GateOptions, options_of
+from headlab.tables import Cell, Table
+from headlab.training.l0_options import ALL, GateOptions, options_of
+from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
 from headlab.ui.form_values import Form, wrong
 from headlab.ui.presses import give
@@ -29,47 +27,7 @@ from headlab.ui.shell import Choice, languages_of, listing
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
 
-SPLITS = ("dev", "test")
-OPTIONS, WEIGHT, TRAINED, ALL = "options", "weight", "trained", "all"
-ONE_SEED = (
-    "Intervals and p are over examples: they do not cover what another training seed would keep. p, Holm: "
-    "corrected for the runs of this table, separately for each split."
-)
-
-
-class MaskAccuracy(NamedTuple):
-    """A mask's accuracy on one split, against the unpruned model.
-
-    n: answers.  accuracy, baseline: shares of correct answers, with the mask and of the unpruned model.  difference:
-    paired, low and high its 95 % interval, p two-sided; 0.01 = one point.
-    """
-
-    n: int
-    examples: int
-    accuracy: float
-    baseline: float
-    difference: float
-    low: float
-    high: float
-    p: float
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Accuracy of the unpruned model plus the ends of the difference's interval, in percent."""
-        return 100 * (self.baseline + self.low), 100 * (self.baseline + self.high)
-
-    @property
-    def gain(self) -> str:
-        """'−0.4 points [−1.1, +0.2]'."""
-        told = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
-        return told.replace("-", MINUS)
-
-
-def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
-    """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
-    given = gates.measured.get(split)
-    values = [given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields]
-    return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
+OPTIONS, WEIGHT, TRAINED = "options", "weight", "trained"
 
 
 @dataclass(frozen=True)
@@ -84,6 +42,11 @@ class Sweep:
         return self.runs[0].record
 
     @property
+    def gates(self) -> list[LearnedGates]:
+        """The runs' gates."""
+        return [run.record for run in self.runs]
+
+    @property
     def along(self) -> bool:
         """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
         return learned_with(self.first).get(TRAINED) == ALL
@@ -92,12 +55,6 @@ class Sweep:
     def weights(self) -> list[str]:
         """The runs' weights λ as written in links."""
         return [f"{run.record.weight:.12g}" for run in self.runs]
-
-
-def learned_with(gates: LearnedGates) -> dict[str, Any]:
-    """The options of the training."""
-    given = gates.spec.get(OPTIONS)
-    return dict(given) if isinstance(given, Mapping) else {}
 
 
 def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
@@ -125,63 +82,8 @@ def hover(gates: LearnedGates, split: str) -> str:
 
 def splits_of(sweep: Sweep) -> list[str]:
     """Splits that any run was measured on; those suitable for choosing λ come first."""
-    found = [split for split in SPLITS if any(worth(run.record, split) for run in sweep.runs)]
+    found = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
     return sorted(found, key=lambda split: split == learned_on(sweep.first))
-
-
-def accuracy_name(gates: LearnedGates) -> str:
-    """Name of the accuracy: of answers, or of a translation's tokens, each given those before it."""
-    task = gates.spec.get("task")
-    return "token accuracy" if isinstance(task, Mapping) and task.get("name") == TRANSLATION else "accuracy"
-
-
-def table_of(sweep: Sweep) -> Table:
-    """A row per run: weight, heads kept, undecided gates, heads kept by stack, and accuracy on each split."""
-    grid, splits = sweep.first.grid, [s for s in SPLITS if any(worth(r.record, s) for r in sweep.runs)]
-    stacks = [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else []
-    names = ["λ", "kept", "of", "undecided", *(f"{stack} kept" for stack in stacks)]
-    parts = (f"{accuracy_name(sweep.first)}, %", "difference, points", "low, points", "high, points", "p", "p, Holm")
-    columns = (*names, *(f"{split} {part}" for split in splits for part in parts))
-    formats = (
-        "g",
-        *("d" for _ in names[1:]),
-        *(form for _ in splits for form in (".1f", *("+.1f",) * 3, *(".3f",) * 2)),
-    )
-    found = [_worth_cells(sweep, split) for split in splits]
-    rows = [
-        (*_kept_cells(run.record, stacks), *(cell for split in found for cell in split[at]))
-        for at, run in enumerate(sweep.runs)
-    ]
-    return Table(
-        f"gates-{sweep.first.language}", "Heads kept and accuracy at each λ", columns, formats, tuple(rows),
-        ("undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
-         "more likely 1 than 0.",
-         "difference: from the untouched model on the same examples, with its 95 % interval. The gates were learned "
-         f"on the split {learned_on(sweep.first)}.", ONE_SEED,),
-    )  # fmt: skip
-
-
-def learned_on(gates: LearnedGates) -> str:
-    """The split that the gates were learned on."""
-    task = gates.spec.get("task")
-    return str(task.get("split") if isinstance(task, Mapping) else None or learned_with(gates).get("split") or "?")
-
-
-def _kept_cells(gates: LearnedGates, stacks: Sequence[str]) -> tuple[Cell, ...]:
-    by_stack = gates.kept_by_stack()
-    told = (gates.weight, int(gates.kept.sum()), gates.grid.size, gates.undecided())
-    return (*told, *(by_stack[stack][0] for stack in stacks))
-
-
-def _worth_cells(sweep: Sweep, split: str) -> list[tuple[Cell, ...]]:
-    """For each run: accuracy, difference and its interval in points, p, and p corrected for the sweep's runs."""
-    found = [worth(run.record, split) for run in sweep.runs]
-    corrected = iter(holm(np.array([one.p for one in found if one is not None])).tolist())
-    return [
-        (None,) * 6 if one is None
-        else (*(100 * x for x in (one.accuracy, one.difference, one.low, one.high)), one.p, next(corrected))
-        for one in found
-    ]  # fmt: skip
 
 
 def every_gate(gates: LearnedGates) -> Table:

@@ -17,11 +17,12 @@ from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.report.build import document, find, html, ordered_on
 from headlab.report.commands import shell_lines
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, curve_summary
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
+from headlab.tables import Table
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
-from headlab.ui.figures import named_values
+from headlab.ui.figures import named_values, show
 from headlab.ui.heads_page import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
@@ -282,28 +283,18 @@ PAGES = {
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
-    """One row per curve: its start, its area, and how many heads can be removed before one point is lost."""
-    results = [result for result in Store(root).curves().results if result.key in keys]
-    rows = [
-        {
-            "Language": language_title(curve.language),
-            "All heads on": f"{curve.accuracy[0]:.1%}",
-            "Mean over the curve": f"{curve.area:.1%}",
-            "Heads removed before one point is lost": f"{curve.heads_until(0.01)} of {curve.grid.size}",
-        }
-        for curve in (result.record for result in results)
-    ]
-    return pd.DataFrame(rows)
+def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
+    """The summary of a job's curves; None if none of them is in this cache."""
+    there = {result.key: result.record for result in Store(root).curves().results}
+    found = [there[key] for key in keys if key in there]
+    return curve_summary(found) if found else None
 
 
 def _curves(keys: Sequence[str]) -> None:
-    st.markdown("##### Accuracy as heads are removed")
-    table = _curve_table(default_root(), tuple(keys))
-    if table.empty:
+    if (table := _curve_table(default_root(), tuple(keys))) is None:
         st.caption("The curves are in the worker's cache, which this page does not read.")
     else:
-        st.dataframe(table, hide_index=True)
+        show(table, str(keys[0]))
 
 
 def terminal(job: Job) -> str:

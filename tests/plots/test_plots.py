@@ -101,7 +101,7 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [trace.name for trace in lines] == ["shapley", "random"]
-    assert [trace.line.color for trace in lines] == list(plots.LINES[:2])
+    assert [trace.line.color for trace in lines] == [plots.LINES[0], plots.UNSURE]
     assert len(set(plots.LINES)) == len(plots.LINES)
     assert not figure.layout.showlegend
 
@@ -118,7 +118,7 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
     ]
     assert shifts == [12, -12, -12]  # away from the nearest line
     (alone,) = plots.curve_figure([curve([80, 10])]).layout.annotations
-    assert (alone.text, alone.yshift) == ("shapley", 12)
+    assert (alone.text, alone.yshift) == ("de by shapley", 12)
 
 
 def test_curves_are_named_by_what_tells_them_apart():
@@ -127,8 +127,8 @@ def test_curves_are_named_by_what_tells_them_apart():
 
     points = [80, 40, 10]
     assert names(curve(points), curve(points, language="th")) == ["de", "th"]
-    assert names(curve(points), curve(points, "random", "th")) == ["de shapley", "th random"]
-    assert names(curve(points)) == ["shapley"]
+    assert names(curve(points), curve(points, "random", "th")) == ["de by shapley", "th by random"]
+    assert names(curve(points)) == ["de by shapley"]
     assert names() == []
 
 

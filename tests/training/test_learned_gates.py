@@ -23,7 +23,6 @@ from tiny import tiny_model, tiny_module
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.cli.gates import table
 from headlab.cli.main import main
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
@@ -38,6 +37,7 @@ from headlab.store import Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0_learn import CHECKPOINT, Given, Learner, learn, learn_gates, sweep
 from headlab.training.l0_options import GateOptions, GateStep, options_of
+from headlab.training.l0_table import run_notes
 from headlab.training.options import step_batch
 from headlab.training.steps import Watch, dropout_seed
 
@@ -546,7 +546,7 @@ def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path
     made = [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")]
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    assert "| 9 | 0 of 6 |" in text
+    assert "| 9 | 0 | 6 | 6 |" in text
     assert [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")] == made
     assert main(["cache", "--cache", str(tmp_path / "cache")]) == 0
     assert "intents/en  gates at λ 9, 0 of 6 heads" in capsys.readouterr().out
@@ -575,8 +575,8 @@ def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path
 
 def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
     notes = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
-    found = table([replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()])
-    assert found.notes[2:] == ("all", "λ = 0.01, 0.05: two", "λ = 0.05: last")
+    found = run_notes([replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()])
+    assert found == ["all", "λ = 0.01, 0.05: two", "λ = 0.05: last"]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from headlab.plots.style import printed
 from headlab.report.commands import job_of, shell_lines
 from headlab.store import Result, Store
 from headlab.tables import Report, Table
+from headlab.training.l0_table import gates_table, worth
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
 from headlab.ui.gates_page import of_each_size, roles_left
@@ -52,9 +53,7 @@ from headlab.ui.gates_store import (
     facts,
     splits_of,
     sweeps,
-    table_of,
     weights_from,
-    worth,
 )
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
@@ -188,20 +187,22 @@ def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
     torn = dataclasses.replace(gates, measured={"test": part})
     assert worth(torn, "test") is None
     assert worth(torn, "dev") is None
-    assert "test accuracy, %" not in table_of(Sweep((Result[LearnedGates]("k", Path(), torn, {}),))).columns
+    assert "test accuracy, %" not in gates_table([torn]).columns
 
 
 def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
-    table = table_of(sweep_of(0.01, 0.05, grid=THREE))
-    assert table.columns[:7] == ("λ", "kept", "of", "undecided", "encoder kept", "decoder kept", "cross kept")
-    kept = [run.record.kept.sum() for run in sweep_of(0.01, 0.05, grid=THREE).runs]
-    assert table.column("kept") == kept == [22, 14]
-    assert [sum(row[4:7]) for row in table.rows] == kept
+    runs = sweep_of(0.01, 0.05, grid=THREE).gates
+    table = gates_table(runs)
+    assert table.columns[:5] == ("λ", "heads kept", "heads", "gates", "undecided")
+    assert table.columns[5:8] == ("encoder kept", "decoder kept", "cross kept")
+    kept = [run.kept.sum() for run in runs]
+    assert table.column("heads kept") == kept == [22, 14]
+    assert [sum(row[5:8]) for row in table.rows] == kept
     assert table.column("undecided") == [1, 1]
     assert table.column("test p") == [0.04, 0.04]
     assert table.column("test p, Holm") == [0.08, 0.08]
     assert "they do not cover what another training seed would keep" in table.notes[-1]
-    assert "dev token accuracy, %" in table_of(sweep_of(0.01, task="translation")).columns
+    assert "dev token accuracy, %" in gates_table(sweep_of(0.01, task="translation").gates).columns
     assert table.column("test accuracy, %") == pytest.approx([100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)])
 
 
@@ -305,7 +306,8 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     found = charts(app)
     assert len(next(chart for name, chart in found.items() if name.startswith("gates-map"))["frames"]) == 7
     assert found["gates-tradeoff"]["data"][0]["marker"]["line"]["width"] == [0, 3, 0]
-    assert next(frame.value for frame in app.dataframe if "kept" in frame.value.columns)["kept"].tolist() == [10, 8, 6]
+    sweep = next(frame.value for frame in app.dataframe if "heads kept" in frame.value.columns)
+    assert sweep["heads kept"].tolist() == [10, 8, 6]
     assert "**3 of 11 heads** would be off." in said(app)
     assert "There is no report yet on what the heads of e5-small-intents do in German (de)." in said(app)
     assert "No shapley or gradient scores of this model in this language are cached" in said(app)
