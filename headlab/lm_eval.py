@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import lm_eval
@@ -187,10 +187,12 @@ def _figures(task: str, runs: Sequence[Mapping[str, Any]], seed: int) -> Iterato
             yield metric, told
 
 
-# What the harness makes of the nats that texts lose, per byte or word.
-RATES: Mapping[str, Callable[[Floats], Floats]] = {
-    "bits_per_byte": lambda nats: nats / np.log(2), "byte_perplexity": np.exp, "word_perplexity": np.exp,
-}  # fmt: skip
+RATES = ("bits_per_byte", "byte_perplexity", "word_perplexity")
+
+
+def _shown(metric: str, nats: Floats) -> Floats:
+    """What the harness makes of the nats that texts lose, per byte or word."""
+    return nats / np.log(2) if metric == "bits_per_byte" else np.exp(nats)
 
 
 def _rate(metric: str, values: Sequence[Sequence[tuple[float, float]]], seed: int) -> dict[str, float]:
@@ -200,13 +202,13 @@ def _rate(metric: str, values: Sequence[Sequence[tuple[float, float]]], seed: in
     """
     columns = np.stack([*(-np.array(one)[:, 0] for one in values), np.array(values[0])[:, 1]], axis=1)
     *lost, size = columns.sum(axis=0)
-    rates = [float(RATES[metric](one / size)) for one in lost]
+    rates = [float(_shown(metric, one / size)) for one in lost]
     told = {metric: rates[-1]}
     if len(rates) > 1:
         told |= {"baseline": rates[0], "difference": rates[1] - rates[0]}
         if len(columns) >= FEW:
             before, after, sizes = resampled_sums(columns, [seed], DRAWS)
-            gains = RATES[metric](after / sizes) - RATES[metric](before / sizes)
+            gains = _shown(metric, after / sizes) - _shown(metric, before / sizes)
             low, high = np.quantile(gains, [0.025, 0.975])
             tail = 1 + min((gains <= 0).sum(), (gains >= 0).sum())
             told |= {"low": float(low), "high": float(high), "p": float(min(1.0, 2 * tail / (DRAWS + 1)))}
