@@ -22,6 +22,10 @@ from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
 
 SHARES = ("separator share", "first-token share")
+MEASURED = (
+    "A role counts tokens: those whose largest weight lies there. The separator and first-token shares count weight: "
+    "how much of all attention goes there."
+)
 COLUMNS = (
     "role", HAS, "share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points",
     "hits", "asked", "sentences", "p (Benjamini-Hochberg)",
@@ -44,6 +48,8 @@ def draw_card(roles: Roles, head: Head) -> None:
         st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
     named_values([(name.capitalize(), _value(name, value)) for name, value in measures.items()])
+    if measures:
+        st.caption(MEASURED)
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 
