@@ -258,7 +258,7 @@ def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int,
 # Progress of a run.
 
 
-CHANGES = ("now right", "now wrong", "wrong otherwise")  # kinds of answers that a mask changes
+CHANGES = ("now right", "now wrong", "wrong otherwise")  # kinds of answers that a mask changes, as in JSON and CSV
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from headlab.ui.names import plain
 from headlab.ui.shell import listing, page
 
 
-def pick():
-    experiments.begin()
+def pick(task):
+    experiments.begin(task)
     key = st.selectbox(
         "What do you want to know?",
         list(EXPERIMENTS),
@@ -34,17 +34,16 @@ def answer(plan, wanted):
         shown = st.session_state.get(f"report-{plan.experiment}") or ""
         experiments_report.draw(result, {**wanted, "fingerprint": weights})
     else:
-        st.info(
-            f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}. **Start** makes "
-            "one: figures, tables to download, and notes on what limits them."
-        )
+        none = f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}."
+        made = "**Start** makes one: figures, tables to download, and notes on what limits them."
+        st.info(none if plan.obstacle(wanted) else f"{none} {made}")
         experiments.offer_others(plan, stored.results)
     skipped(stored.problems, "report")
     experiments.write(plan.experiment, shown)
 
 
 with page("experiments") as choice:
-    plan = Plan(pick(), choice)
+    plan = Plan(pick(choice.task), choice)
     st.subheader("What will it cost?")
     wanted = experiments.draw(plan)
     answer(plan, wanted)

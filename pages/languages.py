@@ -10,7 +10,7 @@ from headlab.ui.figures import figure, show
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
 from headlab.ui.results import sample_note
-from headlab.ui.shell import found, page
+from headlab.ui.shell import found, languages_of, page
 from headlab.value_functions import shown_unit
 
 CHART = "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
@@ -93,15 +93,23 @@ def body(scores):
         st.info("This method has no signs, so no head can be positive in one language and negative in another.")
 
 
+def too_few(choice, n):
+    if len(languages_of(choice.task)) == 1:
+        (only,) = map(language_title, languages_of(choice.task))
+        st.info(plain(f"This page compares languages, and task {choice.task} has one: {only}."))
+        page_link("heads", "The heads of this language")
+        return
+    st.info(f"It takes two languages with {choice.method} results to compare; of those chosen, {n or 'none'} has any.")
+    page_link("overview", "Choose another method on the overview")
+
+
 with page("languages") as choice:
     results = found(choice)
     n = len(results.scores)
     if n < 2:
-        st.info(
-            f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any."
-        )
-        page_link("overview", "Choose another method on the overview")
+        too_few(choice, n)
     else:
         body(results.scores)
         experiments_report.save_view(choice, results.scores)
-    job_offer.panel(choice, results, "With them, these languages can be compared as well.")
+    if len(languages_of(choice.task)) != 1:
+        job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -7,18 +7,6 @@ from headlab.ui.names import plain
 from headlab.ui.shell import found, page
 
 
-def pick(masks):
-    """The two masks to compare; by default the first two."""
-    names = list(masks)
-    for key in ("masks-a", "masks-b"):
-        if st.session_state.get(key) not in names:
-            st.session_state.pop(key, None)  # from a removed file or another choice
-    left, right = st.columns(2)
-    a = left.selectbox("A", names, index=0, key="masks-a")
-    b = right.selectbox("B", names, index=min(1, len(names) - 1), key="masks-b")
-    return a, b
-
-
 def sources(choice, results, target):
     with st.expander("Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"):
         uploaded, problems = mask_pages.uploads()
@@ -40,7 +28,7 @@ with page("masks") as choice:
             "upload mask files, or choose languages whose heads have been scored."
         )
     if masks:
-        a, b = pick(masks)
+        a, b = mask_pages.pick_two(list(masks))
         apart = mask_pages.maps((a, b), masks[a], masks[b])
         mask_pages.openers(choice, {"A": masks[a], "B": masks[b]}, target)
         if apart is not None:

@@ -48,7 +48,7 @@ def pick_split():
 @st.fragment
 def board(choice, loaded, identity, now, results, measured):
     with guarded():
-        known = st.session_state.setdefault("_figures", {})
+        known = st.session_state.setdefault(prune_figures.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
             grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
         with figures:

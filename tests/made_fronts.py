@@ -58,19 +58,19 @@ POINTS = [
 
 
 def spec_of(**options: Any) -> dict[str, Any]:
-    """What the front depends on."""
+    """What the front depends on; of as many sizes as the page asks for at first."""
     return {
         "format": 1, "kind": "report", "experiment": "front", "version": 1, "model": IDENTITY,
         "task": {"name": "intents", "language": ",".join(LANGUAGES), "split": "dev,test",
                  "sizes": {"dev": [512, 512], "test": [1000, 1000]}, "seed": 0, "data_hash": "0" * 64},
-        "ablation": "zero", "options": FRONT_STUDY.resolve(options), "seed": 0,
+        "ablation": "zero", "options": FRONT_STUDY.resolve({"points": GRID.size + 1} | options), "seed": 0,
     }  # fmt: skip
 
 
 def made_front(points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any) -> Report:
     """The report. answer: the smallest within a point by the bound if None."""
     spec, chosen = spec_of(**options), answer or within(points, 0.01, "bound")
-    rules = {"smallest within 1 points in every language, by the lower bound": chosen}
+    rules = {"smallest within 1 point in every language, by the lower bound": chosen}
     verdicts = [Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
     tables = (
         choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points),
@@ -79,11 +79,11 @@ def made_front(points: Sequence[Point] = POINTS, answer: Point | None = None, **
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
-def keep_front(root: Path, **given: Any) -> str:
-    """Keep it in a cache; returns its key. given: as `made_front` takes it."""
+def keep_front(root: Path, hour: int = 5, **given: Any) -> str:
+    """Keep it in a cache; returns its key. hour: when it was made.  given: as `made_front` takes it."""
     report = made_front(**given)
     run = Store(root).run(report.spec)
-    run.finish(report, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
+    run.finish(report, {"created": f"2026-11-22T{hour:02}:00:00+00:00", "versions": {}})
     return run.key
 
 

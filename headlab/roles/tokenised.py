@@ -124,7 +124,7 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     if len({e.cluster for e in examples}) < len(examples):
         more = (
             *more,
-            "Examples of one group count as sentences of their own: intervals are narrower than they should be.",
+            "Intervals treat each example as independent. Some belong to one group, so intervals are too narrow.",
         )
     ids = special_ids(model)
     special = [[int(token in ids) for token in row] for row in tokens["input_ids"]]

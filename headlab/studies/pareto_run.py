@@ -173,11 +173,15 @@ def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Po
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
     other = ESTIMATE if options["by"] == BOUND else BOUND
     return {
-        f"smallest within {options['within']:g} points in every language, by the {BY[by]}": within(
+        f"smallest within {_points(options['within'])} in every language, by the {BY[by]}": within(
             points, options["within"] / 100, by
         )
         for by in (options["by"], other)
     }
+
+
+def _points(count: float) -> str:
+    return f"{count:g} point{'s' * (count != 1)}"
 
 
 def confirm(
@@ -243,14 +247,14 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
     p = all_within(verdicts)
     if p <= ALPHA:
         return (
-            f"Confirmed on test: within {within_points:g} points of the untouched model in every language (p = {p:.3g} "
+            f"Confirmed on test: within {_points(within_points)} of the untouched model in every language (p = {p:.3g} "
             "for all of them together, the largest of theirs; 95 % confidence)."
         )
     open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
              if one.p_loss is not None and one.bound is not None and one.p_loss > ALPHA]  # fmt: skip
     return (
-        f"Not confirmed on test: a loss of more than {within_points:g} points cannot be ruled out at 95 % in "
-        f"{', '.join(open_)}; in brackets the points that may be lost there."
+        f"Not confirmed on test: a loss of more than {_points(within_points)} cannot be ruled out at 95 % in "
+        f"{', '.join(open_)}; in brackets the points that may be lost there, by the one-sided 95 % bound."
     )
 
 

@@ -16,7 +16,7 @@ from headlab.records import part
 from headlab.report.commands import job_of, shell_lines
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
-from headlab.studies.table import EXPERIMENTS, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings
+from headlab.studies.table import EXPERIMENTS, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings, study
 from headlab.tables import Report
 from headlab.ui.form_values import Form, wrong
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal
@@ -24,7 +24,7 @@ from headlab.ui.job_format import spelled
 from headlab.ui.names import plain
 from headlab.ui.notices import notify
 from headlab.ui.presses import button, give, start_with
-from headlab.ui.shell import Choice, Latest, as_cached, go, others, supervisor
+from headlab.ui.shell import Choice, Latest, as_cached, go, languages_of, others, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 
@@ -42,8 +42,8 @@ def remember(experiment: str, report: str = "") -> None:
     st.session_state.pop("experiment", None)
 
 
-def begin() -> None:
-    """Set the experiment widget from a new link, or else from this session."""
+def begin(task: str) -> None:
+    """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
     asked, sentence = _asked(), None
     kept = st.session_state.get(KEPT, ("", ""))
     if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
@@ -53,8 +53,9 @@ def begin() -> None:
         named = ", ".join(EXPERIMENTS)
         sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
     notify("experiment", sentence)
-    if kept[0] in EXPERIMENTS:
-        start_with("experiment", kept[0])
+    linked = asked[0] != "" and asked == kept != st.session_state.get(WRITTEN)
+    fits = [key for key, about in EXPERIMENTS.items() if about.least_languages <= max(1, len(languages_of(task)))]
+    start_with("experiment", kept[0] if linked or kept[0] in fits else fits[0])
 
 
 def _asked() -> tuple[str, str]:
@@ -132,16 +133,24 @@ class Plan:
         """Why this cannot be started; empty if it can."""
         least, have = self.about.least_languages, len(self.choice.languages)
         if have < least:
-            return (
-                "Choose a language." if least == 1 else f"{self.about.title} takes {least} languages; {have} is chosen."
-            )
+            return "Choose a language." if least == 1 else self._too_few()
         return wrong(self.about.resolve, resolvable(spec))
+
+    def _too_few(self) -> str:
+        takes, chosen = f"{self.about.title} takes {self.about.least_languages} languages", len(self.choice.languages)
+        if len(languages_of(self.choice.task)) == 1:
+            return f"{takes}, and task {self.choice.task} has one; choose another question above."
+        return f"{takes}; {chosen or 'none'} is chosen."
+
+    def obstacle(self, spec: Mapping[str, Any]) -> str:
+        """Why Start is disabled; empty if it is not. Beyond `trouble`, this asks what the model refuses."""
+        return self.trouble(spec) or (refusal(self.choice) if self.uses_method else "")
 
 
 def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a spec as `Experiment.resolve` takes them."""
     beside = {name: spec[name] for name in (METHOD, METHOD_OPTIONS) if spec.get(name) is not None}
-    fits = EXPERIMENTS[spec["experiment"]].options
+    fits = study(spec["experiment"]).options
     return {**spec["options"], **{name: value for name, value in beside.items() if name in fits}}
 
 
@@ -332,9 +341,9 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
 
 
 def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Job details with all options filled in; unchanged if they fit no experiment."""
+    """Job details with all options filled in; unchanged if they fit neither an experiment nor the front."""
     try:
-        full = EXPERIMENTS[spec["experiment"]].resolve(resolvable(spec))
+        full = study(spec["experiment"]).resolve(resolvable(spec))
     except (HeadlabError, KeyError):
         return dict(spec)
     beside = {name: full.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in full}
@@ -388,10 +397,9 @@ def _more(plan: Plan) -> None:
 
 def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
-    trouble = plan.trouble(spec) or (refusal(plan.choice) if plan.uses_method else "")
     text = caution(plan.choice.method) if plan.uses_method else ""
     before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
-    end_form("experiment", spec, trouble, _start, plan, key="plan-start", form=FORM.prefix, before=before)
+    end_form("experiment", spec, plan.obstacle(spec), _start, plan, key="plan-start", form=FORM.prefix, before=before)
     asked("Its report appears below when it is done.")
     progress()
 

@@ -129,8 +129,8 @@ def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
     _map(gates, likely, f"step {int(gates.steps[time])}: {int(mask.kept.sum())} heads kept", tips)
     even = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
     st.caption(
-        f"Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0: from {even:.0f} % on. "
-        "Hatched: no gate, so it stays."
+        "Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0, which takes a probability "
+        f"of being open of at least {even:.0f} %. Hatched: no gate, so it stays."
     )
 
 

@@ -189,9 +189,8 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
     st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=height)
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
-        st.caption(
-            f"p (Holm) is adjusted for {tests:,} tests: every head in each of the {len(scores)} languages shown."
-        )
+        where = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
+        st.caption(f"p (Holm) is adjusted for {tests:,} tests: every head in {where} shown.")
     if "confidence" not in table:
         st.caption("Confidence is not cached for these languages: run method `confidence` to see it here.")
 

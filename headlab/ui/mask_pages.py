@@ -25,8 +25,8 @@ from headlab.ui.form_values import held
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import History, history
 from headlab.ui.names import head_words, language_title, plain, plain_name
-from headlab.ui.presses import button, download, uninterrupted
-from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
+from headlab.ui.presses import button, download, give, uninterrupted
+from headlab.ui.prune_figures import SEEN, SIZES, Known, Question, evaluated
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Choice, go
 
@@ -239,7 +239,11 @@ def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mas
         whose = key.removeprefix(HISTORY)
         name = NOW if whose == fingerprint else f"{NOW}, another model ({whose[:8]})"
         model = {"name": choice.model if whose == fingerprint else None, "fingerprint": whose}
-        made[name] = Mask(now.grid, now.kept, model, now.chosen)
+        mask = Mask(now.grid, now.kept, model, now.chosen)
+        if whose == fingerprint:
+            asked = Question(choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map)
+            mask = with_seen(mask, asked, st.session_state.get(SEEN, {}), choice.languages)
+        made[name] = mask
     return made
 
 
@@ -254,7 +258,43 @@ def _of_gates(choice: Choice) -> dict[str, Mask]:
 def uploads() -> tuple[dict[str, Mask], list[str]]:
     """The masks of uploaded files by file name, and a sentence for each file that is not a mask."""
     files = st.file_uploader("Mask files", type="json", accept_multiple_files=True, key="masks-files")
-    return read_files(files or [])
+    masks, problems = read_files(files or [])
+    if masks:
+        st.caption(plain(f"In the lists of A and B: {', '.join(masks)}."))
+    _take_up(list(masks))
+    return masks, problems
+
+
+A, B = "masks-a", "masks-b"  # the lists' keys
+BY_HAND, HELD = "_masks_by_hand", "_masks_held"
+
+
+def _take_up(names: list[str]) -> None:
+    """Choose the masks that were uploaded just now: as B, and as A; what was chosen by hand stays."""
+    state = st.session_state
+    fresh = [name for name in names if name not in state.get(HELD, ())]
+    state[HELD] = names
+    free = [key for key in (A, B) if key not in state or key not in state.get(BY_HAND, ())]
+    most = min(len(fresh), len(free))
+    for key, name in zip(free[len(free) - most :], fresh[len(fresh) - most :], strict=True):
+        give(key, name)
+
+
+def pick_two(names: Sequence[str]) -> tuple[str, str]:
+    """The two masks to compare; by default the first two."""
+    chosen = []
+    for place, (letter, key) in zip(st.columns(2), (("A", A), ("B", B)), strict=True):
+        if st.session_state.get(key) not in names:
+            st.session_state.pop(key, None)  # from a removed file or another choice
+        start = 0 if key == A else min(1, len(names) - 1)
+        if key not in st.session_state:
+            st.session_state[BY_HAND] = [other for other in st.session_state.get(BY_HAND, ()) if other != key]
+        chosen.append(place.selectbox(letter, names, start, key=key, on_change=uninterrupted(_by_hand), args=(key,)))
+    return chosen[0], chosen[1]
+
+
+def _by_hand(key: str) -> None:
+    st.session_state[BY_HAND] = [*st.session_state.get(BY_HAND, ()), key]
 
 
 def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
@@ -349,8 +389,8 @@ def tables(a: Mask, b: Mask, found: Difference) -> None:
             st.caption(plain(note))
     else:
         st.caption(
-            "Neither mask holds accuracies: the Prune page records those it has shown when it exports a mask, and "
-            "headlab evaluate measures them."
+            "Neither mask holds accuracies. Open one on the Prune page, which measures it, and come back; or measure a "
+            "file with headlab evaluate."
         )
     show(by_layer_table(found), "masks")
     if len(found.grid.stacks) > 1:

@@ -211,6 +211,7 @@ GUESSES = {
 }  # fmt: skip
 SPLIT_NAMES: Mapping[Split, str] = {"train": r"train(ing)?", "dev": r"dev|valid(ation)?|val", "test": r"test|eval"}
 SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+LABEL = 40  # characters of a label that are shown
 SAVED, SAID = "_own_saved", "_own_said"
 
 
@@ -327,9 +328,8 @@ def _outcome(found: Checked) -> str:
         + ", ".join(f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes)
         for language in found.languages
     ]
-    labels = f" {counted(len(found.labels), 'label')}: {', '.join(found.labels[:10])}" + (
-        "…" * (len(found.labels) > 10)
-    )
+    some = [label if len(label) <= LABEL else f"{label[:LABEL]}…" for label in found.labels[:10]]
+    labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + ("…" * (len(found.labels) > 10))
     test = "" if any(split == "test" for _, split in found.sizes) else " There are no test examples to report on."
     return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
 

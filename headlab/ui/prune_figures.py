@@ -233,7 +233,7 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
-LIVE = "_live"
+LIVE, SEEN = "_live", "_figures"  # the question being asked, and the final figures of this session
 # A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer.
 POLL_SECONDS, FIRST_SECONDS = 0.2, 1.5
 # After this long, the worker is busy with other requests: polling less often leaves it the processor.
@@ -352,6 +352,8 @@ def headline(row: Figure, pruned: bool, of: str = "") -> str:
     if row.difference is not None and (of or enough(row)):
         ends = "" if row.low is None or row.high is None else f" [{signed(row.low)}, {signed(row.high)}]"
         words = [signed(row.difference) + ends]
+    if of and not row.done:
+        return " · ".join([*words, f"{row.n or 'none'} of {row.total:,} {of} final so far"])
     counted = f"{row.n:,} of {row.total:,}" + (f" {of}" if of else "")
     return " · ".join([*words, counted, "final" if row.done else "so far"])
 

@@ -120,11 +120,31 @@ def _languages(result: Result[Report]) -> list[str]:
 def label(result: Result[Report]) -> str:
     """A front in one line: question, languages, method that ordered the heads, and date."""
     options, languages = result.record.spec["options"], _languages(result)
-    asked = f"best with {options['heads']} heads" if options.get("within") is None else (
-        f"within {options['within']:g} points by the {'lower bound' if options['by'] == 'bound' else 'estimate'}"
-    )  # fmt: skip
     named = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
-    return f"{asked} · {named} · {options['method']} · {str(result.meta.get('created', ''))[:16].replace('T', ' ')}"
+    created = str(result.meta.get("created", ""))[:16].replace("T", " ")
+    return f"{question_words(options)} · {named} · {options['method']} · {created}"
+
+
+def question_words(options: Mapping[str, Any]) -> str:
+    """What a front was asked, in words."""
+    if options.get("within") is None:
+        return f"best with {counted(options['heads'], 'head')}"
+    by = "lower bound" if options["by"] == BOUND else "estimate"
+    return f"within {counted(options['within'], 'point')} by the {by}"
+
+
+def apart(result: Result[Report], wanted: Mapping[str, Any]) -> list[str]:
+    """The settings of a front that are not those of the form, in words. wanted: the form's job."""
+    own = experiments.job_spec(result.record.spec)
+    mine, asked = question_words(own["options"]), question_words(wanted["options"])
+    usual = {name: option.default for name, option in JOBS["front"].items()}
+    rest = experiments.differences(_unasked(own), _unasked({"experiment": ABOUT.key, **usual, **wanted}))
+    return [*([] if mine == asked else [mine]), *rest]
+
+
+def _unasked(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A job without its question, which is told in words."""
+    return {**spec, "options": {n: value for n, value in spec["options"].items() if n not in ("within", "heads", "by")}}
 
 
 def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
@@ -190,8 +210,8 @@ SIZES = {"dev_size": "front-dev", "test_size": "front-test"}  # keys of the widg
 KEPT_HEADS = 0.75  # default of the share of heads kept
 
 
-def ask(choice: Choice, heads: int) -> None:
-    """The form. heads: number of heads of the model."""
+def ask(choice: Choice, heads: int) -> dict[str, Any]:
+    """The form; returns its job. heads: number of heads of the model."""
     with st.container(border=True, key="front-ask"):
         question = st.radio("Question", [SMALLEST, BEST], horizontal=True, key="front-question")
         left, right = st.columns([1, 1])
@@ -205,7 +225,7 @@ def ask(choice: Choice, heads: int) -> None:
         presets(choice, heads)
         with st.expander("More options"):
             _more()
-        _begin(choice, heads)
+        return _begin(choice, heads)
 
 
 # What a front costs: candidate masks, each on the dev examples of each language, and two masks on test.
@@ -290,8 +310,8 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
     }  # fmt: skip
 
 
-def _begin(choice: Choice, heads: int) -> None:
-    """The forecast, the button, and the outcome of the last click."""
+def _begin(choice: Choice, heads: int) -> dict[str, Any]:
+    """The forecast, the button, and the outcome of the last click; returns the job."""
     values = held(PREFIX)
     spec, trouble = _on_cached(choice, spec_of(choice, heads, values)), refusal(choice)
     end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
@@ -299,10 +319,11 @@ def _begin(choice: Choice, heads: int) -> None:
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
     terminal(shell_lines("front", spec))
+    return spec
 
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
-    st.session_state.pop("front-shown", None)  # show the newest one
+    st.session_state.pop(SHOWN, None)  # show the one that is being made, once it is there
     begin("front", _on_cached(choice, spec_of(choice, heads, pressed(PREFIX, drawn, typed))))
 
 
@@ -314,6 +335,7 @@ def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
 # The front on the Prune page: the form, and the figure, whose points become the current mask.
 
 FIGURE, PICKED = "front-figure", "front-point"
+SHOWN, NEAREST = "front-shown", "_front_nearest"  # the front below the form, and the one that fits the form best
 TAB, TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
 INTRO = (
     "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
@@ -325,13 +347,18 @@ READING = (
     "that chose the heads, so it is optimistic. Drag to zoom in; double-click to see everything."
 )
 
+BOUNDS = (
+    "The interval is two-sided. Where the text above says how many points may be lost at most, at 95 %, it takes the "
+    "one-sided bound, which lies closer to the difference than the interval's lower end."
+)
+
 
 def draw(choice: Choice, now: History, fingerprint: str) -> None:
-    """The section, a fragment: the question, and the newest front of this model, task and these languages."""
+    """The section, a fragment: the question, and of this model's and task's fronts the one that fits it best."""
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # the mask has changed, or a job was started: rerun the whole page
     st.markdown(INTRO)
-    ask(choice, now.grid.size)
+    wanted = ask(choice, now.grid.size)
     stored = listing(Report)
     fitting = [result for result in stored.results if choice.fits(result.record.spec)]
     found = matching(fitting, fingerprint, choice.task, choice.languages)
@@ -339,9 +366,21 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         st.caption("No front of this model and task is in the cache yet.")
         return
     by_key = {result.key: result for result in found}
-    front = _readable(pick_one("Front", by_key, lambda k: label(by_key[k]), "front-shown"), now)
+    _follow(by_key, wanted)
+    shown = pick_one("Front", by_key, lambda k: label(by_key[k]), SHOWN)
+    if other := apart(shown, wanted):
+        st.info(f"This front was made with other settings than those in the form above: {plain('; '.join(other))}.")
+    front = _readable(shown, now)
     if front is not None:
         _show(front, now)
+
+
+def _follow(by_key: Mapping[str, Result[Report]], wanted: Mapping[str, Any]) -> None:
+    """Show the front that fits the form best, until another is chosen by hand and for as long as the form stays."""
+    nearest = min(by_key, key=lambda key: len(apart(by_key[key], wanted)))  # of equals the newest
+    if len(by_key) > 1 and (nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state):
+        give(SHOWN, nearest)
+    st.session_state[NEAREST] = nearest
 
 
 def _readable(result: Result[Report], now: History) -> Front | None:
@@ -413,10 +452,12 @@ def _confirmed(front: Front) -> None:
     columns = {
         "Language": text(pinned=True), "Accuracy %": number(format="%.1f"),
         "Difference": number(format="%+.1f", help="Points, on the same examples"),
-        "95 % interval": text(help="Of the difference, paired bootstrap, points"),
+        "95 % interval": text(help="Of the difference, paired bootstrap, points; two-sided"),
         "p of the loss": number(help="One-sided, of more being lost than was allowed"),
     }  # fmt: skip
     st.dataframe(with_p(confirmed(front)), hide_index=True, column_config=columns, placeholder="–")
+    if front.answer.removed:
+        st.caption(BOUNDS)
 
 
 def _list(front: Front, now: History) -> None:

@@ -81,9 +81,7 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
     spec = plan.spec(FORM.values())
     st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
     if lonely:
-        st.caption(
-            f"There is no treebank of {plain(spelled(plan.languages))} here; {VARIABLE} names the folder of treebanks."
-        )
+        st.caption(f"No treebank here for {plain(spelled(plan.languages))}; {VARIABLE} names the folder of treebanks.")
     press = partial(start_planned, "roles", FORM, plan.spec)
     end_form("roles", spec, trouble(spec), press, key=f"roles-start-{plan.source}", form=FORM.prefix)
 

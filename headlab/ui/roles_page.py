@@ -23,6 +23,10 @@ from headlab.ui.names import counted, head_key, head_words, language_title, page
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
 
 SHARES = ("separator share", "first-token share")
+MEASURED = (
+    "A role counts tokens: those whose largest weight lies there. The separator and first-token shares count weight: "
+    "how much of all attention goes there."
+)
 COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 
 
@@ -42,6 +46,8 @@ def draw_card(roles: Roles, head: Head) -> None:
         st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
     named_values([(name.capitalize(), _value(name, value)) for name, value in measures.items()])
+    if measures:
+        st.caption(MEASURED)
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 

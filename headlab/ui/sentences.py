@@ -25,6 +25,7 @@ from headlab.worker.client import Client
 # The list of a mask's changed answers on the Prune page.
 
 ASKED = "_changed"
+KINDS = dict(zip(CHANGES, ("now right", "now wrong", "still wrong, differently"), strict=True))
 EVERY = "all labels"
 SHOWN = {
     "text": "Text", "pair": "Second text", "word": "Word", "label": "Right label", "before": "Before",
@@ -86,7 +87,11 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
     counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
     left, right = st.columns([3, 2])
     kind = left.radio(
-        "Answers", CHANGES, format_func=lambda name: f"{name} {counts[name]}", horizontal=True, key="changed-kind"
+        "Answers",
+        CHANGES,
+        format_func=lambda name: f"{KINDS[name]}: {counts[name]}",
+        horizontal=True,
+        key="changed-kind",
     )
     labels = [EVERY, *sorted(rows["label"].unique())]
     if st.session_state.get("changed-label") not in labels:  # of another language or mask
@@ -166,7 +171,7 @@ def _change(one: Mapping[str, Any], right: str) -> str:
         return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
     if right == NOTHING:
         return "another label"
-    return CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]
+    return KINDS[CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]]
 
 
 def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -328,7 +328,7 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     right, wrong = map(int, re.findall(r"\d+", button.inner_text().removeprefix("list")))
     button.click()
     kinds = page.get_by_role("radiogroup", name="Answers")
-    expect(kinds.get_by_text(f"now right {right}")).to_be_visible()
+    expect(kinds.get_by_text(f"now right: {right}")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download all of them as CSV").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))

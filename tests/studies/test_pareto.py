@@ -317,6 +317,15 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
     assert found.low < 0 < found.high
 
 
+@pytest.mark.parametrize(("within", "words"), [(1.0, "more than 1 point cannot"), (2.0, "more than 2 points cannot")])
+def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, words):
+    lost = Verdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
+    options = STUDY.resolve({"within": within})
+    told = sentences([], {"smallest": point(removed=2)}, [lost], options)[1]
+    assert words in told
+    assert "xx (up to 4.0); in brackets the points that may be lost there, by the one-sided 95 % bound." in told
+
+
 def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told():
     def seen(name, p, difference=-0.02):
         return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)

@@ -202,6 +202,30 @@ def test_another_front_preselects_its_own_answer_whatever_was_picked_before(work
     assert (front_list(app).value.order, front_list(app).value.removed) == ("weakest", 4)
 
 
+def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so(worker, tmp_path):
+    """The newest one answered another question than the form asked and forecast as being in the cache."""
+    keys = {
+        by: keep_front(tmp_path / "cache", hour, within=1.0, by=by) for hour, by in enumerate(("bound", "estimate"))
+    }
+    app = run()
+    shown = app.selectbox(key="front-shown")
+    assert shown.value == keys["bound"]
+    assert "other settings" not in said(app)
+    assert all("within 1 point by the" in option for option in shown.options)
+    app.selectbox(key="front-by").set_value("estimate").run()
+    assert app.selectbox(key="front-shown").value == keys["estimate"]
+    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    assert "other settings than those in the form above: within 1 point by the lower bound." in said(app)
+    app.number_input(key="front-within").set_value(2.5).run()
+    assert "other settings than those in the form above: within 1 point by the" in said(app)
+
+
+def test_the_two_bounds_of_a_loss_are_told_apart(worker, tmp_path):
+    keep_front(tmp_path / "cache")
+    assert "The interval is two-sided." in said(run())
+
+
 def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_points_do_not(monkeypatch, tmp_path):
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)

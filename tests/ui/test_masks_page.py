@@ -24,6 +24,7 @@ from headlab.ui.mask_pages import (
     shrink_command,
     trouble,
 )
+from headlab.ui.prune_figures import SEEN, Figure, Question
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -114,6 +115,42 @@ def test_without_results_the_page_says_where_masks_come_from(cache):
     assert "There are no masks to compare" in said(app)
     app = run_page("masks", langs=[""])
     assert "No language is chosen" in said(app)
+
+
+def upload(app, **masks):
+    given = [(f"{name}.json", json.dumps(mask.to_json()).encode(), "") for name, mask in masks.items()]
+    app.file_uploader(key="masks-files").set_value(given).run()
+    assert not app.exception
+    return app.selectbox(key="masks-a").value, app.selectbox(key="masks-b").value
+
+
+def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
+    app = run_page("masks", langs=["de", "th"])
+    german, thai, mean = app.selectbox(key="masks-a").options
+    assert upload(app, x=made(3)) == (german, "x.json")
+    assert "In the lists of A and B: x.json." in said(app)
+    app.selectbox(key="masks-b").select(thai).run()
+    assert upload(app, x=made(3)) == (german, thai)  # it is no news
+    assert upload(app, x=made(3), y=made(4)) == ("y.json", thai)
+    app.selectbox(key="masks-a").select(mean).run()
+    assert upload(app, x=made(3), y=made(4), z=made(5)) == (mean, thai)
+    assert upload(run_page("masks", langs=["de", "th"]), x=made(3), y=made(4)) == ("x.json", "y.json")
+
+
+def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
+    app = run_page("masks", langs=["de", "th"])
+    mine = History(GRID)
+    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY + WEIGHTS] = mine
+    app.run()
+    app.selectbox(key="masks-a").select(NOW).run()
+    assert "Open one on the Prune page" in said(app)
+    asked = Question(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
+    figure = Figure("de", 512, 512, 0.61, True, 0.6, 0.01, -0.01, 0.03, 0.4, 9, 4)
+    app.session_state[SEEN] = {asked.key("de"): figure}
+    app.run()
+    assert "Neither mask holds accuracies" not in said(app)
+    assert any("61.0" in str(frame.value.to_numpy().tolist()) for frame in app.dataframe)
 
 
 def test_files_are_read_by_name_and_broken_ones_told():

@@ -336,7 +336,7 @@ def says(on, p_on, off, p_off, word=None):
         (("on",), says("on", 0.931, "on", 0.5), ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"]),
         (("on",), says("on", 0.9, "off", 0.5), ["on", "on 90.0%", "off 50.0%", "now wrong"]),
         (("off",), says("on", 0.9, "off", 0.5), ["off", "on 90.0%", "off 50.0%", "now right"]),
-        (("get",), says("on", 0.9, "off", 0.5), ["get", "on 90.0%", "off 50.0%", "wrong otherwise"]),
+        (("get",), says("on", 0.9, "off", 0.5), ["get", "on 90.0%", "off 50.0%", "still wrong, differently"]),
         ((), says("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
     ],
 )

@@ -107,12 +107,29 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
     app = run(experiment="transfer", langs=["de"])
     assert app.button(key="plan-start").disabled
     assert "Transfer of masks takes 2 languages; 1 is chosen." in said(app)
+    assert "There is no report yet" in said(app)
+    assert "makes one" not in said(app)
     app = run(experiment="targeted", langs=["de"], method="gradient")
     assert app.button(key="plan-start").disabled
     assert "method is 'gradient', but must be shapley" in said(app)
     app = run(experiment="targeted", langs=[""])
     assert app.button(key="plan-start").disabled
     assert "Choose a language." in said(app)
+
+
+def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(worker, monkeypatch):
+    monkeypatch.setattr(experiments, "languages_of", lambda task: ["de"])
+    app = run(langs=["de"])
+    assert EXPERIMENTS[app.selectbox(key="experiment").value].least_languages == 1
+    assert not app.button(key="plan-start").disabled
+    assert "makes one" in said(app)
+    asked = run(experiment="agreement", langs=["de"])
+    assert asked.selectbox(key="experiment").value == "agreement"
+    told = "takes 2 languages, and task intents has one; choose another question above."
+    assert told in said(asked)
+    asked.selectbox(key="experiment").set_value("transfer").run()
+    assert asked.selectbox(key="experiment").value == "transfer"
+    assert told in said(asked)
 
 
 def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):

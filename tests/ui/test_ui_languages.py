@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.records import HeadGrid, Stack, content_key
 from headlab.store import Store
-from headlab.ui import experiments_report
+from headlab.ui import experiments_report, shell
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -119,6 +120,14 @@ def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
     assert not app.error
     assert "no signs" in said(app)
     assert not any("heads that" in names for names in columns(app))
+
+
+def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
+    monkeypatch.setattr(shell, "known_task", lambda name: SimpleNamespace(languages=("de",)))
+    app = run(langs=["de"])
+    assert not app.exception
+    assert "This page compares languages, and task intents has one: German (de)." in said(app)
+    assert "results to compare" not in said(app)
 
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):

@@ -123,6 +123,15 @@ def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
 
 
 @pytest.mark.usefixtures("app")
+def test_a_long_label_is_cut() -> None:
+    rows = "text,label\n" + "".join(f"text {at},{'x' * 3000 if at % 2 else 'short'}\n" for at in range(8))
+    (told,) = [text.value for text in sent(("long.csv", rows)).success]
+    assert "short" in told
+    assert "x" * 40 + "…" in told
+    assert "x" * 41 not in told
+
+
+@pytest.mark.usefixtures("app")
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     app = sent(("lights.csv", ROWS))
     picked = {key: app.selectbox(key=box.key).value for box in app.selectbox for key in [str(box.key)] if "own-" in key}

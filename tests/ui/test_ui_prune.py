@@ -253,6 +253,8 @@ def test_means_and_progress():
     mean = mean_figure(rows)
     assert (mean.accuracy, mean.difference) == pytest.approx((0.6, 0.01))
     assert headline(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
+    early = mean_figure({"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)})
+    assert headline(early, False, "languages") == "unpruned · none of 2 languages final so far"
     both, asked = ["de", "th"], question(mask(0, 1))
     assert progress_words(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
     assert "1 of 2 languages" in progress_words({"de": figure()}, both, asked)

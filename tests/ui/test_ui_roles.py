@@ -213,6 +213,7 @@ def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
     assert "nsubj: dependent to governor: " in html(app)
     measures = dict(app.table[0].value.to_numpy().tolist())
     assert measures["Tokens"] == "4,321"
+    assert "shares count weight" in said(app)  # the role of the same name is another figure
     assert measures["Separator share"].endswith(" %")
     assert "1 Nov 2026, 12:00 UTC · German (de) · 75 sentences of dev (treebank)" in said(app)
     assert "other weights" not in said(app)
@@ -420,7 +421,7 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     assert "There is no report yet on what the heads of e5-small-intents do in these languages." in said(app)
     assert "**German (de)**: gold trees of their treebanks" in said(app)
     assert "**Thai (th)**: the texts of task intents, without syntax" in said(app)
-    assert "There is no treebank of Thai (th) here" in said(app)
+    assert "No treebank here for Thai (th);" in said(app)
     assert said(app).count("What it will take: **About 2 min**") == 2
     assert commands(app)[0].splitlines() == [
         "headlab roles --model e5-small-intents --language de",
