@@ -99,7 +99,7 @@ def too_few(choice, n):
         st.info(plain(f"This page compares languages, and task {choice.task} has one: {only}."))
         page_link("heads", "The heads of this language")
         return
-    st.info(f"It takes two languages with {choice.method} results to compare; of those chosen, {n or 'none'} has any.")
+    st.info(f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any.")
     page_link("overview", "Choose another method on the overview")
 
 

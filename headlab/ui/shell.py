@@ -32,7 +32,7 @@ from headlab.tasks import names
 from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.headgrid import know_groups
-from headlab.ui.names import PAGES, counted, plain
+from headlab.ui.names import PAGES, counted, page_link, plain
 from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, best_method, matching, of_own_heads, select, spoken, stored, variants
 from headlab.ui.sidebar import (
@@ -223,7 +223,7 @@ def describe(health: dict[str, object]) -> State:
     if health.get("jobs_running"):
         waiting = health.get("jobs_waiting")
         more = f", {waiting} more job{'s' * (waiting != 1)} in line" if waiting else ""
-        return State("busy", f"Worker: computing scores{where}{more}; live requests go first", ray)
+        return State("busy", f"Worker: computing scores{where}{more}; live requests for its model go first", ray)
     return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""), ray)
 
 
@@ -416,6 +416,8 @@ def guarded() -> Iterator[None]:
         yield
     except HeadlabError as error:
         st.error(plain(str(error)))
+        if error.code == "worker.other_model_in_use":
+            page_link("jobs", "Jobs: how long that job takes, and Cancel")
     except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
         st.error(f"An unexpected error occurred ({plain(f'{type(error).__name__}: {error}')}). "

@@ -191,11 +191,15 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     [
         ({"device": None, "jobs_running": 0}, "ready", "Worker: ready"),
         ({"device": "cpu", "jobs_running": 0, "note": "own list"}, "ready", "Worker: ready on cpu. own list"),
-        ({"device": "cpu", "jobs_running": 1}, "busy", "Worker: computing scores on cpu; live requests go first"),
+        (
+            {"device": "cpu", "jobs_running": 1},
+            "busy",
+            "Worker: computing scores on cpu; live requests for its model go first",
+        ),
         (
             {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
             "busy",
-            "Worker: computing scores on cpu, 2 more jobs in line; live requests go first",
+            "Worker: computing scores on cpu, 2 more jobs in line; live requests for its model go first",
         ),
     ],
 )
@@ -351,6 +355,17 @@ def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog)
     assert not app.exception
     assert "RuntimeError: surprise" in shown(app.error[0])
     assert "Traceback" in caplog.text
+
+
+def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
+    def busy(_model):
+        raise HeadlabError("the worker is computing with other", code="worker.other_model_in_use")
+
+    monkeypatch.setattr(shell, "loaded", busy)
+    app = run("prune")
+    assert not app.exception
+    assert "computing with other" in shown(app.error[0])
+    assert any("Jobs: how long that job takes, and Cancel" in link.proto.label for link in app.get("page_link"))
 
 
 def test_the_page_server_never_imports_torch(tmp_path):
