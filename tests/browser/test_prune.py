@@ -334,7 +334,7 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
     assert [sum(row["kind"] == kind for row in rows) for kind in ("now right", "now wrong")] == [right, wrong]
     kind, of = ("now right", right) if right else ("now wrong", wrong)
-    kinds.get_by_text(f"{kind} {of}").click()
+    kinds.get_by_text(f"{kind}: {of}").click()
     first = next(row for row in rows if row["kind"] == kind)
     table = page.get_by_test_id("stExpander").filter(has_text="Which sentences changed").get_by_test_id("stDataFrame")
     expect(table).to_be_visible()

@@ -93,6 +93,7 @@ def test_texts_of_a_task_have_no_syntax_but_everything_else() -> None:
     }  # fmt: skip
     assert report.table("relations").rows == ()
     assert any("syntactic roles are not judged" in note for note in report.notes)
+    assert any("Some belong to one group, so intervals are too narrow." in note for note in report.notes)
 
 
 def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:

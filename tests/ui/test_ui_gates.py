@@ -309,6 +309,7 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     sweep = next(frame.value for frame in app.dataframe if "heads kept" in frame.value.columns)
     assert sweep["heads kept"].tolist() == [10, 8, 6]
     assert "**3 of 11 heads** would be off." in said(app)
+    assert "which takes a probability of being open of at least" in said(app)
     assert "There is no report yet on what the heads of e5-small-intents do in German (de)." in said(app)
     assert "No shapley or gradient scores of this model in this language are cached" in said(app)
     assert commands(app)[0] == (

@@ -130,6 +130,13 @@ def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
     assert "results to compare" not in said(app)
 
 
+def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
+    assert "every head in the language shown." in said(run_page("heads", langs=["de"], head="encoder.3.7"))
+    assert "every head in each of the 2 languages shown." in said(
+        run_page("heads", langs=["de", "th"], head="encoder.3.7")
+    )
+
+
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     scores = {name: measured(name) for name in HALVES}
     first = experiments_report.compared(scores)
