@@ -102,7 +102,7 @@ class FakeClient:
         return {"name": name, "fingerprint": "0" * 64, "grid": {"encoder": [12] * 12}}
 
     def tasks(self) -> list[dict[str, Any]]:
-        return [{"name": "intents", "aligned": False}, {"name": "slots", "aligned": False}]
+        return [{"name": name, "aligned": False, "labels": [name]} for name in ("intents", "slots")]
 
     def sentences(self, task: str, language: str, n: int) -> list[dict[str, Any]]:
         text = {

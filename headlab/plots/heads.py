@@ -152,6 +152,7 @@ def roles_across_languages(
     told = [["–" if np.isnan(v) else f"{v:.0f}" for v in row] for row in share]
     hover = "%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>"
     figure = marked(above, told, sure, rows, columns, scale="points above chance", hover=hover)
+    figure.update_xaxes(dtick=1)  # on a phone, plotly would label every second language
     return finish(figure, height=max(150, 90 + ROW_PIXELS * len(rows)))
 
 

@@ -327,8 +327,10 @@ def _of_task(client: Client, choice: Choice) -> list[Sentence]:
     examples = {language: examples_of(client, choice.task, language) for language in shown}
     if not examples:
         return []
-    aligned = {task["name"]: task["aligned"] for task in client.tasks()}.get(choice.task, False)
-    return _aligned(examples) if aligned else _by_label(examples)
+    about = next((task for task in client.tasks() if task["name"] == choice.task), {})
+    if about.get("aligned"):
+        return _aligned(examples)
+    return _by_label(examples, "What is meant (label)" if about.get("labels") else "Answer")
 
 
 def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
@@ -339,13 +341,14 @@ def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
     return [_sentence(language, every[row]) for language, every in examples.items()]
 
 
-def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
+def _by_label(examples: Mapping[str, list[dict[str, Any]]], called: str) -> list[Sentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
-    In tasks that label words or generate text, sentences have no label, so all can be chosen.
+    In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
+    box with the labels.
     """
     labels = sorted({e["label"] for every in examples.values() for e in every if e["label"] is not None})
-    label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params") if labels else None
+    label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
     picked = []
     for language, place in zip(examples, st.columns(len(examples)), strict=True):
         fitting = by_title(examples[language], label)

@@ -147,6 +147,13 @@ def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
     )
 
 
+def measured(gates: LearnedGates, mask: Mask) -> bool:
+    """Whether this mask's accuracy is known: it is the run's own and stored with it, or this session asked for it."""
+    own = mask.digest == gates.mask().digest and any(worth(gates, split) for split in SPLITS)
+    about = {mask.model.get("fingerprint"), part(gates.spec, "task", "name"), mask.digest, gates.language}
+    return own or any(about <= set(key) for key in _known())
+
+
 def overlap(
     sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
 ) -> Table:
@@ -302,7 +309,8 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
         on_point=choose,
         about=f"{sweep.first.language}, {split}",
     )
-    st.caption(" ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(scores, split)])))
+    drawn = {method: own for method, own in scores.items() if any(method == other for _, other in known)}
+    st.caption(" ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(drawn, split)])))
     show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
     _beside(sweep, scores, known, split)
     offer(asked, sweep.first.language)

@@ -24,7 +24,7 @@ from headlab.tables import Report, Table
 from headlab.ui import roles_store
 from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
-from headlab.ui.gates_figures import mask_of
+from headlab.ui.gates_figures import mask_of, measured
 from headlab.ui.gates_store import FORM, MAIN, WEIGHTS, Plan, Sweep, fingerprint, known, trouble
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
@@ -148,7 +148,7 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
     """Export the mask as a file, or open it on the Prune page."""
     off, size = len(mask.removed), mask.grid.size
     st.markdown(f"**{off} of {size} heads** would be off.")
-    if sentence := risk(mask.kept):
+    if not measured(result.record, mask) and (sentence := risk(mask.kept)):
         st.warning(sentence)
     target, trouble = _model_of(choice, result, mask, weights)
     if trouble:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -138,8 +139,8 @@ def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
     if len(languages) > 1 and len(p) == len(languages):
         frame["p (Holm)"] = holm(p)
     compared = any(row.difference is not None for row in rows.values())
-    several = ["p (Holm)"] if len(languages) > 1 else []
-    shown = ["Difference", "95 % interval", "p", *several, "Now right", "Now wrong", "Unpruned %"] if compared else []
+    p_first, p_last = (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])  # what fits beside the grid first
+    shown = ["Difference", "Low", "High", *p_first, "Now right", "Now wrong", *p_last, "Unpruned %"] if compared else []
     return frame.reindex(columns=["Language", "Accuracy %", *shown, "Examples"])
 
 
@@ -150,9 +151,8 @@ def _row(name: str, row: Figure | None) -> dict[str, Any]:
         "Language": name,
         "Accuracy %": 100 * row.accuracy,
         "Difference": _points(row.difference) if enough(row) else None,
-        "95 % interval": None
-        if row.low is None or row.high is None or not enough(row)
-        else f"{signed(row.low)} … {signed(row.high)}",
+        "Low": _points(row.low) if enough(row) else None,
+        "High": _points(row.high) if enough(row) else None,
         "p": row.p if row.done else None,
         "Now right": row.flipped_right,
         "Now wrong": row.flipped_wrong,
@@ -240,24 +240,28 @@ POLL_SECONDS, FIRST_SECONDS = 0.2, 1.5
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
 ROW, HEADER = 35, 38
+COLUMN = 74  # pixels of a column of the table: eight beside the grid on 1440 pixels
+ENDS_HELP = "end of the difference's 95 % interval, paired bootstrap, points"
 MEAN_HELP = (
     "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
 )
 
 
 def _columns() -> dict[str, Any]:
-    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    """Columns of one width: static/page.css makes the table as wide as a whole number of them, so none is cut."""
+    number, text = partial(st.column_config.NumberColumn, width=COLUMN), st.column_config.TextColumn
     return {
-        "Language": text(width=70, pinned=True),
-        "Accuracy %": number(format="%.1f", width=80),
-        "Difference": number(format="%+.1f", width=80, help="Points, on the same examples"),
-        "95 % interval": text(width=95, help="Of the difference, paired bootstrap, points"),
-        "p": number(width=60, help="Two-sided, for this language alone"),
-        "p (Holm)": number(width=70, help="Adjusted for testing all these languages"),
-        "Now right": number(format="%d", width=75, help="Predictions that became right"),
-        "Now wrong": number(format="%d", width=80, help="Predictions that became wrong"),
-        "Unpruned %": number(format="%.1f", width=85),
-        "Examples": text(width=85),
+        "Language": text(width=COLUMN, pinned=True),
+        "Accuracy %": number("Accuracy", format="%.1f %%"),
+        "Difference": number(format="%+.1f", help="Points, on the same examples"),
+        "Low": number("95 % low", format="%+.1f", help=f"Lower {ENDS_HELP}"),
+        "High": number("95 % high", format="%+.1f", help=f"Upper {ENDS_HELP}"),
+        "p": number(help="Two-sided, for this language alone"),
+        "p (Holm)": number(help="Adjusted for testing all these languages"),
+        "Now right": number(format="%d", help="Predictions that became right"),
+        "Now wrong": number(format="%d", help="Predictions that became wrong"),
+        "Unpruned %": number("Unpruned", format="%.1f %%"),
+        "Examples": text(width=2 * COLUMN),
     }
 
 
@@ -288,8 +292,11 @@ def show(
 
     def look() -> None:
         rows = live.value or {}
-        with guarded(), headline:
-            _metrics(rows, languages, question.mask is not None)
+        with headline, guarded():
+            if live.error is None or rows:
+                _metrics(rows, languages, question.mask is not None)
+            if live.error is not None:
+                raise live.error
         with guarded(), details:
             _details(rows, languages, question, lost=live.error is not None)
         if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
@@ -299,15 +306,17 @@ def show(
     if live.error is not None:
         with details:
             button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
-        with guarded():
-            raise live.error
 
 
 def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool) -> None:
     height = HEADER + ROW * len(languages)
-    shown = with_p(table(rows, languages))
-    st.dataframe(shown, hide_index=True, column_config=_columns(), height=height, placeholder="…")
-    st.caption("The worker gave no answer." if lost else progress_words(rows, languages, question))
+    shown = table(rows, languages)
+    if rows or not lost:
+        with st.container(key="whole-columns"):
+            st.dataframe(with_p(shown), hide_index=True, column_config=_columns(), height=height, placeholder="…")
+    if not lost:
+        more = " The table scrolls sideways." if "Difference" in shown else ""
+        st.caption(progress_words(rows, languages, question) + more)
     for note in dict.fromkeys(row.note for row in rows.values() if row.note):
         st.caption(plain(note))
 

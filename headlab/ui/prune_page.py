@@ -98,7 +98,12 @@ def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: C
         if sentence := risk(kept):
             st.warning(sentence)
         chosen = how_chosen(scores, wanted, list(found.scores))
-        button("Switch these off", key="prune-suggest", kind="primary", on_press=now.put, args=(kept, chosen))
+        button(
+            "Switch these off", key="prune-suggest", kind="primary", disabled=not off, on_press=now.put,
+            args=(kept, chosen),
+        )  # fmt: skip
+        if not off:
+            st.caption("The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on.")
         if off and np.array_equal(kept, now.kept):
             on_test()
 

@@ -13,6 +13,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.pictures import against, in_order, look_of, role_words
 from headlab.plots.heads import roles_across_languages
+from headlab.plots.style import MOST_NUMBERS
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, part
 from headlab.roles.report import HAS, NUMBERS, Found, Roles, heads_of
 from headlab.roles.table import NAME
@@ -172,6 +173,13 @@ class Across(NamedTuple):
     above: Floats
     has: Bools
 
+    @property
+    def tested(self) -> Across:
+        """The same without the languages whose reports have no value for any of these heads."""
+        at = np.flatnonzero(~np.isnan(self.share).all(axis=0))
+        names = [self.languages[column] for column in at]
+        return Across(self.rows, names, self.share[:, at], self.above[:, at], self.has[:, at])
+
 
 def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     """The heads with a kind of role in `focus`, in every language that has a report."""
@@ -187,18 +195,28 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     found = across(reports, focus, kind)
     if len(reports) > 1:
         names = [f"{row.head} {_short(row.role)}" for row in found.rows]
-        fig = roles_across_languages(found.above, found.share, found.has, names, found.languages)
+        drawn = found.tested
+        fig = roles_across_languages(drawn.above, drawn.share, drawn.has, names, drawn.languages)
         spec = reports[focus].report.spec
         of = tuple(str(part(spec, about, "name")) for about in ("model", "task"))
         name, about = f"roles-{kind}-by-language".replace(" ", "-"), f"heads with it in {language_title(focus)}"
         figure(fig, name, key="roles-across", alt=f"Heads with role {kind}", of=of, about=about)
-        st.caption(
-            "Numbers are shares in percent; a dot: the head has the role there. Blue lies above chance; for syntax, "
-            "above the baseline of the most frequent offset."
-        )
+        st.caption(plain(reading(found)))
     else:
         st.info(f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below.")
     show(table_of(found, focus, kind), f"across-{focus}-{kind}")
+
+
+def reading(found: Across) -> str:
+    """How to read the figure, and which languages it leaves out and why."""
+    drawn = found.tested.languages
+    shares = "Numbers are shares in percent" if len(drawn) <= MOST_NUMBERS else "Point at a cell for its share"
+    told = (
+        f"{shares}; a dot: the head has the role there. Blue lies above chance; for syntax, above the baseline of the "
+        "most frequent offset."
+    )
+    left = [name for name in found.languages if name not in drawn]
+    return f"{told} Reports without a value for these heads are not drawn: {', '.join(left)}." if left else told
 
 
 def _short(role: str) -> str:

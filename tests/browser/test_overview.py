@@ -46,6 +46,16 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
     expect(page.get_by_role("grid", name="German (de)").first).to_be_visible()
 
 
+def test_no_link_of_a_finding_is_cut_off_on_a_small_window(visit, page):
+    page.set_viewport_size({"width": 1024, "height": 768})
+    visit("/?langs=de&langs=th")
+    links = page.locator(".st-key-findings").get_by_test_id("stPageLink-NavLink")
+    links.first.wait_for()
+    assert links.evaluate_all("all => all.filter(a => a.scrollWidth > a.clientWidth).length") == 0
+    texts = links.locator("p")
+    assert texts.evaluate_all("all => all.filter(p => p.scrollWidth > p.clientWidth).length") == 0
+
+
 def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(visit, page, app, choose):
     scores = made_up("de", "shapley", fingerprint("e5-small-intents"))
     method = scores.spec["method"]

@@ -13,6 +13,7 @@ from browsing import choose_option, tick_first_row, with_model
 from playwright.sync_api import expect
 
 from headlab.ui.history import encode
+from headlab.ui.prune_figures import COLUMN
 
 HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'
@@ -284,6 +285,20 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     expect(page.get_by_role("listitem").filter(has_text="1,000 of 1,000 · final")).to_be_visible()
     page.get_by_text("Holm: any false one is unlikely").click()
     expect(page.get_by_text("The probability that any of them is false is at most 5%.")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_the_table_ends_where_a_column_ends_so_that_no_number_is_cut(light, visit, page, size):
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    visit(light)
+    cell(page, "6.5").scroll_into_view_if_needed()
+    switch_off(page, "6.5")
+    accuracy(page, 1)
+    table = page.locator(".st-key-whole-columns").get_by_test_id("stDataFrame")
+    table.scroll_into_view_if_needed()
+    columns, rest = divmod(round(table.bounding_box()["width"]) - 2, COLUMN)
+    assert columns >= 3
+    assert rest == 0
 
 
 def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):

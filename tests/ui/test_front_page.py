@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import reference
 from app_pages import run_page, said
+from cached_scores import GRID as LARGE
+from cached_scores import fill
 from errors import raises
 from fake_client import FakeClient, job
 from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
 from typer.main import get_command
 
 from headlab.cli.main import build
+from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.plots.lines import front_figure, front_figures
 from headlab.report.commands import shell_lines
@@ -113,6 +116,38 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
     broken = job(6, "done", kind="worth", params={"model": "e5-small-intents", "mask": {}}, result={"worth": {}})
     assert newest([broken], "e5-small-intents", mask(2)) is None
     assert "Measure the speed again" in [button.label for button in app.button]
+
+
+def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
+    app = run(m=TWO_OFF)
+    assert not app.error
+    assert "2 heads off: final, 512 dev examples a language. The table scrolls sideways." in said(app)
+    assert "scrolls" not in said(run())
+
+
+def test_why_there_are_no_figures_stands_where_they_would(worker, monkeypatch):
+    def refused(*given, **more):
+        raise HeadlabError("task lm has no texts", code="lm.no_texts")
+
+    monkeypatch.setattr(worker, "evaluate", refused)
+    app = run()
+    assert [error.value for error in app.error] == ["task lm has no texts"]
+    assert not {"Mean of 2 languages", "German (de)", "Thai (th)"} & set(metrics(app))
+    drawn = [getattr(element, "key", None) or element.type for element in app.main]
+    assert drawn.index("error") < drawn.index("split") < drawn.index("prune-again")
+
+
+def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache, monkeypatch):
+    fill(cache, FINGERPRINT)
+    monkeypatch.setitem(LOADED, "grid", LARGE.to_json())
+    monkeypatch.setitem(LOADED, "costs", None)
+    app = run(rule="bottom", k="0")
+    assert "**0 of 144 heads** would be off" in said(app)
+    assert "The rule chooses no head, so there is nothing to switch off." in said(app)
+    assert app.button(key="prune-suggest").disabled
+    app.slider(key="k").set_value(3).run()
+    assert not app.button(key="prune-suggest").disabled
+    assert "The rule chooses no head" not in said(app)
 
 
 def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):

@@ -388,6 +388,14 @@ def test_where_there_are_no_answers_the_page_says_why(worker):
     assert "The model's answers without these heads are not shown: task opus has no labels." in said(app)
 
 
+@pytest.mark.parametrize(("labels", "called"), [(["turn_on"], "What is meant (label)"), ([], "Answer")])
+@pytest.mark.usefixtures("native_buttons")
+def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(worker, monkeypatch, labels, called):
+    monkeypatch.setattr(worker, "tasks", lambda: [{"name": "intents", "aligned": False, "labels": labels}])
+    app = run_page("attention", langs="de", heads="encoder.3.7")
+    assert app.selectbox(key="label").label == called
+
+
 @pytest.mark.usefixtures("native_buttons")
 def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")

@@ -36,7 +36,7 @@ from headlab.tables import Report, Table
 from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
-from headlab.ui.roles_page import across, examples, markup, table_of
+from headlab.ui.roles_page import Across, across, examples, markup, reading, table_of
 from headlab.ui.roles_store import TEXTS, TREES, plans
 from headlab.ui.shell import Choice
 
@@ -328,6 +328,25 @@ def test_a_position_is_compared_with_the_same_offset_only():
     figure = roles_across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
     assert figure.data[0].customdata[0][1] == "–"
     assert figure.data[0].customdata[0][0].endswith("●")
+
+
+def test_languages_without_a_value_are_named_not_drawn_and_numbers_are_promised_only_where_they_are():
+    row = read(made_roles("en")).rows[0]
+
+    def found(values):
+        share = np.array([values])
+        names = [f"l{at}" for at in range(len(values))]
+        return Across([row], names, share, share, np.zeros(share.shape, bool))
+
+    few, many = found([50.0, np.nan, 20.0, np.nan]), found([50.0] * 11)
+    assert few.tested.languages == ["l0", "l2"]
+    assert few.tested.share.tolist() == [[50.0, 20.0]]
+    assert reading(few).startswith("Numbers are shares in percent; a dot")
+    assert reading(few).endswith("Reports without a value for these heads are not drawn: l1, l3.")
+    assert reading(many).startswith("Point at a cell for its share; a dot")
+    assert "not drawn" not in reading(many)
+    figure = roles_across_languages(many.above, many.share, many.has, ["0.0"], many.languages)
+    assert figure.layout.xaxis.dtick == 1  # every language has its label
 
 
 def test_one_language_alone_says_that_others_are_needed_and_two_are_compared(cache):
