@@ -255,15 +255,22 @@ class NextTokens(Asked):
             _masked(model, row, _common(row, context), number) if masked else _split(model, row, context)
             for number, (row, context) in enumerate(zip(wholes, contexts, strict=True))
         ]
-        super().__init__(model, task.name, [e.id for e in examples], *map(list, zip(*parts, strict=True)))
+        super().__init__(model, task.name, [e.reference for e in examples], *map(list, zip(*parts, strict=True)))
         self.units = lengths(self._wanted)
         if not self.units.all():
             empty = examples[int((self.units == 0).argmax())]
             raise HeadlabError(
-                f"{task.name}, example {empty.id}: {empty.target!r:.60} has no token to predict; give a longer text",
+                f"{task.name}, example {empty.reference}: {empty.target!r:.60} has no token to predict; give a longer "
+                "text",
                 code="data.text_too_short",
             )
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
+        behind = (len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True))
+        if not masked and any(asked < most for asked, most in zip(self.units, behind, strict=True)):
+            self.note = (
+                "the first token of each text is not predicted, as the tokenizer has no start token, but its bytes and "
+                "word are counted, so bits per byte and word perplexity are too low"
+            )
 
 
 class Chosen:
@@ -313,7 +320,7 @@ class Choices(Chosen, Asked):
             for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
         ]
         rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
-        names, reaches = [example.id for example in examples], list(map(_reach, self._segments))
+        names, reaches = [example.reference for example in examples], list(map(_reach, self._segments))
         Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
         Chosen.__init__(self, examples)
         self.note = _begins(rows, wanted, self._choice)
@@ -452,8 +459,8 @@ def _packed(
     wholes, shared = _started(model, wholes, shared)
     if not shared:
         raise HeadlabError(
-            f"{task.name}, example {example.id}: no token stands before its choices, and {model.name} has no start "
-            "token; give it a context",
+            f"{task.name}, example {example.reference}: no token stands before its choices, and {model.name} has no "
+            "start token; give it a context",
             code="data.context_empty",
         )
     rest = [whole[shared:] for whole in wholes]

@@ -344,7 +344,7 @@ class TargetChoices(Chosen):
         super().__init__(examples)
         require_padding(model)
         self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
-        names, tokenizer = [example.id for example in examples], model.tokenizer
+        names, tokenizer = [example.reference for example in examples], model.tokenizer
         first = [] if self._told.first is None else [self._told.first]
         self._given = len(first)  # first tokens of a continuation, which are not scored
         with self._told.set_up(tokenizer):
@@ -353,7 +353,13 @@ class TargetChoices(Chosen):
         self._tokens: dict[str, Rows] = {name: list(found[name]) for name in found}
         self._targets: list[Rows] = [[[*first, *tokens] for tokens in rows] for rows in own]
         check_lengths(model, task.name, names, self._tokens["input_ids"])
-        for name, rows in zip(names, self._targets, strict=True):
+        for name, context, rows in zip(names, self._tokens["input_ids"], self._targets, strict=True):
+            if not context:
+                raise HeadlabError(
+                    f"{task.name}, example {name}: the tokenizer of {model.name} gives its context no token; give it a "
+                    "context",
+                    code="data.context_empty",
+                )
             check_lengths(model, task.name, [name] * len(rows), rows)
             if any(len(row) <= self._given for row in rows):
                 raise HeadlabError(

@@ -288,10 +288,19 @@ def test_a_text_without_a_context_follows_a_start_token_if_there_is_one():
         row = inputs.tensors(np.array([0]))["input_ids"][0].tolist()
         assert row == (first + whole)[:-1]
         assert list(inputs.answers) == (whole if first else whole[1:])
+        assert ("the first token of each text is not predicted" in inputs.note) == (not first)
+    assert NextTokens(inputs.model, TEXTS, [replace(text, text="d ")]).note == ""
     with raises("data.text_too_short", "1"):
         NextTokens(tiny_model("llama-lm", tokenizer=Joining.made()), TEXTS, [replace(text, target="a")])
     with raises("data.context_empty", "1"):
         Choices(tiny_model("llama-lm", tokenizer=Joining.made()), CHOICES, [Example("1", "", 0, choices=("ab", "d"))])
+
+
+def test_choices_without_a_context_have_the_likelihood_of_whole_texts():
+    model = tiny_model("llama-lm", tokenizer=Joining.made(bos_token="<s>"))
+    evaluator = Evaluator(model, of(Example("1", "", 0, choices=("abcd", "dab"))), "xx")
+    want = [sum(continued(model.module, [1], model.tokenizer(text)["input_ids"])) for text in ("abcd", "dab")]
+    assert evaluator.logits(evaluator.tensors(np.array([0])))[0].tolist() == pytest.approx(want, abs=1e-9)
 
 
 def marked(before: str, behind: str, **names: str) -> PreTrainedTokenizerFast:
@@ -469,6 +478,14 @@ def test_a_choice_without_a_token_is_refused():
     long = Example("row-8", "w4 " * 600, 0, choices=(" w5", " w6"))
     with raises("data.text_too_long", "row-8"):
         Evaluator(language_model("t5"), of(long), "xx")
+
+
+def test_an_encoder_needs_a_token_of_the_context():
+    bare = tiny_model("t5", tokenizer=Joining.made(pad_token="[PAD]"))
+    with raises("data.context_empty", "row-9"):
+        Evaluator(bare, of(Example("row-9", "", 0, choices=("ab", "d"))), "xx")
+    ended = Evaluator(language_model("t5"), of(Example("row-9", "", 0, choices=("w4", "w5 w6"))), "xx")
+    assert ended.evaluate().n == 1
 
 
 def masked_tokenizer() -> PreTrainedTokenizerFast:

@@ -79,7 +79,7 @@ def of_task(task: Task, language: str, split: Split = "dev", size: int | None = 
     examples = task.examples(language, split, size)
     shown = examples
     if task.likelihood:  # texts for attention, whatever is asked of them
-        shown = tuple(Example(e.id, e.text + (e.target or ""), group=e.group) for e in examples)
+        shown = tuple(Example(e.id, e.whole, group=e.group) for e in examples)
     return Sentences(task.name, language, split, (), shown, task.data_hash(examples), task.seed, task)
 
 

@@ -294,7 +294,7 @@ def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
     drawn: list[Example] = []
     while pool and len(drawn) < count:
         example = pool.pop()
-        said = (example.text, example.pair, example.words, example.target)
+        said = (example.text, example.pair, example.words, example.target, example.choices)
         if said not in met:
             met.add(said)
             drawn.append(example)

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
@@ -42,6 +42,7 @@ class Example:
     (for template data the template, for XNLI the prompt).  words, labels: in a token task, the words
     and a label for each, instead of `label`.  target: the text to generate, or to predict after `text`, instead of
     `label`.  choices: in a task of likelihood, possible continuations of `text`, of which number `label` is right.
+    place: file and line, where it was read from a file; for errors alone, so it is in no hash.
     """
 
     id: str
@@ -53,6 +54,18 @@ class Example:
     labels: tuple[int, ...] = ()
     target: str | None = None
     choices: tuple[str, ...] = ()
+    place: str = field(default="", compare=False, repr=False)
+
+    @property
+    def reference(self) -> str:
+        """Its id, with the place it was read from."""
+        return f"{self.id} ({self.place})" if self.place else self.id
+
+    @property
+    def whole(self) -> str:
+        """The text with its target; the right choice, where no text stands before the choices."""
+        text = self.text + (self.target or "")
+        return self.choices[self.label] if self.choices and not text else text
 
     @property
     def cluster(self) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,7 +44,7 @@ COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "cho
 # What an example consists of: the columns of each kind of task.
 MEANINGS = (
     {"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"},
-    {"context", "choices", "answer"}, {"text"},
+    {"context", "choices", "answer"}, {"choices", "answer"}, {"text"},
 )  # fmt: skip
 PLACES = re.compile(r"\{(language|split)\}")
 
@@ -194,8 +194,8 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             )
     if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
-            "columns must name text and label (and pair, if any), or text and target, or words and labels, or context, "
-            "choices and answer, or text alone for a language model",
+            "columns must name text and label (and pair, if any), or text and target, or words and labels, or choices "
+            "and answer (and context, if any), or text alone for a language model",
             code="declaration.columns_mismatch",
         )
     for place in ("language", "split"):
@@ -283,7 +283,7 @@ def read(
         _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
     examples, lines = [], dict[str, int]()
     for number, row in enumerate(rows):
-        example = example_of(row, f"{split}-{number}", labels, language)
+        example = replace(example_of(row, f"{split}-{number}", labels, language), place=row.place)
         if example.id in lines:
             raise row.wrong("id", f"{example.id!r:.60} is already on line {lines[example.id]}", code="data.id_twice")
         lines[example.id] = row.record.line
@@ -299,6 +299,11 @@ class Row:
     path: Where
     record: Record
 
+    @property
+    def place(self) -> str:
+        """Its file and line."""
+        return f"{self.path}, line {self.record.line}"
+
     def has(self, key: str) -> bool:
         """Whether there is a column with this meaning."""
         return key in self.said.columns
@@ -309,9 +314,7 @@ class Row:
 
     def text(self, key: str) -> str:
         """A text; an integer is converted to one. Raises HeadlabError for anything else."""
-        value = self.value(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
+        value = _as_text(self.value(key))
         if not isinstance(value, str) or not value.strip() or not is_text(value):
             raise self.wrong(key, f"{value!r:.60}, expected a text", code="data.text_invalid")
         return value
@@ -326,7 +329,12 @@ class Row:
 
     def wrong(self, key: str, what: str, *, code: str) -> HeadlabError:
         """The error for a bad field, with its file, line and column."""
-        return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}", code=code)
+        return HeadlabError(f"{self.place}, column {self.said.columns[key]}: {what}", code=code)
+
+
+def _as_text(value: Any) -> Any:
+    """An integer as a text; anything else as it is."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _is_word(value: Any) -> bool:
@@ -440,8 +448,8 @@ def example_of(row: Row, name: str, labels: tuple[str, ...], language: str) -> E
 
 
 def _choice(row: Row, own: str, group: str, language: str) -> Example:
-    """A context with its choices. A space goes between them, unless one stands there or the language writes none."""
-    context, choices = row.text("context").rstrip(), _choices(row)
+    """A context, if any, with its choices; a space goes between them, unless the language writes none."""
+    context, choices = _context(row), _choices(row)
     answer = row.text("answer").strip()
     places = [number for number, choice in enumerate(choices) if answer in (choice, str(number))]
     if len(places) > 1:
@@ -455,8 +463,15 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
             "answer", f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
             code="data.answer_unknown",
         )  # fmt: skip
-    space = "" if unspaced(language) else " "
+    space = " " if context and not unspaced(language) else ""
     return Example(own, context, places[0], group=group, choices=tuple(space + choice for choice in choices))
+
+
+def _context(row: Row) -> str:
+    """The context without the space behind it; empty without such a column, or where that is blank."""
+    value = row.value("context") if row.has("context") else ""
+    blank = isinstance(value, str) and not value.strip()
+    return "" if blank else row.text("context").rstrip()
 
 
 def _choices(row: Row) -> list[str]:
@@ -467,10 +482,11 @@ def _choices(row: Row) -> list[str]:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
         except (ValueError, RecursionError) as error:
             raise row.wrong("choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid") from error
-    if not isinstance(value, list) or len(value) < 2 or not all(map(_is_word, value)):
+    texts = [_as_text(choice) for choice in value] if isinstance(value, list) else []
+    if len(texts) < 2 or not all(map(_is_word, texts)):
         what = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
         raise row.wrong("choices", what, code="data.choices_invalid")
-    choices = [choice.strip() for choice in value]
+    choices = [choice.strip() for choice in texts]
     if len({*choices}) < len(choices):
         raise row.wrong("choices", f"two of {choices!r:.80} are the same", code="data.choices_equal")
     return choices

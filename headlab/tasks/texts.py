@@ -43,7 +43,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     path = _file(data, language, split)
     if split == "train" and not path.is_file():
         return ()
-    windows = list(_windows(read_lines(path), split, articles=path.parent.name == WIKITEXT))
+    windows = list(_windows(path, split, articles=path.parent.name == WIKITEXT))
     if not windows:
         raise HeadlabError(
             f"{path}: no document has {WINDOW} characters, the length of a window; give longer texts",
@@ -63,29 +63,29 @@ def _file(data: Path | None, language: str, split: Split) -> Path:
     return shared / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
 
 
-def _windows(lines: Sequence[str], split: Split, *, articles: bool) -> Iterator[Example]:
-    """The windows of all documents, in their order; what is left at a document's end is left out.
+def _windows(path: Path, split: Split, *, articles: bool) -> Iterator[Example]:
+    """The windows of all documents of a file, in their order; what is left at a document's end is left out.
 
     articles: a document ends at the next one's title, not at an empty line.
     """
-    parts, line = list[str](), 0
+    lines, parts, line = read_lines(path), list[str](), 0
     for number, text in enumerate([*lines, ""], start=1):
         ends = bool(TITLE.fullmatch(text)) or number > len(lines) if articles else not text.strip()
         if ends:
-            yield from _cut(" ".join(parts), f"{split}-{line}")
+            yield from _cut(" ".join(parts), f"{split}-{line}", f"{path}, in the document from line {line}")
             parts, line = [], 0
         if text.strip():
             parts, line = [*parts, text.strip()], line or number
 
 
-def _cut(document: str, name: str) -> Iterator[Example]:
+def _cut(document: str, name: str, place: str) -> Iterator[Example]:
     """Windows of a document: WINDOW characters, and up to the end of the word; of unspaced text, WINDOW alone."""
     start, number = 0, 0
     while len(document) - start >= WINDOW:
         end = document.find(" ", start + WINDOW)
         end = len(document) if end < 0 else end
         end = end if end - start < 2 * WINDOW else start + WINDOW
-        yield Example(f"{name}-{number}", "", group=name, target=document[start:end])
+        yield Example(f"{name}-{number}", "", group=name, target=document[start:end], place=place)
         start, number = end + (document[end : end + 1] == " "), number + 1
 
 

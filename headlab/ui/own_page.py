@@ -350,7 +350,7 @@ def _columns(found: Files) -> dict[str, str]:
     chosen = dict[str, str]()
     meanings = {**ASKED[what], "language": "Language"}
     for place, (meaning, label) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
-        none = {"pair": [NONE], "language": [SAME]}.get(meaning, [])
+        none = {"pair": [NONE], "context": [NONE], "language": [SAME]}.get(meaning, [])
         chosen[meaning] = _pick(place, found, label, meaning, none)
     with st.expander("More columns"):
         left, right = st.columns(2)

@@ -109,7 +109,7 @@ def sentences(request: SentencesRequest) -> list[ExampleCard]:
     return [
         ExampleCard(
             id=example.id,
-            text=example.text + (example.target or "") if chosen.likelihood else example.text,
+            text=example.whole if chosen.likelihood else example.text,
             label=chosen.names_of(example)[example.label] if example.label >= 0 else None,
             pair=example.pair,
             words=list(example.words),

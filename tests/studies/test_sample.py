@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import torch
 from saved import save_classifier
+from tiny import tiny_model
+from tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.shrink.proof import rows_of
 from headlab.studies.savings_run import batches_of, different_batches
+from headlab.tasks.base import Example, Task
 
 
 def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
@@ -29,3 +32,10 @@ def test_all_examples_are_taken_where_there_are_no_more(tmp_path):
     assert sum(len(batch["input_ids"]) for batch in batches) == len(texts)
     whole = batches_of(model, task, rows=600, count=1, seed=0)  # for timing, where a batch has the size asked for
     assert len(whole[0]["input_ids"]) == 600
+
+
+def test_choices_without_a_context_are_different_examples():
+    pairs = [Example(str(n), "", 0, choices=(f"w{n} w5", f"w{n} w6")) for n in range(4, 10)]
+    task = Task("pairs", (), ("xx",), False, lambda *_: pairs, likelihood="choices")
+    (batch,) = different_batches(tiny_model("llama-lm", tokenizer=tiny_tokenizer()), task, rows=10, size=10, seed=0)
+    assert len(batch["input_ids"]) == len(pairs)

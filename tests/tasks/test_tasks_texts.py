@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from errors import raises
 from shared_data import data_with
+from tiny import tiny_model
+from tiny_task import tiny_tokenizer
 
 import headlab
+from headlab.evaluator import Evaluator
 from headlab.tasks.texts import WINDOW
 
 LONG = " ".join(f"word{n}" for n in range(200))
@@ -106,6 +110,43 @@ def test_choices_are_declared_by_their_columns(declare):
     assert found == {"Grass is": ((" red", " green"), 1), "Snow is": ((" white", " black"), 0)}
 
 
+def test_choices_that_are_integers_are_texts(declare):
+    mixed = {"question": "2+3 is", "options": [5, "six"], "gold": 0}
+    path = declare({"question": "2+2 is", "options": [3, 4], "gold": 4}, mixed)
+    found = {row.text: (row.choices, row.label) for row in headlab.task(path).examples("en")}
+    assert found == {"2+2 is": ((" 3", " 4"), 1), "2+3 is": ((" 5", " six"), 0)}
+
+
+def test_choices_without_a_context_are_whole_texts(declare):
+    pair = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
+    without = DECLARED.replace('context = "question"\n', "")
+    for path in (declare({"question": " "} | pair), declare(pair, text=without)):
+        (example,) = headlab.task(path).examples("en")
+        assert (example.text, example.choices, example.label) == ("", ("A cat sleeps.", "A cat sleep."), 0)
+        assert example.whole == "A cat sleeps."  # what pages show, and roles are found on
+
+
+def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):
+    path = declare(ROW, ROW | {"question": "Snow is"})
+    task = headlab.task(path)
+    examples = sorted(task.examples("en"), key=lambda example: example.id)
+    lines = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
+    assert [example.reference for example in examples] == lines
+    moved = [replace(example, place="") for example in examples]
+    assert moved == examples
+    assert task.data_hash(moved) == task.data_hash(examples)
+
+
+def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, put):
+    model = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
+    long = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
+    with raises("data.text_too_long", "dev-1", "en.dev.jsonl, line 2"):
+        Evaluator(model, long, "en")
+    lm = headlab.task("lm", data=put(en_dev="\n\n" + "w5 " * 200))
+    with raises("data.text_too_long", "dev-3-", "en.dev.txt, in the document from line 3"):
+        Evaluator(model, lm, "en")
+
+
 @pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
 def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
     path = declare({"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language=language)
@@ -123,7 +164,8 @@ def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
         ({"gold": 2}, "data.answer_unknown", "from 0 to 1"),
         ({"gold": "green"}, "data.answer_unknown", "green"),
         ({"options": ["1", "2", "3"], "gold": 2}, "data.answer_unknown", "the number of another"),
-        ({"question": ""}, "data.text_invalid", "column question"),
+        ({"options": [True, False]}, "data.choices_invalid", "column options"),
+        ({"question": None}, "data.text_invalid", "column question"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_said_by_line_and_column(declare, more: dict, code: str, said: str):

@@ -163,6 +163,17 @@ def test_choices_for_a_language_model_are_dropped_as_well() -> None:
 
 
 @pytest.mark.usefixtures("app")
+def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
+    rows = [{"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)]
+    app = sent(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
+    assert app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value == NONE
+    app.button(key="own-save").click().run()
+    (example, *_) = task("pairs-en").examples("en")
+    assert example.text == ""
+    assert example.choices[0].startswith("The ")
+
+
+@pytest.mark.usefixtures("app")
 def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
     app = sent(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
     assert "30 errors; the first 20" in said(app)
