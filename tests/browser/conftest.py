@@ -298,7 +298,9 @@ class Line:
             if self.runs() >= count:
                 return
             self.page.wait_for_timeout(100)
-        raise AssertionError(f"{self.runs()} of {count} runs have ended")
+        ends = [m.script_finished for m in self.said() if m.HasField("script_finished")]
+        begun = [list(m.new_session.fragment_ids_this_run) for m in self.said() if m.HasField("new_session")]
+        raise AssertionError(f"{self.runs()} of {count} runs have ended; ends {ends}, of fragments {begun}")
 
     def hear(self) -> None:
         """Deliver what was kept back, and from now on all at once."""
