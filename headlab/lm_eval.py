@@ -22,7 +22,7 @@ from headlab.masks import Mask, full_mask
 from headlab.parallel import one_thread, spread
 from headlab.records import Floats
 from headlab.stats import paired_bootstrap
-from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums
+from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums, summary
 from headlab.value_functions import log_probability
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
@@ -69,7 +69,8 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Tokens of a text, after a start token where the tokenizer puts one and the text does not begin with it."""
-        if add_special_tokens is None and not string.startswith(self.tokenizer.bos_token or "\0"):
+        start = self.tokenizer.bos_token
+        if add_special_tokens is None and not (start and string.startswith(start)):
             return encoded(self.model, [string])[0]
         return list(self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"])
 
@@ -209,7 +210,6 @@ def _rate(metric: str, values: Sequence[Sequence[tuple[float, float]]], seed: in
         if len(columns) >= FEW:
             before, after, sizes = resampled_sums(columns, [seed], DRAWS)
             gains = _shown(metric, after / sizes) - _shown(metric, before / sizes)
-            low, high = np.quantile(gains, [0.025, 0.975])
-            tail = 1 + min((gains <= 0).sum(), (gains >= 0).sum())
-            told |= {"low": float(low), "high": float(high), "p": float(min(1.0, 2 * tail / (DRAWS + 1)))}
+            found = summary(gains[None], 0.95)
+            told |= {name: float(value[0]) for name, value in zip(("low", "high", "p"), found, strict=True)}
     return told

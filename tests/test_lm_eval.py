@@ -76,6 +76,16 @@ def masked(model) -> Mask:
     return Mask(model.grid, kept)
 
 
+def save_task(folder: Path, name: str, rows: list[dict], more: str) -> None:
+    """A task of the harness with these test documents."""
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    (folder / "task.yaml").write_text(
+        f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder}/rows.jsonl}}}}\n"
+        f"test_split: test\n{more}",
+        "utf-8",
+    )
+
+
 @with_harness
 def test_it_scores_and_writes_under_the_mask():
     from headlab.lm_eval import GatedLM
@@ -107,13 +117,11 @@ def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
     assert len(encoded(model, ["w5 w6"])[0]) == 3  # with a start token
     evaluator = Evaluator(model, CHOICES, "xx")
     rows = [{"q": e.text, "c": [choice.strip() for choice in e.choices], "a": e.label} for e in evaluator.examples]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    (tmp_path / "mini.yaml").write_text(
-        f"task: headlab_mini\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/rows.jsonl}}}}\n"
-        "test_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\n"
+    save_task(
+        tmp_path, "headlab_mini", rows,
+        "output_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\n"
         "doc_to_target: a\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
-        "utf-8",
-    )
+    )  # fmt: skip
     mask = masked(model)
     told = compared(model, ["headlab_mini"], mask, folder=str(tmp_path))["headlab_mini"]
     for kept, name in ((None, "baseline"), (mask, "acc")):
@@ -134,13 +142,11 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
 
     model = language_model("llama-lm")
     rows = [{"text": f"w5 w{n} w{n + 1} w6"} for n in range(7, 7 + documents)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    (tmp_path / "rolling.yaml").write_text(
-        f"task: headlab_rolling\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/rows.jsonl}}}}\n"
-        "test_split: test\noutput_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
+    save_task(
+        tmp_path, "headlab_rolling", rows,
+        "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
         "metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]\n",
-        "utf-8",
-    )
+    )  # fmt: skip
     told = compared(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))["headlab_rolling"]
     manager = TaskManager(include_path=str(tmp_path))
     own = {
