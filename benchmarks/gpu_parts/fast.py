@@ -1,0 +1,362 @@
+"""How fast: seconds, gains a second, and the share of the rate of plain matrix products that is reached."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from headlab.evaluator import Evaluator, token_budget
+from headlab.methods.model_game import ModelGame
+from headlab.methods.sampling import gone, plan_of, uniforms
+from headlab.methods.table import method
+from headlab.methods.tmab import FULL, Screened, estimate, sizes
+
+from .record import Record
+from .setting import LANGUAGES, Setting, random_mask, synchronise, tensor_float_32, timed
+
+FORMATS = ("float32", "tf32", "bfloat16", "float16")
+SHAPE_FORMATS = ("bfloat16", "tf32")  # of the models with random weights
+DRAWS_OF_DECODER = 8
+# Gains that a screened cycle computes where the model's weights are random, so that a prediction
+# means nothing: one of 2 ** 3, about what it is for the embedded model.
+HALVINGS = 3
+
+
+def run(setting: Setting, record: Record) -> None:
+    """Matrix rates, the shape of XLM-R base, the embedded model, and the shape of a decoder of 1 B."""
+    rates = matrix_rates(setting)
+    record.add("matrix rate, FLOP/s", rates)
+    for dtype in SHAPE_FORMATS:
+        with tensor_float_32(dtype == "tf32"):
+            shape_figures(setting, record, "xlmr-base", dtype, rates)
+    embedded_figures(setting, record)
+    with tensor_float_32(False):
+        shape_figures(setting, record, "decoder-1b", "bfloat16", rates)
+    record.measure("15 languages of xlmr-base", lambda: worked_out(record.figures))
+
+
+# What the device can do.
+
+
+def matrix_rates(setting: Setting) -> dict[str, float]:
+    """Operations a second of one large matrix product in each format: the median of ten."""
+    rates = {}
+    size = setting.sizes.matrix
+    for name in FORMATS:
+        dtype = torch.float32 if name == "tf32" else getattr(torch, name)
+        left, right = (torch.randn(size, size, device=setting.device, dtype=dtype) for _ in range(2))
+        with tensor_float_32(name == "tf32"):
+            seconds = [timed(setting.device, lambda: left @ right)[0] for _ in range(13)]  # noqa: B023
+        rates[name] = 2 * size**3 / median(seconds[3:])
+    return rates
+
+
+# Models with random weights, of a real model's size.
+
+
+def shape_figures(setting: Setting, record: Record, shape: str, dtype: str, rates: dict[str, float]) -> None:
+    """Full passes and cycles of one model in one format, alone and as a share of the matrix rate."""
+    name = f"{shape}, {dtype}"
+    rate = rates[dtype]
+    stored = "float32" if dtype == "tf32" else dtype
+    reset_peak(setting)
+    if shape == "xlmr-base":
+        evaluator = setting.random_encoder(stored)
+    else:
+        evaluator = setting.random_decoder(stored, min(DRAWS_OF_DECODER, setting.sizes.speed_examples))
+    record.add(f"{name}: tokens", token_figures(evaluator))
+    record.measure(f"{name}: full passes", lambda: full_passes(setting, evaluator, rate))
+    cycle = Cycle.drawn(evaluator)
+    for question in ("marginals", "screened"):
+        record.measure(
+            f"{name}: {question}",
+            lambda: cycle_figures(setting, evaluator, cycle, question, rate),  # noqa: B023
+        )
+    if dtype == "bfloat16":
+        record.measure(f"{name}: tokens a batch", lambda: batch_sizes(setting, evaluator, cycle))
+        record.measure(f"{name}: time by kernel", lambda: kernel_times(setting, evaluator, cycle))
+        record.measure(f"{name}: waits", lambda: waits(setting, evaluator, cycle))
+    record.add(f"{name}: peak memory, GB", peak_memory(setting))
+
+
+def token_figures(evaluator: Evaluator) -> dict[str, float]:
+    """Lengths of the examples, and the tokens a batch that the device is given."""
+    return {
+        "examples": len(evaluator.examples),
+        "tokens": int(evaluator.lengths.sum()),
+        "median": float(np.median(evaluator.lengths)),
+        "tokens a batch": token_budget(evaluator.model),
+    }
+
+
+def full_passes(setting: Setting, evaluator: Evaluator, rate: float | None = None) -> dict[str, float]:
+    """All examples under a mask, from the first layer on; with a rate, also as a share of it."""
+    gates = evaluator.model.grid.gates(random_mask(evaluator.model).kept)
+    evaluator.state_bytes = 0
+    batches = evaluator.cut(np.arange(len(evaluator.examples)))
+
+    def evaluate() -> None:
+        for _ in evaluator.answers(batches, gates, "zero"):
+            pass
+
+    evaluate()
+    seconds = median(timed(setting.device, evaluate)[0] for _ in range(3))
+    figures = {"seconds": seconds, "examples a second": len(evaluator.examples) / seconds}
+    if rate is not None:
+        figures["share of the matrix rate"] = operations_of(evaluate) / seconds / rate
+    return figures
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One draw for every example, as `shapley` makes them.
+
+    Attributes:
+        kept: Bool [draw, head], the coalition.
+        wanted: Bool [draw, head], the heads that are measured.
+        examples: Int [draw].
+        uniforms: Float [draw, head], which gains a screened cycle computes.
+    """
+
+    kept: np.ndarray[Any, Any]
+    wanted: np.ndarray[Any, Any]
+    examples: np.ndarray[Any, Any]
+    uniforms: np.ndarray[Any, Any]
+
+    @classmethod
+    def drawn(cls, evaluator: Evaluator) -> Cycle:
+        """The first cycle of seed 0."""
+        heads, draws = evaluator.model.grid.size, len(evaluator.examples)
+        coalitions = [gone(0, number, heads, sizes(FULL, heads)) for number in range(draws)]
+        removed = np.stack([coalition[0] for coalition in coalitions])
+        measured = np.stack([coalition[1] for coalition in coalitions])
+        numbers = np.stack([uniforms(0, number, heads) for number in range(draws)])
+        return cls(~removed, measured, np.random.default_rng(0).permutation(draws), numbers)
+
+    def play(self, evaluator: Evaluator, question: str, tokens: int | None = None) -> int:
+        """Compute the cycle; returns the number of gains that were computed."""
+        game = ModelGame(evaluator, tokens=tokens)
+        if question == "marginals":
+            game.marginals(self.kept, self.wanted, self.examples)
+            return int(self.wanted.sum())
+        bins = game.scale.bins if game.scale is not None else 1
+        halvings = np.full((bins, game.players), HALVINGS)
+        answers = game.screened(self.kept, self.wanted, self.examples, halvings, self.uniforms)
+        return int(np.isfinite(answers[2]).sum())
+
+
+def cycle_figures(setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str, rate: float) -> dict[str, float]:
+    """Seconds of a cycle, gains a second, and the operations of its passes as a share of the matrix rate."""
+    computed = cycle.play(evaluator, question)
+    seconds = median(timed(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2))
+    operations = operations_of(lambda: cycle.play(evaluator, question))
+    return {
+        "seconds": seconds,
+        "draws": len(cycle.examples),
+        "gains": int(cycle.wanted.sum()),
+        "gains computed": computed,
+        "gains a second": float(cycle.wanted.sum()) / seconds,
+        "operations": float(operations),
+        "share of the matrix rate": operations / seconds / rate,
+    }
+
+
+def operations_of(call: Callable[[], object]) -> int:
+    """Floating-point operations of the matrix products and attention of a call, by torch's own count.
+
+    The count is of one thread, so a processor computes the call in one.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with FlopCounterMode(display=False) as counter:
+            call()
+    finally:
+        torch.set_num_threads(threads)
+    return int(counter.get_total_flops())
+
+
+def batch_sizes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
+    """Seconds of a screened cycle by the number of tokens a batch."""
+    seconds = {}
+    for tokens in setting.sizes.batch_tokens:
+        cycle.play(evaluator, "screened", tokens)
+        seconds[str(tokens)] = timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]  # noqa: B023
+    return seconds
+
+
+# Where the time goes.
+
+KERNELS = {
+    "attention": ("flash", "fmha", "attention", "cudnn_generated"),
+    "matrix products": ("gemm", "cutlass", "xmma", "cublas", "nvjet", "addmm", "::mm", "bmm", "linear"),
+    "copies": ("memcpy", "memset", "copy_", "_to_copy"),
+}
+
+
+def kernel_times(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, Any]:
+    """Seconds of a screened cycle by class of kernel, what is left idle, and the ten longest kernels."""
+    activities = [ProfilerActivity.CUDA] if setting.on_card else [ProfilerActivity.CPU]
+    with profile(activities=activities) as profiler:
+        seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, "screened"))
+    by_class: Counter[str] = Counter()
+    by_name: Counter[str] = Counter()
+    calls = 0
+    for event in profiler.key_averages():
+        on_device = event.device_type == DeviceType.CUDA
+        if setting.on_card and not on_device:
+            continue
+        spent = event.self_device_time_total if setting.on_card else event.self_cpu_time_total
+        by_class[kernel_class(event.key)] += spent / 1e6
+        by_name[event.key[:80]] += spent / 1e6
+        calls += event.count
+    busy = sum(by_class.values())
+    return {
+        "seconds": seconds,
+        "kernels": calls,
+        **by_class,
+        "idle": max(0.0, seconds - busy),
+        "longest": dict(by_name.most_common(10)),
+    }
+
+
+def kernel_class(name: str) -> str:
+    """The class that a kernel's time is counted as."""
+    lowered = name.lower()
+    for kind, parts in KERNELS.items():
+        if any(part in lowered for part in parts):
+            return kind
+    return "elementwise"
+
+
+def waits(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, Any]:
+    """How often a screened cycle makes the processor wait for the card, and where."""
+    if not setting.on_card:
+        return {"not here": "only a GPU is waited for"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            cycle.play(evaluator, "screened")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    places = Counter(f"{warning.filename[-60:]}:{warning.lineno}" for warning in caught)
+    return {"waits": sum(places.values()), "places": dict(places.most_common(12))}
+
+
+def reset_peak(setting: Setting) -> None:
+    """Count the device's memory from now on."""
+    if setting.on_card:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory(setting: Setting) -> float | None:
+    """Largest memory that tensors held on the card since `reset_peak`, GB; None on a processor."""
+    return torch.cuda.max_memory_allocated() / 1e9 if setting.on_card else None
+
+
+# The embedded model, as a person meets it.
+
+
+def embedded_figures(setting: Setting, record: Record) -> None:
+    """Clicks, cycles and the time to a guaranteed half-width, in float32 with TF32 off, as by default."""
+    with tensor_float_32(False):
+        reset_peak(setting)
+        evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)
+        record.add(f"{setting.main.name}: tokens", token_figures(evaluator))
+        record.measure(f"{setting.main.name}: click", lambda: clicks(setting, evaluator))
+        record.measure(f"{setting.main.name}: shapley", lambda: guaranteed(setting, evaluator))
+        record.add(f"{setting.main.name}: peak memory, GB", peak_memory(setting))
+
+
+def clicks(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
+    """Milliseconds from a click on a head to the first figure, and to the final one: medians."""
+    rng = np.random.default_rng(0)
+    mask = random_mask(evaluator.model, share=1.1)
+    first_figures, final_figures = [], []
+    evaluator.evaluate(mask)
+    for _ in range(setting.sizes.clicks):
+        kept = mask.kept.copy()
+        kept[rng.integers(len(kept))] ^= True
+        began = time.perf_counter()
+        stream = evaluator.stream(type(mask)(evaluator.model.grid, kept))
+        next(stream)
+        synchronise(setting.device)
+        first_figures.append(1000 * (time.perf_counter() - began))
+        for _evaluation in stream:
+            pass
+        synchronise(setting.device)
+        final_figures.append(1000 * (time.perf_counter() - began))
+    return {"first figure, ms": median(first_figures), "final figure, ms": median(final_figures)}
+
+
+def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
+    """Seconds until every head's guaranteed half-width is at most the target, cycle by cycle.
+
+    Without a target, or where time is short, the seconds of the cycles that were played.
+    """
+    target = setting.sizes.target
+    options = {"target": target, "stop": "width", "samples": 8192 if target else 3 * setting.sizes.draws}
+    plan = plan_of(method("shapley").resolve(options))
+    game = ModelGame(evaluator)
+    limit = setting.sizes.limits["fast"] / 4
+    began = time.perf_counter()
+    cycle_ends = []
+    last = None
+    for snapshot in with_deadline(estimate(game, plan, seed=0), began + limit):
+        last = snapshot
+        if snapshot.draws % game.examples == 0:
+            synchronise(setting.device)
+            cycle_ends.append(time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    assert last is not None
+    low, high = last.interval()
+    gains = int(last.counts.sum())
+    return {
+        "seconds": seconds,
+        "reached": bool(last.finished and target is not None),
+        "draws": last.draws,
+        "gains": gains,
+        "gains a second": gains / seconds,
+        "computed of screened gains": int(last.screen.computed.sum()) / max(1, int(last.screen.foreseen.sum())),
+        "largest half-width": float((high - low).max() / 2),
+        "seconds at the ends of cycles": cycle_ends[:3] + cycle_ends[-1:],
+        "seconds in 15 languages, worked out": LANGUAGES * seconds,
+    }
+
+
+def with_deadline(snapshots: Iterator[Screened], deadline: float) -> Iterator[Screened]:
+    """Snapshots until there are no more or the time is up."""
+    for snapshot in snapshots:
+        yield snapshot
+        if time.perf_counter() > deadline:
+            return
+
+
+def worked_out(figures: dict[str, Any]) -> dict[str, Any]:
+    """Minutes that 15 languages of XLM-R base take to the target, from what was measured.
+
+    As many draws as the embedded model needed: its first cycle computes every gain, the later ones
+    a share of them.
+    """
+    shapley = next(value for name, value in figures.items() if name.endswith(": shapley"))
+    minutes = {}
+    for dtype in SHAPE_FORMATS:
+        whole = figures[f"xlmr-base, {dtype}: marginals"]
+        screened = figures[f"xlmr-base, {dtype}: screened"]
+        cycles = shapley["draws"] / screened["draws"]
+        seconds = whole["seconds"] + (cycles - 1) * screened["seconds"]
+        minutes[dtype] = LANGUAGES * seconds / 60
+    return {"minutes": minutes, "draws a language, as the embedded model needed": shapley["draws"]}

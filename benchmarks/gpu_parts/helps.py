@@ -1,0 +1,120 @@
+"""What would help: torch.compile, CUDA graphs and more, each switched on for the measurement only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from headlab import parallel
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import as_gates
+from headlab.hooks.state import Active
+
+from .fast import Cycle, full_passes
+from .record import Record
+from .setting import Setting, random_gates, timed
+
+DTYPE = "bfloat16"
+# Rows and tokens of the passes that are captured as CUDA graphs: a click's first batch, and larger ones.
+BUCKETS = ((4, 32), (16, 32), (64, 64), (256, 64))
+
+
+def run(setting: Setting, record: Record) -> None:
+    """The shape of XLM-R base as it is, and with one thing changed at a time."""
+    evaluator = setting.random_encoder(DTYPE)
+    cycle = Cycle.drawn(evaluator)
+    record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
+    record.measure("two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
+    record.measure("CUDA graphs of full passes", lambda: graphs(setting, evaluator))
+    record.measure("torch.compile of each layer", lambda: compiled(setting, cycle))
+    record.measure("torch.compile of full passes", lambda: compiled_passes(setting))
+
+
+def seconds_of(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
+    """Seconds of a screened cycle and of full passes over all examples."""
+    cycle.play(evaluator, "screened")
+    repeats = [timed(setting.device, lambda: cycle.play(evaluator, "screened"))[0] for _ in range(3)]
+    passes = full_passes(setting, evaluator)
+    return {"screened cycle, s": median(repeats), "full passes, s": passes["seconds"]}
+
+
+def with_two_lanes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
+    """Two batches at once, each in a thread of its own, so that the card need not wait for Python."""
+
+    @contextmanager
+    def lanes(_device: torch.device) -> Iterator[int]:
+        yield 2
+
+    with patch.object(parallel, "one_thread", lanes):
+        return seconds_of(setting, evaluator, cycle)
+
+
+def compiled(setting: Setting, cycle: Cycle) -> dict[str, Any]:
+    """The layers compiled one by one, for shapes that vary, with the seconds that compiling took."""
+    evaluator = setting.random_encoder(DTYPE)
+    for layer in evaluator.model.module.base_model.encoder.layer:
+        layer.intermediate.forward = compile_for(setting, layer.intermediate.forward)
+        layer.output.forward = compile_for(setting, layer.output.forward)
+    seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, "screened"))
+    return seconds_of(setting, evaluator, cycle) | {"first cycle, s": seconds}
+
+
+def compiled_passes(setting: Setting) -> dict[str, Any]:
+    """The whole model compiled, for full passes alone."""
+    evaluator = setting.random_encoder(DTYPE)
+    module = evaluator.model.module
+    module.forward = compile_for(setting, module.forward)
+    seconds, _ = timed(setting.device, lambda: full_passes(setting, evaluator))
+    return full_passes(setting, evaluator) | {"compiling and three runs, s": seconds}
+
+
+def compile_for(setting: Setting, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled for shapes that vary; on a processor only traced, since compiling takes minutes."""
+    return torch.compile(forward, dynamic=True, backend="inductor" if setting.on_card else "eager")
+
+
+def graphs(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
+    """Milliseconds of a gated pass for some shapes: launched kernel by kernel, and as a CUDA graph."""
+    if not setting.on_card:
+        return {"not here": "only a GPU has CUDA graphs"}
+    return {f"{rows} × {tokens}": graph_figures(setting, evaluator, rows, tokens) for rows, tokens in BUCKETS}
+
+
+def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int) -> dict[str, Any]:
+    """One shape: the same pass with gates, launched and replayed, and whether the outputs are equal."""
+    model = evaluator.model
+    generator = torch.Generator(setting.device).manual_seed(0)
+    ids = torch.randint(5, 1000, (rows, tokens), device=setting.device, generator=generator)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    gates = as_gates(model, random_gates(model, rows))
+
+    def gated_pass() -> torch.Tensor:
+        with torch.inference_mode(), model.active(Active(gates=gates)):
+            logits: torch.Tensor = model.module(**inputs).logits
+        return logits
+
+    launched = milliseconds(setting, gated_pass)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            gated_pass()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = gated_pass()
+    replayed = milliseconds(setting, graph.replay)
+    difference = float((captured - gated_pass()).abs().max())
+    return {"launched, ms": launched, "replayed, ms": replayed, "largest difference": difference}
+
+
+def milliseconds(setting: Setting, call: Callable[[], object]) -> float:
+    """Median milliseconds of a call."""
+    call()
+    return 1000 * float(np.median([timed(setting.device, call)[0] for _ in range(20)]))

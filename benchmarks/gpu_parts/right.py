@@ -1,0 +1,256 @@
+"""Is it right: what headlab computes on the device, against the same on the processor."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.hooks import model as hooks
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.methods.model_game import ModelGame
+from headlab.records import Progress
+from headlab.roles.sentences import of_task
+from headlab.roles.study import study
+from headlab.store import Store
+from headlab.worker.model_host import hold, hold_device
+
+from .record import Record
+from .setting import Setting, random_mask
+
+# Methods that are compared, with their options; the seed is the same on both devices.
+METHODS: dict[str, Mapping[str, Any]] = {
+    "leave-one-out": {},
+    "gradient": {},
+    "relevance": {},
+    "confidence": {},
+}
+
+
+class Stopped(Exception):
+    """Raised in a run to stop it as a user would."""
+
+
+def run(setting: Setting, record: Record) -> None:
+    """Every kind of result, in float64, where rounding decides nothing, and in float32."""
+    for dtype in ("float64", "float32"):
+        models = _models(setting, dtype)
+        for name, comparison in _comparisons(setting).items():
+            record.measure(f"{name}, {dtype}", lambda: comparison(setting, *models))  # noqa: B023
+    processor, device = _models(setting, "float64")
+    record.measure("a run stopped and resumed", lambda: stopped_and_resumed(setting, device, device))
+    record.measure("begun on the processor", lambda: stopped_and_resumed(setting, processor, device))
+    record.measure("two threads at once", lambda: two_threads(setting, device))
+    record.measure("a batch that does not fit", lambda: too_large_a_batch(setting, device))
+    record.measure("two workers and one device", lambda: two_workers(setting))
+
+
+def _models(setting: Setting, dtype: str) -> tuple[Model, Model]:
+    """The same model on the processor and on the device."""
+    return setting.main.load("cpu", dtype), setting.main.load(setting.device, dtype)
+
+
+def _comparisons(setting: Setting) -> dict[str, Callable[[Setting, Model, Model], dict[str, Any]]]:
+    methods = {name: _method_comparison(name, options) for name, options in METHODS.items()}
+    shapley = {"samples": setting.sizes.draws, "target": None}
+    return {
+        "shapley": _method_comparison("shapley", shapley),
+        **methods,
+        "evaluate": evaluations,
+        "attention": attention_weights,
+        "roles": roles,
+    }
+
+
+def _method_comparison(method: str, options: Mapping[str, Any]) -> Callable[[Setting, Model, Model], dict[str, Any]]:
+    def compare(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
+        expected, values = (scores(setting, model, method, options) for model in (processor, device))
+        return compared(values, expected)
+
+    return compare
+
+
+def scores(setting: Setting, model: Model, method: str, options: Mapping[str, Any], **more: Any) -> Any:
+    """Values of every head by one method, float [head]."""
+    subject = setting.main
+    return headlab.score(
+        model,
+        subject.task,
+        language=subject.language,
+        method=method,
+        size=setting.sizes.examples,
+        **options,
+        **more,
+    ).values
+
+
+def compared(values: Any, expected: Any) -> dict[str, Any]:
+    """Values beside what they should be: the largest difference, the size, and how many are not equal."""
+    values, expected = (np.asarray(array, dtype=np.float64) for array in (values, expected))
+    gap = np.abs(values - expected)
+    return {
+        "largest difference": float(gap.max()),
+        "largest value": float(np.abs(expected).max()),
+        "values": int(gap.size),
+        "not equal to 1e-9": int((gap > 1e-9).sum()),
+    }
+
+
+def evaluations(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
+    """Answers under a mask, from the public function that the README shows."""
+    subject = setting.main
+    answers = []
+    for model in (processor, device):
+        evaluator = Evaluator(model, subject.task, subject.language, "dev", setting.sizes.examples)
+        answers.append(evaluator.evaluate(random_mask(model)).predicted)
+    return {"answers": len(answers[0]), "other answers": int((answers[0] != answers[1]).sum())}
+
+
+def attention_weights(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
+    """Attention of every head on one sentence."""
+    subject = setting.main
+    example = subject.task.examples(subject.language, "dev", 1)[0]
+    weights = []
+    for model in (processor, device):
+        inputs = model.tokenizer([example.text], return_tensors="pt").to(model.device)
+        by_head = hooks.attention(model, inputs, model.grid.heads)
+        weights.append(torch.stack([by_head[head] for head in model.grid.heads]).double().numpy())
+    return compared(weights[1], weights[0])
+
+
+def roles(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
+    """Numbers of the report of roles, cell by cell."""
+    subject = setting.main
+    sentences = of_task(subject.task, subject.language, "dev", setting.sizes.examples)
+    tables = [study(model, sentences).tables for model in (processor, device)]
+    cells = [
+        [cell for table in report for row in table.rows for cell in row if isinstance(cell, float)] for report in tables
+    ]
+    if len(cells[0]) != len(cells[1]):
+        return {"cells on the processor": len(cells[0]), "cells on the device": len(cells[1])}
+    return compared(cells[1], cells[0])
+
+
+# What happens to a run on the device.
+
+
+def stopped_and_resumed(setting: Setting, first: Model, second: Model) -> dict[str, Any]:
+    """A run that is stopped in the middle on one model and finished on another, and one without a stop."""
+    options = {"samples": setting.sizes.draws, "target": None}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        snapshots = 0
+
+        def stop_after_a_few(_: Progress) -> None:
+            nonlocal snapshots
+            snapshots += 1
+            if snapshots > 2:
+                raise Stopped
+
+        try:
+            scores(setting, first, "shapley", options, store=store, on_progress=stop_after_a_few)
+        except Stopped:
+            pass
+        else:
+            return {"error": "the run ended before it could be stopped"}
+        resumed = scores(setting, second, "shapley", options, store=store)
+    return compared(resumed, scores(setting, second, "shapley", options))
+
+
+def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
+    """Two evaluations of one model at once, and the same one after the other."""
+    subject = setting.main
+    masks = [random_mask(device, seed) for seed in range(2)]
+
+    def answers(mask: Mask) -> Any:
+        evaluator = Evaluator(device, subject.task, subject.language, "dev", setting.sizes.examples)
+        return evaluator.evaluate(mask).predicted
+
+    alone = [answers(mask) for mask in masks]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(answers, masks * 4))
+    differing = sum(int((predicted != alone[number % 2]).sum()) for number, predicted in enumerate(together))
+    return {"answers": sum(map(len, together)), "other answers": differing}
+
+
+def too_large_a_batch(setting: Setting, device: Model) -> dict[str, Any]:
+    """Gains computed in batches that do not fit, which are cut in half, and in batches that do."""
+    subject = setting.main
+    evaluator = Evaluator(device, subject.task, subject.language, "dev", setting.sizes.examples)
+    rows = np.arange(len(evaluator.examples))
+    kept = np.ones((len(rows), device.grid.size), dtype=bool)
+    expected = ModelGame(evaluator).marginals(kept, kept, rows)
+    game = ModelGame(evaluator, tokens=1 << 30)
+    with LimitedMemory(setting) as refusals:
+        values = game.marginals(kept, kept, rows)
+    return compared(values, expected) | {"batches refused": refusals()}
+
+
+class LimitedMemory:
+    """Let the device refuse large batches until the block ends.
+
+    A GPU gives this process 300 MB above what it holds; on a processor, whose memory nobody can
+    limit that way, passes of more rows than examples raise the same error.
+
+    Yields:
+        A function that gives the number of batches refused so far.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._refused = 0
+        self._original = ModelGame._fan
+
+    def __enter__(self) -> Callable[[], int]:
+        if self._setting.on_card:
+            torch.cuda.empty_cache()
+            total = torch.cuda.mem_get_info()[1]
+            held = torch.cuda.memory_reserved()
+            torch.cuda.set_per_process_memory_fraction((held + (300 << 20)) / total)
+        most_rows = max(1, self._setting.sizes.examples // 2)
+        limited = self
+
+        def counted(game: ModelGame, kept: Any, wanted: Any, examples: Any) -> Any:
+            try:
+                if not limited._setting.on_card and len(kept) > most_rows:
+                    raise MemoryError("more rows than this measurement allows")
+                return limited._original(game, kept, wanted, examples)
+            except (MemoryError, torch.OutOfMemoryError):
+                limited._refused += 1
+                raise
+
+        ModelGame._fan = counted  # type: ignore[method-assign]
+        return lambda: self._refused
+
+    def __exit__(self, *_: object) -> None:
+        ModelGame._fan = self._original  # type: ignore[method-assign]
+        if self._setting.on_card:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            torch.cuda.empty_cache()
+
+
+def two_workers(setting: Setting) -> dict[str, Any]:
+    """Whether a second worker is refused the device that a first one holds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def take() -> Any:
+            if setting.on_card:
+                return hold_device(torch.device(setting.device), folder)
+            return hold("processor", setting.device, folder)
+
+        with take():
+            try:
+                take()
+            except HeadlabError as error:
+                return {"refused": error.code == "device.in_use", "message": str(error)}
+    return {"error": "the second worker was given the device too"}
