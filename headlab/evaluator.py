@@ -95,6 +95,7 @@ def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iter
         yield Batch(np.array(part), inputs.tensors(np.array(part)))
 
 
+# Examples per batch at most, except on a GPU, where the number of tokens alone decides.
 BATCH = 64
 # A first figure after 16 examples, a better one after 256, then one on all: five people who click at once get the first
 # within a second on two cores. Pages show no difference before 128 examples, so a larger first one would tell no more.
@@ -114,7 +115,8 @@ Reader = Callable[["Batch", torch.Tensor, torch.Tensor], Sequence[T]]
 class Evaluator:
     """Accuracy of any mask on one language of a task, answer by answer (one per example, word or target token).
 
-    size: number of examples of the split (512 of dev by default).  state_bytes: memory for cached layer inputs,
+    size: number of examples of the split (512 of dev by default).  batch_size: maximum examples per batch; None suits
+    the device.  state_bytes: memory for cached layer inputs,
     so that the next mask can start at the layer that changed.  tick: called between batches; may raise
     to stop.
     """
@@ -124,7 +126,7 @@ class Evaluator:
     language: str
     split: Split = "dev"
     size: int | None = DEV_SIZE
-    batch_size: int = BATCH
+    batch_size: int | None = None
     state_bytes: int = STATE_BYTES
     tick: Tick = lambda: None
     examples: tuple[Example, ...] = field(init=False)
@@ -179,11 +181,19 @@ class Evaluator:
 
     def cut(self, rows: Ints, share: int = 1) -> list[Batch]:
         """Batches of the given rows for `answers`, with as many tokens as suit the device, or this share of them."""
-        return list(cut(self.inputs, rows, token_budget(self.model) // share, self.batch_size))
+        most_rows = self.batch_size
+        if most_rows is None and self.model.device.type != "cuda":
+            most_rows = BATCH
+        return list(cut(self.inputs, rows, token_budget(self.model) // share, most_rows))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""
-        return list(cut(self.inputs, rows, sys.maxsize, size or self.batch_size))
+        return list(cut(self.inputs, rows, sys.maxsize, size or self._batch_size))
+
+    @property
+    def _batch_size(self) -> int:
+        """Examples per batch where their tokens are not counted."""
+        return self.batch_size or BATCH
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
@@ -202,8 +212,12 @@ class Evaluator:
     def worth_of(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
         targets = self.targets(rows, logits)
-        self.require_finite(rows, logits, targets)
-        return np.asarray(worth(value, logits, targets).cpu().numpy(), dtype=np.float64)
+        broken = self._broken(logits, targets)
+        values = worth(value, logits, targets).double()
+        packed = torch.stack([values, broken.reshape(len(broken), -1).any(dim=1).double()])  # one copy to the processor
+        values_of_rows, broken_rows = packed.cpu().numpy()
+        self._refuse(rows, broken_rows)
+        return np.asarray(values_of_rows, dtype=np.float64)
 
     def targets(self, rows: Ints, logits: torch.Tensor) -> torch.Tensor:
         """Right answers of some examples, int [row] or [row, token], with as many tokens as their logits have."""
@@ -215,15 +229,24 @@ class Evaluator:
         Otherwise `argmax` would give an answer that looks like any other. A generated token may have logits of minus
         infinity, which rule tokens out.
         """
+        broken = self._broken(logits, targets)
+        self._refuse(rows, broken.reshape(len(broken), -1).any(dim=1).cpu().numpy())
+
+    def _broken(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Whether the logits of an answer are not finite, bool [row] or [row, token]."""
         with torch.no_grad():
-            good = logits.amax(dim=-1).isfinite()
+            finite = logits.amax(dim=-1).isfinite()
             if self.task.labels:
-                good &= logits.amin(dim=-1).isfinite()
-            wrong = ~good & (targets != IGNORED)
-        if bool(wrong.any()):
-            row = int(wrong.flatten(1).any(dim=1).nonzero()[0] if wrong.dim() > 1 else wrong.nonzero()[0])
-            place = f"example {self.examples[rows[row]].id} ({self.language}, {self.split})"
-            raise not_finite(self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite")
+                finite &= logits.amin(dim=-1).isfinite()
+            return ~finite & (targets != IGNORED)
+
+    def _refuse(self, rows: Ints, broken: np.ndarray[Any, Any]) -> None:
+        """Raise HeadlabError, naming the first example, if a row is broken, [row]."""
+        if not broken.any():
+            return
+        example = self.examples[rows[int(broken.argmax())]]
+        place = f"example {example.id} ({self.language}, {self.split})"
+        raise not_finite(self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite")
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations on growing random subsets of the examples; the last one is `done`.
@@ -333,9 +356,11 @@ class Evaluator:
         with torch.inference_mode(), self.model.active(active):
             logits = self.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
-            self.require_finite(batch.rows, logits, targets)
-            out = logits.argmax(dim=-1)
-        return np.asarray(out[targets != IGNORED].cpu().numpy(), dtype=np.int64)
+            broken = self._broken(logits, targets)
+            packed = torch.stack([logits.argmax(dim=-1), targets, broken.long()])  # one copy to the processor
+            answers, right_answers, broken_answers = packed.cpu().numpy()
+        self._refuse(batch.rows, broken_answers.reshape(len(batch.rows), -1).any(axis=1))
+        return np.asarray(answers[right_answers != IGNORED], dtype=np.int64)
 
     def each(self, rows: Ints, mask: Mask, ablation: str, read: Reader[T]) -> list[T]:
         """What `read` makes of some examples under a mask, row by row, from a batch, its logits and right answers.
@@ -371,7 +396,7 @@ class Evaluator:
         if self._means is None:
             dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whichever split is evaluated, also for test
             inputs = read(self.model, self.task, dev, self.language)
-            parts = np.split(np.arange(len(dev)), range(self.batch_size, len(dev), self.batch_size))
+            parts = np.split(np.arange(len(dev)), range(self._batch_size, len(dev), self._batch_size))
             self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means
 
@@ -394,7 +419,7 @@ class Evaluator:
                 out[part.rows] = self.worth(asked, value_of("accuracy")) == 1
             self.tick()
 
-        halving(map(Rows, np.split(order, range(self.batch_size, len(order), self.batch_size))), run)
+        halving(map(Rows, np.split(order, range(self._batch_size, len(order), self._batch_size))), run)
         return out
 
 

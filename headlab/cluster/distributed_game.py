@@ -154,8 +154,12 @@ class SharedGame(ModelGame):
 
     @property
     def round(self) -> int:
-        """Number of samples that suit one call of a device of the pool."""
-        return round_on(self._pool.kind)
+        """Number of samples that suit one call of a device of the pool.
+
+        A GPU takes many, but no more than half of its share of a cycle of examples: each has work then.
+        """
+        half_share = self.examples // (2 * self._pool.size)
+        return max(round_on("cpu"), min(round_on(self._pool.kind), half_share))
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; the devices of the pool work in parallel."""

@@ -34,7 +34,7 @@ from headlab.hooks.state import (
 from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
 from headlab.models.checkpoint import Checkpoint, home
-from headlab.parallel import Rows, halving, whole
+from headlab.parallel import Rows, halving, on_device, whole
 from headlab.records import Head, HeadGrid
 
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
@@ -153,7 +153,7 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     if isinstance(gates, Mask):
         gates.check(model.grid, model.fingerprint)
         gates = model.grid.gates(gates.kept)
-    tensor = torch.as_tensor(gates, device=model.device)
+    tensor = on_device(torch.as_tensor(gates), model.device)
     want = (model.grid.layers, model.grid.width)
     if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != want:
         raise HeadlabError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 from headlab.errors import HeadlabError
+from headlab.parallel import on_device
 
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 
@@ -53,16 +55,40 @@ class Pass:
         return out
 
 
+class Indices:
+    """Lists of row numbers that are needed one after another, brought to each device in one copy.
+
+    A model's layers may be on several devices.
+
+    Args:
+        lists: The row numbers, each int [row], on the processor.
+    """
+
+    def __init__(self, lists: Sequence[torch.Tensor]) -> None:
+        self._counts = [len(rows) for rows in lists]
+        self._joined = torch.cat(list(lists))
+        self._by_device: dict[torch.device, tuple[torch.Tensor, ...]] = {}
+
+    def count(self, number: int) -> int:
+        """How many rows a list has."""
+        return self._counts[number]
+
+    def on(self, device: torch.device, number: int) -> torch.Tensor:
+        """One of the lists on a device, int [row]."""
+        if device not in self._by_device:
+            self._by_device[device] = on_device(self._joined, device).split(self._counts)
+        return self._by_device[device][number]
+
+
 class LayerStates(Pass):
     """Cached inputs of every layer for the rows of one batch, so that later passes can start midway.
 
     inputs[l]: [row, token, width], the input of layer l; inputs[layers] is the last layer's output.
-    start: int [row], first layer to recompute; below it a row uses the cache.
     """
 
     def __init__(self, layers: int) -> None:
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
-        self.start: torch.Tensor | None = None
+        self._rows_by_layer: Indices | None = None
 
     @property
     def bytes(self) -> int:
@@ -71,26 +97,40 @@ class LayerStates(Pass):
 
     def begin(self, start: torch.Tensor | None) -> None:
         """Set the layer at which each row starts in the next pass; None recomputes everything."""
-        # Indices on the CPU can pick rows of a tensor on any device, and layers may be on several.
-        self.start, self.rows = None if start is None else start.cpu(), None
+        self.rows = None
+        self._rows_by_layer = None
+        if start is not None:
+            first_layers = start.cpu()
+            layers = range(len(self.inputs) - 1)
+            self._rows_by_layer = Indices([(first_layers <= layer).nonzero()[:, 0] for layer in layers])
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """Recompute the rows that have reached their start; the others use the cache."""
-        kept = self.inputs[layer + 1]
-        rows = None if self.start is None or kept is None else (self.start <= layer).nonzero()[:, 0]
-        if kept is not None and rows is not None and len(rows) == 0:
-            return kept
-        if kept is None or rows is None or len(rows) == len(hidden):
-            self.inputs[layer] = hidden
-            out: torch.Tensor = inner(hidden, *args, **kwargs)
-            self.inputs[layer + 1] = out
-            return out
-        out = kept.clone()
-        out[rows] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
-        self.inputs[layer + 1] = out
-        return out
+        cached_output = self.inputs[layer + 1]
+        if cached_output is None or self._rows_by_layer is None:
+            return self._run_all(inner, layer, hidden, args, kwargs)
+        count = self._rows_by_layer.count(layer)
+        if count == 0:
+            return cached_output
+        if count == len(hidden):
+            return self._run_all(inner, layer, hidden, args, kwargs)
+        rows = self._rows_by_layer.on(hidden.device, layer)
+        output = cached_output.clone()
+        places = self._rows_by_layer.on(output.device, layer)  # a layer may be on another device than its input
+        output[places] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
+        self.inputs[layer + 1] = output
+        return output
+
+    def _run_all(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Run the layer on all rows, and cache its input and output."""
+        self.inputs[layer] = hidden
+        output: torch.Tensor = inner(hidden, *args, **kwargs)
+        self.inputs[layer + 1] = output
+        return output
 
 
 class Trunk(Pass):
@@ -131,30 +171,38 @@ class FanOut(Pass):
     ) -> None:
         self.first_token = first_token
         self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
-        self._origin = torch.as_tensor(origin)
+        self._batch = len(origin)
+        joining = [torch.as_tensor(origin[before:now]) for before, now in pairwise(self._live)]
+        self._origins_by_layer = Indices(joining)
         self._trunk = trunk
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """Add the rows that join at this layer, and run it on all rows that have joined."""
-        before, now, batch = self._live[layer], self._live[layer + 1], len(self._origin)
+        before, now = self._live[layer], self._live[layer + 1]
         if layer == 0:  # every row has been embedded, so rows that start here are not copied
             hidden = hidden[:now]
         elif now > before:
             source = hidden if self._trunk is None else self._trunk.inputs[layer]
             assert source is not None
             # without rows until now, hidden is still where the embeddings are
-            hidden = torch.cat([hidden.to(source.device), source[self._origin[before:now]]])
+            origins = self._origins_by_layer.on(source.device, layer)
+            hidden = torch.cat([hidden.to(source.device), source[origins]])
         if not now:
             return hidden
-        return self._run_on(slice(0, now), batch, inner, hidden, args, kwargs)
+        return self._run_on(slice(0, now), self._batch, inner, hidden, args, kwargs)
+
+
+def picked(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Some rows of a tensor, which may be on another device than the row numbers."""
+    return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
 
 
 def _take(value: Any, rows: Rows, batch: int) -> Any:
     """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
     if isinstance(value, torch.Tensor):
-        return value[rows] if value.dim() > 1 and len(value) == batch else value
+        return picked(value, rows) if value.dim() > 1 and len(value) == batch else value
     if isinstance(value, tuple | list):
         return type(value)(_take(v, rows, batch) for v in value)
     if isinstance(value, dict):
@@ -281,7 +329,7 @@ def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
         return gates[row, :heads][None, None, :, None]
     gate = gates[:, row, :heads]
     if active.states is not None and active.states.rows is not None:
-        gate = gate[active.states.rows]
+        gate = picked(gate, active.states.rows)
     if len(gate) != batch:
         raise HeadlabError(
             f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example",

@@ -15,7 +15,7 @@ from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
-from headlab.parallel import Tick, one_thread, spread
+from headlab.parallel import Tick, on_device, one_thread, spread
 from headlab.records import Bools, Floats, Ints
 from headlab.value_functions import FINE, Value, surrogate, value_of
 
@@ -44,8 +44,8 @@ class Batch:
         return Batch(self.places, self.wanted & first), Batch(self.places, self.wanted & ~first)
 
 
-# Samples between two snapshots: a few seconds on two cores, enough rows for a GPU.
-ROUND = {"cpu": 16, "cuda": 64}
+# Samples between two snapshots: a few seconds on two cores, and enough rows to fill a GPU. No result depends on it.
+ROUND = {"cpu": 16, "cuda": 256}
 # A pass with a backward pass stores its layers' activations, about GRADED_WIDTHS hidden widths per token and layer. It
 # gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share that stays below GRADED_BYTES per lane.
 GRADED_CUDA, GRADED_BYTES, GRADED_WIDTHS = 1 / 8, 256 << 20, 10
@@ -213,37 +213,55 @@ class ModelGame:
         return out
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        model, (row, player) = self.evaluator.model, np.nonzero(wanted)
-        trunk, inputs = Trunk(model.grid.layers, first_token=model.first_token), self.evaluator.tensors(examples)
+        model = self.evaluator.model
+        row, player = np.nonzero(wanted)
+        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        inputs = self.evaluator.tensors(examples)
+        gates = as_gates(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        active = Active(gates=as_gates(model, model.grid.gates(kept)), fill=self._fill(), states=states)
-        value = self._worth(examples, active, inputs)
-        out = np.zeros(kept.shape)
-        found = self._branched(kept, examples, inputs, trunk, (row, player))
-        out[row, player] = (value[row] - found) * np.where(kept[row, player], 1, -1)
-        return out
+        values = self._worth(examples, Active(gates=gates, fill=self._fill(), states=states), inputs)
+        toggled_values = self._branched(gates, examples, inputs, trunk, (row, player))
+        gains = np.zeros(kept.shape)
+        gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
+        return gains
 
-    def _toggled(self, kept: Bools, row: Ints, player: Ints) -> tuple[Bools, Ints]:
-        """Gates of coalitions with a player toggled, bool [toggled, layer, head], and the players' layers."""
-        grid = self.evaluator.model.grid
-        layer, head = grid.flat[player].T
-        gates = grid.gates(kept[row])
-        gates[np.arange(len(row)), layer, head] ^= True
-        return gates, layer
-
-    def _joined(
-        self, gates: Bools, start: Ints, origin: Ints, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
+    def _toggled_values(
+        self,
+        trunk_gates: torch.Tensor,
+        row: Ints,
+        player: Ints,
+        examples: Ints,
+        inputs: dict[str, torch.Tensor],
+        trunk: Trunk,
     ) -> Floats:
-        """Values of rows that branch off a trunk at a layer, see `FanOut`; full passes if not resumable.
+        """Values of coalitions with one player toggled, which branch off the trunk at the player's layer.
 
-        examples, inputs: of the trunk's rows.
+        A model that is not resumable computes them in full passes.
+
+        Args:
+            trunk_gates: Gates of the coalitions, [trunk row, layer, head].
+            row: The trunk row that each toggled coalition is a copy of, int [toggled]; its players'
+                layers do not decrease.
+            player: The toggled player of each, int [toggled].
+            examples: Of the trunk's rows.
+            inputs: Of the trunk's rows.
+            trunk: Layer inputs of the trunk's rows.
+
+        Returns:
+            float [toggled].
         """
-        model, how = self.evaluator.model, None
+        model = self.evaluator.model
+        layer, head = model.grid.flat[player].T
+        states = None
         if model.resumable:
-            how = FanOut(start, origin, model.grid.layers, first_token=model.first_token, trunk=trunk)
-        copies = torch.as_tensor(origin, device=model.device)
-        active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
-        return self._worth(examples[origin], active, {name: tensor[copies] for name, tensor in inputs.items()})
+            states = FanOut(layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk)
+        copied_rows, layers, heads = on_device(np.stack([row, layer, head]), model.device)
+        gates = trunk_gates.detach()[copied_rows]
+        toggled = torch.arange(len(row), device=model.device), layers, heads
+        gates[toggled] = 1 - gates[toggled]
+        active = Active(gates=gates, fill=self._fill(), states=states)
+        copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
+        return self._worth(examples[row], active, copied_inputs)
 
     def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
         """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
@@ -271,20 +289,23 @@ class ModelGame:
         trunk = Trunk(self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token)
         with torch.inference_mode(False):  # the caller may be in inference mode, which forbids gradients
             inputs = self.evaluator.tensors(examples)
-            value, bins, foreseen = self._foreseen(kept, examples, inputs, trunk)
+            gates = as_gates(self.evaluator.model, self.evaluator.model.grid.gates(kept)).requires_grad_()
+            value, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
         odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < odds))
         gains = np.full(kept.shape, np.nan)
-        found = self._branched(kept, examples, inputs, trunk, (row, player))
-        gains[row, player] = (value[row] - found) * np.where(kept[row, player], 1, -1)
+        toggled_values = self._branched(gates, examples, inputs, trunk, (row, player))
+        gains[row, player] = (value[row] - toggled_values) * np.where(kept[row, player], 1, -1)
         return np.stack([bins, foreseen, gains])
 
     def _foreseen(
-        self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
+        self, gates: torch.Tensor, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
     ) -> tuple[Floats, Ints, Floats]:
-        """Value of each coalition [row], and the bin and the predicted gain of all its players, [row, player]."""
+        """Value of each coalition [row], and the bin and the predicted gain of all its players, [row, player].
+
+        gates: of the coalitions, [row, layer, head], with a gradient.  kept: the same, bool [row, player].
+        """
         model, evaluator, fill = self.evaluator.model, self.evaluator, self._fill()
-        gates = as_gates(model, model.grid.gates(kept)).requires_grad_()
         active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
@@ -292,17 +313,21 @@ class ModelGame:
             (slopes,) = torch.autograd.grad(aim.sum(), gates)
         value = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
-        slope = slopes.to(torch.float64).cpu().numpy()[:, layer, head]
+        slope = slopes.cpu().double().numpy()[:, layer, head]
         if self.value.key != "accuracy":
             foreseen = feasible(slope, value, kept)
             return value, SIZES.of(np.where(np.isnan(slope), np.nan, -np.abs(foreseen))), foreseen
         moved = np.where(kept, -slope, slope)
-        return value, TURNS.of(nearness(level.to(torch.float64).cpu().numpy(), moved)), np.zeros(kept.shape)
+        return value, TURNS.of(nearness(level.cpu().double().numpy(), moved)), np.zeros(kept.shape)
 
     def _branched(
-        self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk, toggled: tuple[Ints, Ints]
-    ) -> Floats:
-        """Value of a coalition with one player toggled, for every (row, player); float [toggled]."""
+        self, gates: torch.Tensor, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk,
+        toggled: tuple[Ints, Ints],
+    ) -> Floats:  # fmt: skip
+        """Value of a coalition with one player toggled, for every (row, player); float [toggled].
+
+        gates: of the coalitions, [row, layer, head].
+        """
         by_layer = np.argsort(self.evaluator.model.grid.flat[toggled[1], 0], kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
         parts = max(1, math.ceil(self.costs[toggled[1]].sum() * tokens / self._budget))
@@ -310,8 +335,7 @@ class ModelGame:
         for part in range(min(parts, len(by_layer))):
             places = by_layer[part::parts]  # each part has layers of all depths
             row, player = toggled[0][places], toggled[1][places]
-            gates, layer = self._toggled(kept, row, player)
-            out[places] = self._joined(gates, layer, row, examples, inputs, trunk)
+            out[places] = self._toggled_values(gates, row, player, examples, inputs, trunk)
             self.evaluator.tick()
         return out
 
