@@ -22,6 +22,7 @@ from headlab.records import Progress
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
 from headlab.store import Store
+from headlab.tables import Report
 from headlab.worker.model_host import hold, hold_device
 
 from .record import Record
@@ -128,16 +129,30 @@ def attention_weights(setting: Setting, processor: Model, device: Model) -> dict
 
 
 def roles(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-    """Numbers of the report of roles, cell by cell."""
+    """Numbers of the report of roles, row by row: a row is named by its words and whole numbers.
+
+    Where two tokens are looked at equally, rounding decides which position a head prefers: such a
+    row has another name then, and is counted.
+    """
     subject = setting.main
     sentences = of_task(subject.task, subject.language, "dev", setting.sizes.examples)
-    tables = [study(model, sentences).tables for model in (processor, device)]
-    cells = [
-        [cell for table in report for row in table.rows for cell in row if isinstance(cell, float)] for report in tables
-    ]
-    if len(cells[0]) != len(cells[1]):
-        return {"cells on the processor": len(cells[0]), "cells on the device": len(cells[1])}
-    return compared(cells[1], cells[0])
+    expected, numbers = (numbers_by_row(study(model, sentences)) for model in (processor, device))
+    same_rows = sorted(set(expected) & set(numbers))
+    figures = compared(
+        [number for row in same_rows for number in numbers[row]],
+        [number for row in same_rows for number in expected[row]],
+    )
+    return figures | {"rows": len(expected), "other rows": len(set(expected) ^ set(numbers))}
+
+
+def numbers_by_row(report: Report) -> dict[tuple[str, ...], list[float]]:
+    """The numbers with decimals of every row of a report, by everything else that is in the row."""
+    rows = {}
+    for table in report.tables:
+        for row in table.rows:
+            name = tuple(str(cell) for cell in row if not isinstance(cell, float))
+            rows[(table.name, *name)] = [cell for cell in row if isinstance(cell, float)]
+    return rows
 
 
 # What happens to a run on the device.
