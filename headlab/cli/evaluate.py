@@ -156,13 +156,59 @@ def harness(
             f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
             code="package.lm_eval_missing",
         ) from error
-    found = compared(load(), tasks, mask, size=size, seed=seed, folder=None if folder is None else str(folder))
+    notes: list[str] = []
+    folder_path = None if folder is None else str(folder)
+    figures = compared(load(), tasks, mask, size=size, seed=seed, folder=folder_path, tell=notes.append)
+    for note in notes:
+        typer.echo(note, err=True)
     if json:
-        print_json({"tasks": found})
+        print_json({"tasks": figures, "notes": notes})
         return
-    for task, metrics in found.items():
-        for metric, row in metrics.items():
-            typer.echo(f"{task:16} {metric:10} {row[metric]:.4f}{paired_words(row, '.4f')}  n={row['n']:.0f}")
+    for line in harness_lines(figures):
+        typer.echo(line)
+
+
+def harness_lines(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """The metrics of the harness as lines of text, one for each task, filter and metric.
+
+    Args:
+        figures: rows by task and metric, as `headlab.harness.metrics.figures` gives them.
+    """
+    rows = [(task, name, row) for task, metrics in figures.items() for name, row in metrics.items()]
+    columns = []
+    for task, name, row in rows:
+        metric = name.removesuffix(f",{row['filter']}")
+        label = f"{metric} {DIRECTIONS[row['higher_is_better']]}"
+        columns.append((task, row["filter"], label, harness_words(metric, row)))
+    filters_shown = any(filter_name != NO_FILTER for _, filter_name, _, _ in columns)
+    task_width, filter_width, label_width = (max(map(len, column)) for column in list(zip(*columns, strict=True))[:3])
+    for task, filter_name, label, words in columns:
+        filter_text = f"{filter_name:{filter_width}}  " if filters_shown else ""
+        yield f"{task:{task_width}}  {filter_text}{label:{label_width}}  {words}"
+
+
+NO_FILTER = "none"  # the harness's name for answers as they are
+DIRECTIONS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}", None: " "}  # where better lies, as in its tables
+LARGE = 1e6  # numbers from here on are printed with an exponent
+
+
+def harness_words(metric: str, row: Mapping[str, Any]) -> str:
+    """A metric's value with its difference from the untouched model, their numbers of documents and of those cut."""
+    value = row[metric]
+    numbers = [number for number in (value, row.get("baseline")) if number is not None]
+    form = ".4f"
+    if any(abs(number) >= LARGE for number in numbers):
+        form = ".4g"
+    value_text = "no number"
+    if value is not None:
+        value_text = f"{value:{form}}"
+    difference_text = ""
+    if row.get("difference") is not None:
+        difference_text = paired_words(row, form)
+    if "no_interval" in row:
+        difference_text += f" (no interval: {row['no_interval']})"
+    cut_text = f"  cut={row['cut']}" if row["cut"] else ""
+    return f"{value_text}{difference_text}  n={row['n']}{cut_text}"
 
 
 def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:

@@ -1,0 +1,1 @@
+"""What lm-evaluation-harness asks of a model and what its answers come to, without the harness itself."""
