@@ -428,9 +428,10 @@ def adds_no_token(context: Sequence[int], whole: Sequence[int]) -> bool:
 
 
 def shared_length(context: list[int], wholes: Rows) -> int:
-    """Number of a context's tokens that its continuations are conditioned on; every one of them keeps a token.
+    """Number of a context's tokens that its continuations follow; each of them keeps a token.
 
-    A tokenizer may merge the end of a context with a continuation: the context that is shared then ends earlier.
+    A tokenizer may merge the end of a context with a continuation: the context that is shared
+    then ends earlier.
 
     Args:
         context: tokens of the context.
@@ -453,7 +454,7 @@ def _started(model: Model, rows: Sequence[list[int]], shared: int) -> tuple[list
 
 
 def _split(model: Model, row: list[int], context: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Input tokens of a text, the positions asked and the tokens wanted: all after its context, if there are any."""
+    """Input tokens of a text, the positions asked and the tokens wanted: all after its context."""
     if adds_no_token(context, row):
         return row, [], []
     (row,), shared = _started(model, [row], min(_common(row, context), max(len(row) - 1, 0)))
@@ -476,13 +477,14 @@ def _packed(
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """Input tokens of a context and its continuations, positions asked, tokens wanted, the choice of each, segments.
 
-    Raises HeadlabError, naming the example, for a choice without a token, and where no token stands before the choices.
+    Raises HeadlabError, naming the example, for a choice without a token, and where no token stands
+    before the choices.
     """
     for text, whole in zip(example.choices, wholes, strict=True):
         if adds_no_token(context, whole):
             raise HeadlabError(
-                f"{task.name}, example {example.reference}: the tokenizer of {model.name} gives the choice "
-                f"{text!r:.60} no token; give a longer choice",
+                f"{task.name}, example {example.reference}: the tokenizer of {model.name} gives the "
+                f"choice {text!r:.60} no token; give a longer choice",
                 code="data.choice_empty",
             )
     wholes, shared = _started(model, wholes, shared_length(context, wholes))

@@ -1,4 +1,4 @@
-"""Any task of lm-evaluation-harness with some heads off: its `LM`, and a comparison with the untouched model."""
+"""Any task of lm-evaluation-harness with some heads off, compared with the untouched model."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         super().__init__()
         if not predicts_next(model):
             raise HeadlabError(
-                f"{model.name} is a {type(model.module).__name__}; lm-evaluation-harness needs a decoder language "
-                "model",
+                f"{model.name} is a {type(model.module).__name__}; lm-evaluation-harness needs a "
+                "decoder language model",
                 code="model.not_language_model",
             )
         self.model = model
@@ -64,8 +64,8 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         end = self.tokenizer.eos_token_id
         if end is None:
             raise HeadlabError(
-                f"the tokenizer of {self.model.name} has no end token, which lm-evaluation-harness needs; set "
-                "eos_token and save it into the folder",
+                f"the tokenizer of {self.model.name} has no end token, which lm-evaluation-harness "
+                "needs; set eos_token and save it into the folder",
                 code="tokenizer.no_end",
             )
         return int(end)
@@ -76,14 +76,23 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         start = self.tokenizer.bos_token_id
         return self.eot_token_id if start is None else int(start)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Tokens of a text, after a start token where the tokenizer puts one and the text does not begin with it."""
+    def tok_encode(
+        self,
+        string: str,
+        add_special_tokens: bool | None = None,
+        **_: Any,
+    ) -> list[int]:
+        """Tokens of a text, after a start token where the tokenizer puts one."""
         if add_special_tokens is None:
             return text_tokens(self.model, string)
         return list(self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"])
 
-    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Log-probability of each continuation of a context, and whether greedy decoding gives it."""
+    def loglikelihood(
+        self,
+        requests: Sequence[Any],
+        disable_tqdm: bool = False,
+    ) -> list[tuple[float, bool]]:
+        """Log-probability of each continuation, and whether greedy decoding gives it."""
         continuations = []
         for request in requests:
             context, text = request.args
@@ -94,19 +103,27 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
-        tokens = [ContinuationTokens(context or [self.prefix_token_id], rest) for _, context, rest in requests]
+        tokens = []
+        for _, context, rest in requests:
+            tokens.append(ContinuationTokens(context or [self.prefix_token_id], rest))
         return log_likelihoods(self.model, self._gates, tokens, self.notes)
 
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self,
+        requests: Sequence[Any],
+        disable_tqdm: bool = False,
+    ) -> list[float]:
         """Log-probability of whole texts, in windows that fit the model."""
         windows: list[ContinuationTokens] = []
         text_numbers: list[int] = []
         for number, request in enumerate(requests):
+            task = _task(request)
+            document = _document(request)
             tokens = self.tok_encode(request.args[0])
             limit = context_length(self.model)
             for window in get_rolling_token_windows(tokens, self.prefix_token_id, limit, 1):
                 context, rest = make_disjoint_window(window)
-                windows.append(ContinuationTokens(context, rest, _task(request), _document(request)))
+                windows.append(ContinuationTokens(context, rest, task, document))
                 text_numbers.append(number)
         sums = [0.0] * len(requests)
         scores = log_likelihoods(self.model, self._gates, windows, self.notes)
@@ -116,7 +133,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations up to a text that ends them, one request after the other."""
-        answers: dict[tuple[str, str], str] = {}  # several requests for the same text have the same answer
+        answers: dict[tuple[str, str], str] = {}  # the same request has the same answer
         texts = []
         for request in requests:
             context, settings = request.args
@@ -166,10 +183,11 @@ class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
         return self.loaded
 
     def aggregations(self) -> dict[str, dict[str, str]]:
-        """Of each task and metric, the name of the function that computes the metric of all documents."""
+        """Of each task and metric, the name of its function of all documents."""
         names: dict[str, dict[str, str]] = {}
         for name, task in self.loaded["tasks"].items():
-            names[name] = {metric: _aggregation_name(value) for metric, value in task.aggregation().items()}
+            functions = task.aggregation()
+            names[name] = {metric: _aggregation_name(functions[metric]) for metric in functions}
         return names
 
     def task_groups(self) -> dict[str, TaskGroup]:
@@ -177,13 +195,14 @@ class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
         groups: dict[str, TaskGroup] = {}
         for name, group in self.loaded["groups"].items():
             tasks = tuple(task.task_name for task in group.get_all_tasks())
-            by_size = {config.metric: config.weight_by_size for config in group.aggregate_metric_list or ()}
+            configs = group.aggregate_metric_list or ()
+            by_size = {config.metric: config.weight_by_size for config in configs}
             groups[name] = TaskGroup(tasks, by_size)
         return groups
 
 
 def _aggregation_name(aggregation: Any) -> str:
-    """The name under which the harness knows an aggregation; a task's own is called by its function's."""
+    """The name under which the harness knows an aggregation, or that of a task's own function."""
     registered: Mapping[str, Any] = dict(AGGREGATION_REGISTRY.items())
     for name, function in registered.items():
         if function is aggregation:
@@ -192,10 +211,16 @@ def _aggregation_name(aggregation: Any) -> str:
 
 
 def compared(
-    model: Model, tasks: Sequence[str], mask: Mask | None = None, *, size: int | None = None, seed: int = 0,
-    folder: str | None = None, tell: Callable[[str], None] = warnings.warn,
-) -> Figures:  # fmt: skip
-    """{task: {metric: row}} of tasks of the harness; with a mask, paired with the untouched model by document.
+    model: Model,
+    tasks: Sequence[str],
+    mask: Mask | None = None,
+    *,
+    size: int | None = None,
+    seed: int = 0,
+    folder: str | None = None,
+    tell: Callable[[str], None] = warnings.warn,
+) -> Figures:
+    """{task: {metric: row}} of tasks of the harness; with a mask, paired with the untouched model.
 
     Args:
         model: a decoder language model.
@@ -217,26 +242,50 @@ def compared(
             "the installed lm-evaluation-harness is too old: pip install --upgrade 'headlab[lm-eval]'",
             code="package.lm_eval_old",
         )
-    masks = [None] if mask is None else [None, mask]
-    models = [GatedLM(model, each) for each in masks]
-    try:
-        manager = LoadedTasks(include_path=folder)
-        runs = []
-        for gated_model in models:
-            results = lm_eval.simple_evaluate(
-                model=gated_model, tasks=list(tasks), limit=size, task_manager=manager, bootstrap_iters=0
-            )
-            runs.append(HarnessRun(results, manager.aggregations(), manager.task_groups()))
-    except HeadlabError:
-        raise
-    except Exception as error:  # the harness and the loaders of its tasks raise what they like
-        raise HeadlabError(
-            f"lm-evaluation-harness could not run {', '.join(tasks)} ({type(error).__name__}: {error}); check the "
-            "names (lm-eval ls tasks), and that their data can be fetched",
-            code="lm_eval.failed",
-        ) from error
+    models = [GatedLM(model)]
+    if mask is not None:
+        models.append(GatedLM(model, mask))
+    runs = _harness_runs(models, tasks, size, folder)
     sentences = [sentence for gated_model in models for sentence in gated_model.notes.sentences()]
     for sentence in dict.fromkeys(sentences):
         tell(sentence)
     cut = {task: len(documents) for task, documents in models[-1].notes.cut.items()}
     return figures(runs, seed, cut)
+
+
+def _harness_runs(
+    models: Sequence[GatedLM],
+    tasks: Sequence[str],
+    size: int | None,
+    folder: str | None,
+) -> list[HarnessRun]:
+    """What the harness finds for each model. Raises HeadlabError where it fails."""
+    try:
+        manager = LoadedTasks(include_path=folder)
+        runs = []
+        for gated_model in models:
+            results = lm_eval.simple_evaluate(
+                model=gated_model,
+                tasks=list(tasks),
+                limit=size,
+                task_manager=manager,
+                bootstrap_iters=0,
+            )
+            runs.append(HarnessRun(results, manager.aggregations(), manager.task_groups()))
+    except HeadlabError:
+        raise
+    except OverflowError as error:
+        raise HeadlabError(
+            f"lm-evaluation-harness cannot compute a perplexity of {', '.join(tasks)}: it is too large "
+            "for a number, as where words are not separated by spaces; leave that metric out of a copy "
+            "of the task (--lm-eval-folder)",
+            code="lm_eval.overflow",
+        ) from error
+    except Exception as error:  # the harness and the loaders of its tasks raise what they like
+        raise HeadlabError(
+            f"lm-evaluation-harness could not run {', '.join(tasks)} "
+            f"({type(error).__name__}: {error}); check the names (lm-eval ls tasks), and that their "
+            "data can be fetched",
+            code="lm_eval.failed",
+        ) from error
+    return runs

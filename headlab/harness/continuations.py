@@ -1,4 +1,4 @@
-"""Log-probabilities of the continuations that a task of lm-evaluation-harness asks for, with some heads off."""
+"""Log-probabilities of what a task of lm-evaluation-harness asks for, with some heads off."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def text_tokens(model: Model, text: str) -> list[int]:
 def continuation_tokens(
     model: Model, continuations: Sequence[Continuation], prefix: int, notes: TaskNotes
 ) -> list[ContinuationTokens]:
-    """Tokens of continuations; those of one document that share a context are conditioned on the same tokens of it.
+    """Tokens of continuations, those of one document and context conditioned on the same tokens.
 
-    A tokenizer may merge the end of a context with a continuation.  The context of all of them then ends before the
-    merged token, as in headlab's own choices.
+    A tokenizer may merge the end of a context with a continuation.  The context of all of them
+    then ends before the merged token, as in headlab's own choices.
 
     Args:
         model: whose tokenizer is used.
@@ -113,7 +113,7 @@ def _choice_tokens(
             notes.blank[task].add(document)
     if not context:
         return [_without_context(model, choice, prefix) for choice in choices]
-    # White space goes to the continuation, as in the harness: tokenizers join it to the word behind it.
+    # White space goes to the continuation, as in the harness: tokenizers join it to words.
     stripped_context = context.rstrip()
     context_tokens = text_tokens(model, stripped_context)
     unstripped_tokens = context_tokens
@@ -142,9 +142,9 @@ def _without_context(model: Model, choice: Continuation, prefix: int) -> Continu
 
 def _empty(model: Model, choice: Continuation) -> HeadlabError:
     return HeadlabError(
-        f"{choice.task}, document {choice.document}: the tokenizer of {model.name} gives {choice.text!r:.60}, which is "
-        f"to follow {choice.context[-40:]!r}, no token, so it has no probability; give a longer choice, or leave the "
-        "document out",
+        f"{choice.task}, document {choice.document}: the tokenizer of {model.name} gives "
+        f"{choice.text!r:.60}, which is to follow {choice.context[-40:]!r}, no token, so it has no "
+        "probability; give a longer choice, or leave the document out",
         code="data.choice_empty",
     )
 
@@ -171,8 +171,9 @@ def log_likelihoods(
         tokens = continuation.tokens
         if len(tokens) > limit:
             raise HeadlabError(
-                f"{continuation.task}, document {continuation.document}: {len(tokens):,} tokens to score, and headlab "
-                f"takes {limit:,} with {model.name}; leave the document out, or use a model that takes more",
+                f"{continuation.task}, document {continuation.document}: {len(tokens):,} tokens to "
+                f"score, and headlab takes {limit:,} with {model.name}; leave the document out, or "
+                "use a model that takes more",
                 code="data.text_too_long",
             )
         row = [*continuation.context, *tokens[:-1]]
@@ -182,9 +183,8 @@ def log_likelihoods(
         rows.append(row)
         asked_positions.append(list(range(len(row) - len(tokens), len(row))))
     names = [str(number) for number in range(len(rows))]
-    inputs = Asked(
-        model, "lm-eval", names, rows, asked_positions, [continuation.tokens for continuation in continuations]
-    )
+    targets = [continuation.tokens for continuation in continuations]
+    inputs = Asked(model, "lm-eval", names, rows, asked_positions, targets)
     with one_thread(model.device):
         batches = list(cut(inputs, np.arange(len(rows)), token_budget(model)))
 
@@ -197,8 +197,13 @@ def log_likelihoods(
     return [scores_by_row[row] for row in range(len(rows))]
 
 
-def _batch_scores(model: Model, gates: torch.Tensor, inputs: Asked, batch: Batch) -> list[tuple[float, bool]]:
-    """Log-probability of each continuation of a batch, and whether it is what greedy decoding gives."""
+def _batch_scores(
+    model: Model,
+    gates: torch.Tensor,
+    inputs: Asked,
+    batch: Batch,
+) -> list[tuple[float, bool]]:
+    """Log-probability of each continuation of a batch, and whether greedy decoding gives it."""
     with torch.inference_mode(), model.active(Active(gates=gates)):
         logits = inputs.logits(batch.inputs).float()
     targets = inputs.targets(batch.rows)

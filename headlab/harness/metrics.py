@@ -1,4 +1,4 @@
-"""The metrics of tasks and groups of lm-evaluation-harness, one for each filter, and what a mask does to them."""
+"""The metrics of tasks and groups of lm-evaluation-harness, and what a mask does to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class HarnessRun:
 
     Attributes:
         results: what its `simple_evaluate` gives.
-        aggregations: of each task and metric, the name of the function that computes the metric of all documents.
+        aggregations: of each task and metric, the name of the function that computes the metric
+            of all documents.
         groups: of tasks, by name.
     """
 
@@ -53,7 +54,7 @@ class HarnessRun:
         return dict(values)
 
     def value(self, name: str, metric: str, filter_name: str) -> float | None:
-        """A metric of a task or group as the harness gives it; None where that is no finite number."""
+        """A metric as the harness gives it; None where that is no finite number."""
         value = self.results["results"][name][f"{metric},{filter_name}"]
         if isinstance(value, int | float | np.number) and np.isfinite(value):
             return float(value)
@@ -72,10 +73,10 @@ class HarnessRun:
 def figures(runs: Sequence[HarnessRun], seed: int, cut: Mapping[str, int] | None = None) -> Figures:
     """{task or group: {metric: row}}, the last run's, with the difference from the first.
 
-    A task with several filters has a row for each, named `metric,filter` as in the harness.  A row holds the metric
-    under its name, `n` (documents), `filter`, `aggregation`, `higher_is_better` and `cut` (documents of which the
-    beginning was cut).  Of two runs it also holds `baseline` and `difference`, and `low`, `high` and `p` or, as
-    `no_interval`, why there are none.
+    A task with several filters has a row for each, named `metric,filter` as in the harness.  A row
+    holds the metric under its name, `n` (documents), `filter`, `aggregation`, `higher_is_better`
+    and `cut` (documents of which the beginning was cut).  Of two runs it also holds `baseline` and
+    `difference`, and `low`, `high` and `p` or, as `no_interval`, why there are none.
 
     Args:
         runs: without a mask, and with it, if there is one.
@@ -110,14 +111,20 @@ def _task_rows(task: str, runs: Sequence[HarnessRun], seed: int, cut: int) -> di
             interval: Paired | str = "the two models were measured on different documents"
             if before.keys() == after.keys():
                 documents = tuple(before)
-                matched = [after[document] for document in documents]
-                interval = paired_interval(aggregation, list(before.values()), matched, documents, seed)
+                first = list(before.values())
+                second = [after[document] for document in documents]
+                interval = paired_interval(aggregation, first, second, documents, seed)
             row |= _interval_fields(row, interval)
         rows[f"{metric},{filter_name}" if several_filters else metric] = row
     return rows
 
 
-def _group_rows(name: str, group: TaskGroup, runs: Sequence[HarnessRun], seed: int) -> dict[str, MetricRow]:
+def _group_rows(
+    name: str,
+    group: TaskGroup,
+    runs: Sequence[HarnessRun],
+    seed: int,
+) -> dict[str, MetricRow]:
     """Rows of the metrics that a group averages over its tasks."""
     keys = [key.rsplit(",", 1) for key in runs[0].results["results"].get(name, {}) if "," in key]
     names = [(metric, filter_name) for metric, filter_name in keys if metric in group.by_size]
@@ -126,7 +133,9 @@ def _group_rows(name: str, group: TaskGroup, runs: Sequence[HarnessRun], seed: i
     rows = {}
     for metric, filter_name in names:
         tasks = [task for task in group.tasks if (metric, filter_name) in values_by_run[0][task]]
-        strata_by_run = [[values[task].get((metric, filter_name), {}) for task in tasks] for values in values_by_run]
+        strata_by_run = []
+        for values in values_by_run:
+            strata_by_run.append([values[task].get((metric, filter_name), {}) for task in tasks])
         row = _row(name, metric, filter_name, runs)
         row["n"] = sum(len(values) for values in strata_by_run[-1])
         row["tasks"] = len(tasks)
@@ -143,9 +152,13 @@ def _group_rows(name: str, group: TaskGroup, runs: Sequence[HarnessRun], seed: i
 
 
 def _group_interval(
-    tasks: Sequence[str], before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]],
-    *, by_size: bool, seed: int,
-) -> Paired | str:  # fmt: skip
+    tasks: Sequence[str],
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    *,
+    by_size: bool,
+    seed: int,
+) -> Paired | str:
     """Difference in a mean over tasks with its interval, or why there is none.
 
     Args:
@@ -180,7 +193,7 @@ def _group_interval(
 
 
 def _row(name: str, metric: str, filter_name: str, runs: Sequence[HarnessRun]) -> MetricRow:
-    """A metric's value, filter and direction, and with two runs the baseline and the difference from it."""
+    """A metric's value, filter and direction, and with two runs the difference between them."""
     row: MetricRow = {
         metric: runs[-1].value(name, metric, filter_name),
         "filter": filter_name,
@@ -197,7 +210,8 @@ def _row(name: str, metric: str, filter_name: str, runs: Sequence[HarnessRun]) -
 def _interval_fields(row: MetricRow, interval: Paired | str) -> MetricRow:
     """The interval of a row's difference as fields, or why there is none.
 
-    An interval counts only where its difference is the harness's own: a task may compute a metric in its own way.
+    An interval counts only where its difference is the harness's own: a task may compute a metric
+    in a way of its own.
     """
     if row["difference"] is None:
         return {"no_interval": "the harness gives no number"}

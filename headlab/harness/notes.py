@@ -16,7 +16,7 @@ def _documents() -> Documents:
 
 @dataclass
 class TaskNotes:
-    """Documents of each task that are not answered as the task writes them, and settings that are not used.
+    """Documents that are not answered as their task writes them, and settings that are not used.
 
     Attributes:
         cut: documents whose context lost its beginning, as the model takes fewer tokens.
@@ -37,14 +37,19 @@ class TaskNotes:
     def sentences(self) -> list[str]:
         """All notes, each a sentence that begins with its task."""
         return [
-            *self._of_documents(self.cut, "the beginning of the context is cut, as the model takes fewer tokens"),
             *self._of_documents(
-                self.merged,
-                "the tokenizer merges the end of the context with a choice, so the context of all its choices ends "
-                "before the merged token; the harness's own models score other tokens there, or none",
+                self.cut,
+                "the beginning of the context is cut, as the model takes fewer tokens",
             ),
             *self._of_documents(
-                self.blank, "a choice is white space alone; acc_norm, which divides by its length, may never take it"
+                self.merged,
+                "the tokenizer merges the end of the context with a choice, so the context of all "
+                "its choices ends before the merged token; the harness's own models score other "
+                "tokens there, or none",
+            ),
+            *self._of_documents(
+                self.blank,
+                "a choice is white space alone; acc_norm, which divides by its length, may never take it",
             ),
             *self._of_settings(),
         ]
@@ -61,11 +66,13 @@ class TaskNotes:
         sentences = []
         for task, settings in self.sampling.items():
             sentences.append(
-                f"{task}: the task draws its answers at random ({_listed(settings)}); headlab decodes greedily, so "
-                "that nothing but the mask differs between two models"
+                f"{task}: the task draws its answers at random ({_listed(settings)}); headlab "
+                "decodes greedily, so that nothing but the mask differs between two models"
             )
         for task, settings in self.unused.items():
-            sentences.append(f"{task}: headlab does not use these settings of the task: {_listed(settings)}")
+            sentences.append(
+                f"{task}: headlab does not use these settings of the task: {_listed(settings)}",
+            )
         for task, repeats in self.repeats.items():
             sentences.append(
                 f"{task}: the task asks for {repeats} answers to each document; decoded greedily, they are the same"

@@ -1,4 +1,4 @@
-"""Intervals of metrics of lm-evaluation-harness: of means, and of other functions of sums over documents."""
+"""Intervals of metrics of lm-evaluation-harness: of means, and of other functions of sums."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _numbers_given(values: Values) -> Floats:
 
 
 def _pairs(values: Values) -> Floats:
-    """Two numbers of each document, float [document, 2]: a log-probability, and a number of words or bytes."""
+    """Log-probability and number of words or bytes of each document, float [document, 2]."""
     return np.array([list(pair) for pair in values], dtype=np.float64)
 
 
 def _squared_errors(values: Values) -> Floats:
-    """The Brier score of each document, of its right class and the probability of each class, and 1."""
+    """The Brier score of each document, and 1, float [document, 2]."""
     scores = []
     for right, probabilities in values:
         errors = np.array(probabilities, dtype=np.float64)
@@ -59,13 +59,13 @@ def _squared_errors(values: Values) -> Floats:
 
 
 def _positives(values: Values) -> Floats:
-    """Whether each document is a hit, is said to be positive, and is positive, float [document, 3]."""
+    """Whether a document is a hit, is said to be positive, and is so, float [document, 3]."""
     right, answers = (np.array(column) == 1 for column in zip(*values, strict=True))
     return np.stack([right & answers, answers, right], axis=1).astype(np.float64)
 
 
 def _classes(values: Values) -> Floats:
-    """1, whether an answer is right, and both classes as 0 or 1 each, float [document, 2 + 2 classes]."""
+    """1, whether an answer is right, both classes as 0 or 1, float [document, 2 + 2 classes]."""
     right, answers = (np.array(column) for column in zip(*values, strict=True))
     classes = np.unique(np.concatenate([right, answers]))
     columns = [np.ones(len(right)), right == answers]
@@ -93,7 +93,7 @@ def _f1(sums: Floats) -> Floats:
 
 
 def _matthews(sums: Floats) -> Floats:
-    """Matthews' correlation for any number of classes (Gorodkin 2004), 0 where one side names a single class."""
+    """Matthews' correlation of any number of classes (Gorodkin 2004); 0 if one side names one."""
     documents, right = sums[:2]
     classes = (len(sums) - 2) // 2
     truth, answers = sums[2 : 2 + classes], sums[2 + classes :]
@@ -127,7 +127,7 @@ def shares(values: Values) -> bool:
 def paired_interval(
     aggregation: str, before: Values, after: Values, documents: tuple[str, ...], seed: int
 ) -> Paired | str:
-    """Difference that a mask makes to a metric, with its 95 % interval; or why there is none, in words.
+    """Difference that a mask makes to a metric, with its 95 % interval; or why there is none.
 
     Args:
         aggregation: name of the function by which the harness computes the metric of all documents.
@@ -147,8 +147,13 @@ def paired_interval(
     return _statistic_interval(statistic, before, after, seed)
 
 
-def _statistic_interval(statistic: SumStatistic, before: Values, after: Values, seed: int) -> Paired | str:
-    """As `paired_interval`, for a function of sums; there is none of few documents, or where few answers change."""
+def _statistic_interval(
+    statistic: SumStatistic,
+    before: Values,
+    after: Values,
+    seed: int,
+) -> Paired | str:
+    """As `paired_interval`, for a function of sums; there is none where few documents change."""
     terms_before = statistic.terms(before)
     terms_after = statistic.terms(after)
     if len(before) < FEW:
@@ -177,7 +182,12 @@ def _flat(value: Any) -> Floats:
     return np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in parts])
 
 
-def _bleu_interval(before: Values, after: Values, documents: tuple[str, ...], seed: int) -> Paired | str:
+def _bleu_interval(
+    before: Values,
+    after: Values,
+    documents: tuple[str, ...],
+    seed: int,
+) -> Paired | str:
     """As `paired_interval`, for BLEU with one reference each."""
     columns = []
     for values, part in ((before, 0), (before, 1), (after, 1)):
