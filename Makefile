@@ -31,6 +31,7 @@ check: install-dev
 
 soak:
 	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt requirements-soak.txt
+	-@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements-decoder.txt # its tests are skipped without it
 	@sh tools/chromium.sh
 	@$(BIN)/python -m pytest -m soak --soak-out=benchmarks/results/soak.json
 

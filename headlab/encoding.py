@@ -417,6 +417,29 @@ def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
     return [row[:-behind] if behind else row for row in rows]
 
 
+def adds_no_token(context: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether a context with something behind it has no token that the context alone has not.
+
+    Args:
+        context: tokens of the context.
+        whole: tokens of the context together with what follows it.
+    """
+    return list(whole) == list(context[: len(whole)])
+
+
+def shared_length(context: list[int], wholes: Rows) -> int:
+    """Number of a context's tokens that its continuations follow; each of them keeps a token.
+
+    A tokenizer may merge the end of a context with a continuation: the context that is shared
+    then ends earlier.
+
+    Args:
+        context: tokens of the context.
+        wholes: tokens of the context together with each continuation.
+    """
+    return min(_common(context, *wholes), *(len(whole) - 1 for whole in wholes))
+
+
 def _common(*rows: list[int]) -> int:
     """Number of tokens with which all the rows begin."""
     same = [len({*column}) == 1 for column in zip(*rows, strict=False)]
@@ -432,6 +455,8 @@ def _started(model: Model, rows: Sequence[list[int]], shared: int) -> tuple[list
 
 def _split(model: Model, row: list[int], context: list[int]) -> tuple[list[int], list[int], list[int]]:
     """Input tokens of a text, the positions asked and the tokens wanted: all after its context."""
+    if adds_no_token(context, row):
+        return row, [], []
     (row,), shared = _started(model, [row], min(_common(row, context), max(len(row) - 1, 0)))
     first = max(shared, 1)
     return row[:-1], list(range(first - 1, len(row) - 1)), row[first:]
@@ -452,11 +477,17 @@ def _packed(
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """Input tokens of a context and its continuations, positions asked, tokens wanted, the choice of each, segments.
 
-    A tokenizer may merge the end of a context with a continuation: the context that is shared then ends earlier.
+    Raises HeadlabError, naming the example, for a choice without a token, and where no token stands
+    before the choices.
     """
-    shared = _common(context, *wholes)
-    shared = min(shared, *(len(whole) - 1 for whole in wholes))
-    wholes, shared = _started(model, wholes, shared)
+    for text, whole in zip(example.choices, wholes, strict=True):
+        if adds_no_token(context, whole):
+            raise HeadlabError(
+                f"{task.name}, example {example.reference}: the tokenizer of {model.name} gives the "
+                f"choice {text!r:.60} no token; give a longer choice",
+                code="data.choice_empty",
+            )
+    wholes, shared = _started(model, wholes, shared_length(context, wholes))
     if not shared:
         raise HeadlabError(
             f"{task.name}, example {example.reference}: no token stands before its choices, and {model.name} has no "

@@ -1,52 +1,61 @@
-"""Any task of lm-evaluation-harness with some heads off: its `LM`, and a comparison with the untouched model."""
+"""Any task of lm-evaluation-harness with some heads off, compared with the untouched model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lm_eval
-import numpy as np
-import torch
 from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import AGGREGATION_REGISTRY
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from transformers import StoppingCriteria, StoppingCriteriaList
 
-from headlab.encoding import IGNORED, LONGEST, Asked, encoded, longest, predicts_next
+from headlab.encoding import predicts_next
 from headlab.errors import HeadlabError
-from headlab.evaluator import cut, token_budget
+from headlab.harness.answers import AnswerSettings, check_answer_length, written_answer
+from headlab.harness.continuations import (
+    Continuation,
+    ContinuationTokens,
+    context_length,
+    continuation_tokens,
+    log_likelihoods,
+    text_tokens,
+)
+from headlab.harness.metrics import Figures, HarnessRun, TaskGroup, figures
+from headlab.harness.notes import TaskNotes
 from headlab.hooks.model import Model, as_gates
-from headlab.hooks.state import Active
 from headlab.masks import Mask, full_mask
-from headlab.parallel import one_thread, spread
-from headlab.records import Floats
-from headlab.stats import paired_bootstrap
-from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums, summary
-from headlab.value_functions import log_probability
-
-NEW_TOKENS = 256  # of a generated answer, where the task does not say
-
-
-Pair = tuple[Any, list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
 
 
 class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
-    """A decoder for `lm_eval.simple_evaluate`, with the heads of a mask off; None: all on.
+    """A decoder for `lm_eval.simple_evaluate`, with the heads of a mask off.
 
-    Contexts that are too long lose their beginning, as in the harness's own models.  Raises HeadlabError for a model
-    that is no decoder language model, and for another model's mask.
+    Contexts that are too long lose their beginning, as in the harness's own models.
+
+    Args:
+        model: a decoder language model.
+        mask: of its heads; None for all heads on.
+
+    Attributes:
+        notes: what a user has to know of how tasks were answered so far.
+
+    Raises:
+        HeadlabError: for a model that is no decoder language model, and for another model's mask.
     """
 
     def __init__(self, model: Model, mask: Mask | None = None) -> None:
         super().__init__()
         if not predicts_next(model):
             raise HeadlabError(
-                f"{model.name} is a {type(model.module).__name__}; lm-evaluation-harness needs a decoder language "
-                "model",
+                f"{model.name} is a {type(model.module).__name__}; lm-evaluation-harness needs a "
+                "decoder language model",
                 code="model.not_language_model",
             )
-        self.model, self.tokenizer = model, model.tokenizer
+        self.model = model
+        self.tokenizer = model.tokenizer
+        self.notes = TaskNotes()
         self._gates = as_gates(model, full_mask(model.grid) if mask is None else mask)
 
     @property
@@ -55,8 +64,8 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         end = self.tokenizer.eos_token_id
         if end is None:
             raise HeadlabError(
-                f"the tokenizer of {self.model.name} has no end token, which lm-evaluation-harness needs; set "
-                "eos_token and save it into the folder",
+                f"the tokenizer of {self.model.name} has no end token, which lm-evaluation-harness "
+                "needs; set eos_token and save it into the folder",
                 code="tokenizer.no_end",
             )
         return int(end)
@@ -67,149 +76,216 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         start = self.tokenizer.bos_token_id
         return self.eot_token_id if start is None else int(start)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Tokens of a text, after a start token where the tokenizer puts one and the text does not begin with it."""
-        start = self.tokenizer.bos_token
-        if add_special_tokens is None and not (start and string.startswith(start)):
-            return encoded(self.model, [string])[0]
-        return list(self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"])
+    def tok_encode(
+        self,
+        string: str,
+        add_special_tokens: bool | None = None,
+        **_: Any,
+    ) -> list[int]:
+        """Tokens of a text, after a start token where the tokenizer puts one."""
+        if add_special_tokens is None:
+            return text_tokens(self.model, string)
+        return list(self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"])
 
-    def _loglikelihood_tokens(self, requests: Sequence[Pair], **_: Any) -> list[tuple[float, bool]]:
-        most = longest(self.model, LONGEST)
-        wholes = [([*context, *rest][-most - 1 :], rest[-most:]) for _, context, rest in requests]
-        rows = [whole[:-1] for whole, _ in wholes]
-        asked = [list(range(len(row) - len(rest), len(row))) for row, (_, rest) in zip(rows, wholes, strict=True)]
-        names = [str(number) for number in range(len(rows))]
-        inputs = Asked(self.model, "lm-eval", names, rows, asked, [rest for _, rest in wholes])
-        found: dict[int, tuple[float, bool]] = {}
-        with one_thread(self.model.device):
-            batches = list(cut(inputs, np.arange(len(rows)), token_budget(self.model)))
-        for batch, part in spread(
-            batches, lambda batch, _: self._sums(inputs, batch), on=self.model, tick=lambda: None
-        ):
-            found |= zip(batch.rows.tolist(), part, strict=True)
-        return [found[row] for row in range(len(rows))]
-
-    def _sums(self, inputs: Asked, batch: Any) -> list[tuple[float, bool]]:
-        """Log-probability of each continuation of a batch, and whether it is what greedy decoding gives."""
-        with torch.inference_mode(), self.model.active(Active(gates=self._gates)):
-            logits = inputs.logits(batch.inputs).float()
-        wanted = inputs.targets(batch.rows)
-        real = wanted != IGNORED
-        each = log_probability(logits, wanted.clamp(min=0))
-        greedy = ((logits.argmax(dim=-1) == wanted) | ~real).all(dim=-1)
-        return list(zip((each * real).sum(dim=-1).tolist(), greedy.tolist(), strict=True))
-
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability of whole texts, in windows that fit the model."""
-        out = []
+    def loglikelihood(
+        self,
+        requests: Sequence[Any],
+        disable_tqdm: bool = False,
+    ) -> list[tuple[float, bool]]:
+        """Log-probability of each continuation, and whether greedy decoding gives it."""
+        continuations = []
         for request in requests:
-            tokens, most = self.tok_encode(request.args[0]), longest(self.model, LONGEST)
-            windows = get_rolling_token_windows(tokens, self.prefix_token_id, most, 1)
-            pairs = [(None, *make_disjoint_window(window)) for window in windows]
-            out.append(sum(value for value, _ in self._loglikelihood_tokens(pairs)))
-        return out
+            context, text = request.args
+            continuations.append(Continuation(_task(request), _document(request), context, text))
+        tokens = continuation_tokens(self.model, continuations, self.prefix_token_id, self.notes)
+        return log_likelihoods(self.model, self._gates, tokens, self.notes)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        tokens = []
+        for _, context, rest in requests:
+            tokens.append(ContinuationTokens(context or [self.prefix_token_id], rest))
+        return log_likelihoods(self.model, self._gates, tokens, self.notes)
+
+    def loglikelihood_rolling(
+        self,
+        requests: Sequence[Any],
+        disable_tqdm: bool = False,
+    ) -> list[float]:
+        """Log-probability of whole texts, in windows that fit the model."""
+        windows: list[ContinuationTokens] = []
+        text_numbers: list[int] = []
+        for number, request in enumerate(requests):
+            task = _task(request)
+            document = _document(request)
+            tokens = self.tok_encode(request.args[0])
+            limit = context_length(self.model)
+            for window in get_rolling_token_windows(tokens, self.prefix_token_id, limit, 1):
+                context, rest = make_disjoint_window(window)
+                windows.append(ContinuationTokens(context, rest, task, document))
+                text_numbers.append(number)
+        sums = [0.0] * len(requests)
+        scores = log_likelihoods(self.model, self._gates, windows, self.notes)
+        for number, (log_likelihood, _) in zip(text_numbers, scores, strict=True):
+            sums[number] += log_likelihood
+        return sums
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations up to a text that ends them, one request after the other."""
-        return [self._written(*request.args) for request in requests]
+        answers: dict[tuple[str, str], str] = {}  # the same request has the same answer
+        texts = []
+        for request in requests:
+            context, settings = request.args
+            key = (context, repr(settings))
+            if key not in answers:
+                answers[key] = self._answer(request, context, AnswerSettings.of(settings))
+            texts.append(answers[key])
+        return texts
 
-    def _written(self, context: str, settings: Mapping[str, Any]) -> str:
-        ends = settings.get("until") or []
-        ends = [ends] if isinstance(ends, str) else list(ends)
-        new = int(settings.get("max_gen_toks", NEW_TOKENS))
-        ids = self.tok_encode(context)[-max(1, longest(self.model, LONGEST) - new) :] or [self.prefix_token_id]
-        module: Any = self.model.module
-        given = torch.tensor([ids], device=self.model.device)
-        with torch.inference_mode(), self.model.active(Active(gates=self._gates)):
-            out = module.generate(
-                given, attention_mask=torch.ones_like(given), max_new_tokens=new, do_sample=False,
-                pad_token_id=self.tokenizer.pad_token_id or self.eot_token_id,
-                stopping_criteria=StoppingCriteriaList([Ends(self.tokenizer, len(ids), ends)]),
-            )  # fmt: skip
-        text = str(self.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True))
-        return text[: min((text.find(end) for end in ends if end in text), default=len(text))]
+    def _answer(self, request: Any, context: str, settings: AnswerSettings) -> str:
+        task = _task(request)
+        check_answer_length(self.model, task, settings)
+        self._note_settings(request, settings)
+        tokens = self.tok_encode(context) or [self.prefix_token_id]
+        room = context_length(self.model) - settings.max_tokens
+        if len(tokens) > room:
+            self.notes.cut[task].add(_document(request))
+        return written_answer(self.model, self._gates, tokens[-room:], settings, self.eot_token_id)
+
+    def _note_settings(self, request: Any, settings: AnswerSettings) -> None:
+        task = _task(request)
+        if settings.sampling:
+            self.notes.sampling[task] = settings.sampling
+        if settings.unused:
+            self.notes.unused[task] = settings.unused
+        repeats = getattr(request, "repeats", None) or 1
+        if repeats > 1:
+            self.notes.repeats[task] = repeats
 
 
-class Ends(StoppingCriteria):
-    """Stops when one of some texts has been written. start: number of tokens before what is written."""
+def _task(request: Any) -> str:
+    """Name of a request's task."""
+    return getattr(request, "task_name", None) or "lm-eval"
 
-    def __init__(self, tokenizer: Any, start: int, ends: Sequence[str]) -> None:
-        self.tokenizer, self.start, self.ends = tokenizer, start, ends
 
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """Whether each row is done, bool [row]."""
-        texts = self.tokenizer.batch_decode(input_ids[:, self.start :])
-        return torch.tensor([any(end in text for end in self.ends) for text in texts], device=input_ids.device)
+def _document(request: Any) -> Any:
+    """Number of a request's document; None where it has none."""
+    return getattr(request, "doc_id", None)
+
+
+class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
+    """The harness's loader of tasks, which keeps what it loaded last."""
+
+    def load(self, task_list: Any) -> Any:
+        """Tasks and groups by name."""
+        self.loaded = super().load(task_list)
+        return self.loaded
+
+    def aggregations(self) -> dict[str, dict[str, str]]:
+        """Of each task and metric, the name of its function of all documents."""
+        names: dict[str, dict[str, str]] = {}
+        for name, task in self.loaded["tasks"].items():
+            functions = task.aggregation()
+            names[name] = {metric: _aggregation_name(functions[metric]) for metric in functions}
+        return names
+
+    def task_groups(self) -> dict[str, TaskGroup]:
+        """The groups that average metrics over their tasks."""
+        groups: dict[str, TaskGroup] = {}
+        for name, group in self.loaded["groups"].items():
+            tasks = tuple(task.task_name for task in group.get_all_tasks())
+            configs = group.aggregate_metric_list or ()
+            by_size = {config.metric: config.weight_by_size for config in configs}
+            groups[name] = TaskGroup(tasks, by_size)
+        return groups
+
+
+def _aggregation_name(aggregation: Any) -> str:
+    """The name under which the harness knows an aggregation, or that of a task's own function."""
+    registered: Mapping[str, Any] = dict(AGGREGATION_REGISTRY.items())
+    for name, function in registered.items():
+        if function is aggregation:
+            return name
+    return f"{getattr(aggregation, '__name__', aggregation)}, the task's own"
 
 
 def compared(
-    model: Model, tasks: Sequence[str], mask: Mask | None = None, *, size: int | None = None, seed: int = 0,
+    model: Model,
+    tasks: Sequence[str],
+    mask: Mask | None = None,
+    *,
+    size: int | None = None,
+    seed: int = 0,
     folder: str | None = None,
-) -> dict[str, dict[str, dict[str, float]]]:  # fmt: skip
-    """{task: {metric: figures}} of tasks of the harness; with a mask, paired with the untouched model by document.
+    tell: Callable[[str], None] = warnings.warn,
+) -> Figures:
+    """{task: {metric: row}} of tasks of the harness; with a mask, paired with the untouched model.
 
-    size: documents of each task.  folder: of further tasks, as YAML files.  Raises HeadlabError for tasks that the
-    harness does not know or whose data it cannot fetch.
+    Args:
+        model: a decoder language model.
+        tasks: names of tasks or groups of the harness.
+        mask: of heads to switch off; None for the untouched model alone.
+        size: number of documents of each task; None for all.
+        seed: of the intervals.
+        folder: of further tasks, as YAML files.
+        tell: called with each note on how tasks were answered, a sentence.
+
+    Returns:
+        Rows as `headlab.harness.metrics.figures` describes them.
+
+    Raises:
+        HeadlabError: for tasks that the harness does not know or whose data it cannot fetch.
     """
+    if not hasattr(TaskManager, "load"):
+        raise HeadlabError(
+            "the installed lm-evaluation-harness is too old: pip install --upgrade 'headlab[lm-eval]'",
+            code="package.lm_eval_old",
+        )
+    models = [GatedLM(model)]
+    if mask is not None:
+        models.append(GatedLM(model, mask))
+    runs = _harness_runs(models, tasks, size, folder)
+    sentences = [sentence for gated_model in models for sentence in gated_model.notes.sentences()]
+    for sentence in dict.fromkeys(sentences):
+        tell(sentence)
+    cut = {task: len(documents) for task, documents in models[-1].notes.cut.items()}
+    return figures(runs, seed, cut)
+
+
+def _harness_runs(
+    models: Sequence[GatedLM],
+    tasks: Sequence[str],
+    size: int | None,
+    folder: str | None,
+) -> list[HarnessRun]:
+    """What the harness finds for each model. Raises HeadlabError where it fails."""
     try:
-        manager = TaskManager(include_path=folder)
-        runs = [
-            lm_eval.simple_evaluate(
-                model=GatedLM(model, kept), tasks=list(tasks), limit=size, task_manager=manager, bootstrap_iters=0,
+        manager = LoadedTasks(include_path=folder)
+        runs = []
+        for gated_model in models:
+            results = lm_eval.simple_evaluate(
+                model=gated_model,
+                tasks=list(tasks),
+                limit=size,
+                task_manager=manager,
+                bootstrap_iters=0,
             )
-            for kept in ([None] if mask is None else [None, mask])
-        ]  # fmt: skip
+            runs.append(HarnessRun(results, manager.aggregations(), manager.task_groups()))
     except HeadlabError:
         raise
+    except OverflowError as error:
+        raise HeadlabError(
+            f"lm-evaluation-harness cannot compute a perplexity of {', '.join(tasks)}: it is too large "
+            "for a number, as where words are not separated by spaces; leave that metric out of a copy "
+            "of the task (--lm-eval-folder)",
+            code="lm_eval.overflow",
+        ) from error
     except Exception as error:  # the harness and the loaders of its tasks raise what they like
         raise HeadlabError(
-            f"lm-evaluation-harness could not run {', '.join(tasks)} ({type(error).__name__}: {error}); check the "
-            "names (lm-eval ls tasks), and that their data can be fetched",
+            f"lm-evaluation-harness could not run {', '.join(tasks)} "
+            f"({type(error).__name__}: {error}); check the names (lm-eval ls tasks), and that their "
+            "data can be fetched",
             code="lm_eval.failed",
         ) from error
-    return {task: dict(_figures(task, runs, seed)) for task in runs[0]["samples"]}
-
-
-def _figures(task: str, runs: Sequence[Mapping[str, Any]], seed: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each metric that the harness gives of every document, with its mean, and the difference under a mask."""
-    first = runs[0]["samples"][task]
-    names = tuple(str(sample["doc_id"]) for sample in first)
-    for metric in first[0]["metrics"]:
-        values = [[sample[metric] for sample in run["samples"][task]] for run in runs]
-        if metric in RATES:
-            yield metric, {**_rate(metric, values, seed), "n": len(first)}
-        elif all(isinstance(value, int | float) for one in values for value in one):
-            told = {metric: float(np.mean(values[-1])), "n": len(first)}
-            if len(values) > 1:
-                before, after = (np.asarray(one, dtype=np.float64) for one in values)
-                found = paired_bootstrap(before, after, names, np.random.default_rng(seed))
-                told |= {"baseline": float(np.mean(values[0])), **found._asdict()}
-            yield metric, told
-
-
-RATES = ("bits_per_byte", "byte_perplexity", "word_perplexity")
-
-
-def _shown(metric: str, nats: Floats) -> Floats:
-    """What the harness makes of the nats that texts lose, per byte or word."""
-    return nats / np.log(2) if metric == "bits_per_byte" else np.exp(nats)
-
-
-def _rate(metric: str, values: Sequence[Sequence[tuple[float, float]]], seed: int) -> dict[str, float]:
-    """A rate over all documents, and its paired difference, with an interval where there are `FEW` documents or more.
-
-    values: (log-probability, size) of each document, without a mask and, if there is one, with it.
-    """
-    columns = np.stack([*(-np.array(one)[:, 0] for one in values), np.array(values[0])[:, 1]], axis=1)
-    *lost, size = columns.sum(axis=0)
-    rates = [float(_shown(metric, one / size)) for one in lost]
-    told = {metric: rates[-1]}
-    if len(rates) > 1:
-        told |= {"baseline": rates[0], "difference": rates[1] - rates[0]}
-        if len(columns) >= FEW:
-            before, after, sizes = resampled_sums(columns, [seed], DRAWS)
-            gains = _shown(metric, after / sizes) - _shown(metric, before / sizes)
-            found = summary(gains[None], 0.95)
-            told |= {name: float(value[0]) for name, value in zip(("low", "high", "p"), found, strict=True)}
-    return told
+    return runs

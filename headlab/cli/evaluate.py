@@ -82,7 +82,7 @@ def evaluate(
     check_harness(lm_eval, lm_eval_folder, ablation, others)
     if lm_eval is not None:
         load = partial(headlab.load, on.model, device=device, device_map=device_map)
-        harness(load, lm_eval.split(","), loaded_mask, size, seed, lm_eval_folder, json)
+        harness(load, task_names(lm_eval), loaded_mask, size, seed, lm_eval_folder, json)
         return
     size = size or (DEV_SIZE if split == "dev" else None)
     chosen = on.chosen()
@@ -144,11 +144,34 @@ def check_harness(tasks: str | None, folder: Path | None, ablation: str, others:
         )
 
 
+def task_names(text: str) -> list[str]:
+    """The names in a comma-separated list, without the spaces around them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def harness(
-    load: Callable[[], Model], tasks: Sequence[str], mask: Mask | None, size: int | None, seed: int,
-    folder: Path | None, json: bool,
-) -> None:  # fmt: skip
-    """Print what lm-evaluation-harness measures. Raises HeadlabError where it is not installed."""
+    load: Callable[[], Model],
+    tasks: Sequence[str],
+    mask: Mask | None,
+    size: int | None,
+    seed: int,
+    folder: Path | None,
+    json: bool,
+) -> None:
+    """Print what lm-evaluation-harness measures, and on stderr how that differs from its tasks.
+
+    Args:
+        load: gives the model.
+        tasks: names of its tasks or groups.
+        mask: of heads to switch off.
+        size: number of documents of each task; None for all.
+        seed: of the intervals.
+        folder: of further tasks.
+        json: whether to print JSON.
+
+    Raises:
+        HeadlabError: where it is not installed.
+    """
     try:
         from headlab.lm_eval import compared
     except ModuleNotFoundError as error:
@@ -156,13 +179,72 @@ def harness(
             f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
             code="package.lm_eval_missing",
         ) from error
-    found = compared(load(), tasks, mask, size=size, seed=seed, folder=None if folder is None else str(folder))
+    notes: list[str] = []
+    figures = compared(
+        load(),
+        tasks,
+        mask,
+        size=size,
+        seed=seed,
+        folder=None if folder is None else str(folder),
+        tell=notes.append,
+    )
+    for note in notes:
+        typer.echo(note, err=True)
     if json:
-        print_json({"tasks": found})
+        print_json({"tasks": figures, "notes": notes})
         return
-    for task, metrics in found.items():
-        for metric, row in metrics.items():
-            typer.echo(f"{task:16} {metric:10} {row[metric]:.4f}{paired_words(row, '.4f')}  n={row['n']:.0f}")
+    for line in harness_lines(figures):
+        typer.echo(line)
+
+
+NO_FILTER = "none"  # the harness's name for answers as they are
+# Where better lies, as in the harness's tables.
+DIRECTIONS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}", None: " "}
+LARGE = 1e6  # numbers from here on are printed with an exponent
+
+
+def harness_lines(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """The metrics of the harness as lines of text, one for each task, filter and metric.
+
+    Args:
+        figures: rows by task and metric, as `headlab.harness.metrics.figures` gives them.
+    """
+    columns = []
+    for task, rows in figures.items():
+        for name, row in rows.items():
+            metric = name.removesuffix(f",{row['filter']}")
+            label = f"{metric} {DIRECTIONS[row['higher_is_better']]}"
+            columns.append((task, row["filter"], label, harness_words(metric, row)))
+    task_width = max((len(task) for task, _, _, _ in columns), default=0)
+    filter_width = max((len(filter_name) for _, filter_name, _, _ in columns), default=0)
+    label_width = max((len(label) for _, _, label, _ in columns), default=0)
+    filters_differ = any(filter_name != NO_FILTER for _, filter_name, _, _ in columns)
+    for task, filter_name, label, words in columns:
+        cells = [f"{task:{task_width}}", f"{label:{label_width}}", words]
+        if filters_differ:
+            cells.insert(1, f"{filter_name:{filter_width}}")
+        yield "  ".join(cells)
+
+
+def harness_words(metric: str, row: Mapping[str, Any]) -> str:
+    """A metric's value, its difference from the untouched model, and its number of documents."""
+    value = row[metric]
+    numbers = [number for number in (value, row.get("baseline")) if number is not None]
+    form = ".4f"
+    if any(abs(number) >= LARGE for number in numbers):
+        form = ".4g"
+    text = "no number"
+    if value is not None:
+        text = f"{value:{form}}"
+    if row.get("difference") is not None:
+        text += paired_words(row, form)
+    if "no_interval" in row:
+        text += f" (no interval: {row['no_interval']})"
+    text += f"  n={row['n']}"
+    if row["cut"]:
+        text += f"  cut={row['cut']}"
+    return text
 
 
 def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:
