@@ -209,7 +209,8 @@ def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     several = len(languages) > 1
     where = languages_words(languages, chosen) + " at once" * several
     within = f"with a loss of at most {limit}{' in any' * several}, by {rule} on dev"
-    basis = f"heads ordered by {_method_words(report)}"
+    sizes = " and ".join(filter(None, (_sizes(report, "dev"), _sizes(report, "test"))))
+    basis = f"heads ordered by {_method_words(report)}{sizes and f'; {sizes} examples a language'}"
     if removed:
         sentence = f"{_many(removed, removed + kept)} can go in {where} {within} ({basis}); {_verdict(report)}"
         sentence += f"{_mean_on_test(report)}."
@@ -255,7 +256,8 @@ def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Findin
         return
     lowest = min(rows, key=lambda row: row["rho"])
     highest = max(rows, key=lambda row: row["rho"])
-    by_method = f"by {_method_words(report)}, on dev"
+    size = _sizes(report, "dev")
+    by_method = f"by {_method_words(report)}, on {f'{size} examples a language' if size else 'dev'}"
     if len(rows) == 1:
         sentence = f"{_pair(lowest)}: rank correlation of the heads {by_method}"
     else:
@@ -299,6 +301,16 @@ def _tested(report: Report, language: str) -> str:
         return ""
     size = sizes[languages.index(language)]
     return f", {size:,} examples" if isinstance(size, int) else ""
+
+
+def _sizes(report: Report, split: str) -> str:
+    """How many examples of a split each language had: '512 dev', '500 to 512 dev'; empty where it is not told."""
+    sizes = part(report.spec, "task", "sizes", split)
+    if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
+        return ""
+    smallest, largest = min(sizes), max(sizes)
+    count = f"{smallest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
+    return f"{count} {split}"
 
 
 def _points(row: Mapping[str, Any]) -> str:

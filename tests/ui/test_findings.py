@@ -109,9 +109,10 @@ def test_a_front_says_whether_test_confirms_it() -> None:
     made = made_front()
     (front,) = findings({}, {"front": [stored(made)]})
     assert front.sentence == (
-        "2 of 6 heads can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
-        "bound on dev (heads ordered by shapley); on test, a larger loss is not ruled out in German (de) and Thai "
-        "(th); mean of both \N{MINUS SIGN}1.0 [\N{MINUS SIGN}2.0, +0.0] points."
+        "2 of 6 heads can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the "
+        "lower bound on dev (heads ordered by shapley; 512 dev and 1,000 test examples a language); on test, a larger "
+        "loss is not ruled out in German (de) and Thai (th); mean of both "
+        "\N{MINUS SIGN}1.0 [\N{MINUS SIGN}2.0, +0.0] points."
     )
     assert front.page == "prune"
     spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}
@@ -128,7 +129,7 @@ def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None
         "Of German (de), Finnish (fi) and Thai (th), "
         "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) rank the heads least alike, "
         "German (de) and Finnish (fi) (ρ = 0.60 [0.50, 0.70]) most, the median "
-        "of 3 pairs is 0.40 (by the scores, on dev). With this noise two "
+        "of 3 pairs is 0.40 (by the scores, on 512 dev examples a language). With this noise two "
         "equal rankings would show about 0.85."
     )
     (coded,) = findings(
@@ -180,7 +181,7 @@ def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another
     (front,) = findings({}, {"front": [stored(other), stored(none)]})
     assert front.sentence == (
         "No head of 6 can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
-        "bound on dev (heads ordered by shapley)."
+        "bound on dev (heads ordered by shapley; 512 dev and 1,000 test examples a language)."
     )
     (front,) = findings({}, {"front": [stored(of_languages(made_front(), "de", by="estimate"))]})
     assert front.sentence.startswith(
@@ -200,7 +201,7 @@ def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_
     of_mean = stored(dataclasses.replace(made, spec={**made.spec, "ablation": "mean"}))
     assert preferred([of_mean, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
     (front,) = findings({}, {"front": [of_mean]})
-    assert "(heads ordered by shapley, mean ablation)" in front.sentence
+    assert "(heads ordered by shapley, mean ablation; 512 dev" in front.sentence
 
 
 def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
