@@ -37,7 +37,7 @@ def tables(choice, scores, confidence, head):
     table = heads_page.every_head(scores)
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     download("Download every head as CSV", table.to_csv(index=False), name, "text/csv")
-    shown = table.drop(columns=["method", "estimand", "unit"])
+    shown = table.drop(columns=["method", "estimand", "unit", "note"], errors="ignore")
 
     def open_row():
         for row in st.session_state["every-head"]["selection"]["rows"]:

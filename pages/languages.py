@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from headlab.methods.costs import remarks
 from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
@@ -82,6 +83,8 @@ def body(scores):
     names = ", ".join(map(language_title, scores))
     note, unit = sample_note(scores), shown_unit(first.unit)[1]
     st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
+    for remark in remarks(scores.values()):
+        st.caption(f"Caution: {plain(remark)}.")
     matrix(scores)
     top, agnostic = shared(scores)
     if first.signed:

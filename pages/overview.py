@@ -8,7 +8,7 @@ from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Report
 from headlab.ui import contrast, experiments, experiments_report, headgrid, job_actions, job_offer
-from headlab.ui.findings import findings
+from headlab.ui.findings import findings, preferred
 from headlab.ui.names import head_key, page_link, plain
 from headlab.ui.presses import button
 from headlab.ui.shell import found, go, listing, others, page
@@ -23,8 +23,12 @@ def found_so_far(choice, results):
     named = [r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model]
     first = results.first or next((r.record for r in sorted(named, key=experiments.made_at, reverse=True)), None)
     kept = [r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]]
-    newest = {key: experiments.matching(kept, choice, key)[:1] for key in (*EXPERIMENTS, FRONT.key)}
-    sentences = findings(results.scores, {key: one for key, of in newest.items() for one in of})
+    ablation = "zero" if results.first is None else results.first.spec.get("ablation", "zero")
+    reports = {
+        key: preferred(experiments.matching(kept, choice, key), choice.languages, choice.method, ablation)
+        for key in (*EXPERIMENTS, FRONT.key)
+    }
+    sentences = findings(results.scores, reports, choice.languages)
     if not sentences:
         return
     with st.container(border=True, key="findings"):

@@ -22,7 +22,7 @@ from headlab.ui import (
     shell,
 )
 from headlab.ui.history import follow_link, history, write_link
-from headlab.ui.names import plain
+from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, plain
 from headlab.ui.notices import keep_known, remember
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page
@@ -99,7 +99,7 @@ with page("prune") as choice:
         st.caption(plain(loaded["note"]))
     if choice.languages:
         results = found(choice)
-        switch, find = st.tabs(prune_pareto.TABS, key=prune_pareto.TAB, bind="query-params")
+        switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
         with switch:
             board(choice, loaded, identity, now, results, prune_page.jobs())
             contrast.of_languages(results.scores)

@@ -51,10 +51,10 @@ def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
 
 
 @contextmanager
-def while_cached(root: Path, record: Any) -> Iterator[None]:
-    """Keep a record in a cache that others share, and take it out again."""
+def while_cached(root: Path, record: Any, day: int = 22) -> Iterator[None]:
+    """Keep a record, made on a day of November, in a cache that others share, and take it out again."""
     run = Store(root).run(record.spec)
-    run.finish(record, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
+    run.finish(record, {"created": f"2026-11-{day}T05:00:00+00:00", "versions": {}})
     try:
         yield
     finally:

@@ -111,6 +111,39 @@ def finite_difference(loss: Any, gates: np.ndarray, step: float = 1e-5) -> np.nd
     return out
 
 
+def token_importance(
+    module: Any, sentences: list[dict[str, torch.Tensor]], labels: list[int], projections: list[Any], heads: int
+) -> np.ndarray:
+    """Head importance as the BERT code of Michel et al. (2019) has it, [layer, head], one sentence after the other.
+
+    The dot product of each head's output with the loss's gradient by it, token by token, in absolute value; summed
+    over the tokens of all sentences, and divided by their number, in the last layer by that of the sentences.
+    projections: of every layer, the linear map that takes the heads' outputs.
+    """
+    total, tokens = np.zeros((len(projections), heads)), 0
+    for inputs, label in zip(sentences, labels, strict=True):
+        outputs: list[torch.Tensor] = []
+
+        def keep(_: Any, args: tuple[torch.Tensor, ...], outputs: list[torch.Tensor] = outputs) -> None:
+            outputs.append(args[0])
+
+        handles = [one.register_forward_pre_hook(keep) for one in projections]
+        with torch.enable_grad():
+            loss = torch.nn.functional.cross_entropy(module(**inputs).logits, torch.tensor([label]))
+            slopes = torch.autograd.grad(loss, outputs)
+        for handle in handles:
+            handle.remove()
+        length = inputs["input_ids"].shape[1]
+        for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
+            for token in range(length):
+                parts = zip(output[0, token].chunk(heads), slope[0, token].chunk(heads), strict=True)
+                total[layer] += [abs(float(out.detach() @ by)) for out, by in parts]
+        tokens += length
+    total[:-1] /= tokens
+    total[-1] /= len(sentences)
+    return total
+
+
 def confidence(weights: torch.Tensor, ids: list[int], excluded: set[int]) -> tuple[float, int]:
     """Sum over tokens of the largest weight on an allowed token, and the number of tokens: one head, one sentence."""
     total = 0.0

@@ -7,6 +7,7 @@ from typing import Any
 
 from headlab.files import read_json
 from headlab.studies.published import beside, with_paper
+from headlab.studies.table import earlier_scores
 from headlab.tables import Report, Table
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +82,8 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
             lines += [f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).", ""]
         else:
             lines += [f"**{table.title}** ([CSV](results/held/{name}-{table.name}.csv))", "", table.markdown(), ""]
-    return [*lines, *(f"- {note}" for note in report.notes), ""]
+    notes = filter(None, (*report.notes, earlier_scores(report.spec)))
+    return [*lines, *(f"- {note}" for note in notes), ""]
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from headlab.cli.evaluate import as_split, record
 from headlab.cli.output import AsJson, CacheRoot, Device, OnTask, flags_of, open_store, print_json, progress_bar
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.costs import Chosen, caution, options_of, select
+from headlab.methods.costs import Chosen, cautions, options_of, select
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import option_words, parse_options
@@ -176,7 +176,7 @@ def _tell(chosen: Chosen) -> None:
         if chosen.others:
             keys = ", ".join(r.key[:12] for r in chosen.others)
             warnings.warn(f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1)
-        if text := caution(scores.method):
+        for text in cautions(one.record for one in chosen.results.values()):
             warnings.warn(f"{scores.method}: {text}", stacklevel=1)
 
 

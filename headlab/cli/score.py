@@ -24,7 +24,7 @@ from headlab.cli.output import (
     stepping,
 )
 from headlab.cluster.pool import side_by_side
-from headlab.methods.costs import caution, cost_of, most_forwards, refuse
+from headlab.methods.costs import caution, cost_of, most_forwards, refuse, remarks
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
@@ -139,6 +139,7 @@ def record(scores: HeadScores) -> dict[str, Any]:
             "values_sha256": scores.values_sha256(),
         }
         | ({"caution": caution(scores.method)} if caution(scores.method) else {})
+        | ({"notes": notes} if (notes := list(remarks([scores]))) else {})
     )
 
 
@@ -160,8 +161,7 @@ def _parts(scores: HeadScores) -> Iterator[str]:
         least, median, most = cost.samples
         yield f"samples a head {least} / {median:g} / {most}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
-    if text := caution(scores.method):
-        yield text
+    yield from remarks([scores])
 
 
 # `headlab curve`: accuracy as heads are removed, lowest score first.

@@ -314,16 +314,19 @@ def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> 
         active.contexts(row, context)
     if active.gates is None:
         return context
-    gate = _gate_of(active, row, heads, len(context)).to(context)
+    gate = _gate_of(active, row, heads, context).to(context)
     out = context * gate
     if active.fill is not None:
         out = out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context)[None, None]
     return out
 
 
-def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
-    """Gates of one layer, broadcastable to [row, query, head, head_dim]."""
-    gates = active.gates
+def _gate_of(active: Active, row: int, heads: int, context: torch.Tensor) -> torch.Tensor:
+    """Gates of one layer, broadcastable to its context [row, query, head, head_dim].
+
+    Gates with a column a query may have more of them than this layer has queries: those of the longest stack.
+    """
+    gates, batch, queries = active.gates, len(context), context.shape[1]
     assert gates is not None
     if gates.dim() == 2:
         return gates[row, :heads][None, None, :, None]
@@ -335,7 +338,9 @@ def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
             f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example",
             code="gate.rows_mismatch",
         )
-    return gate[:, None, :, None] if gate.dim() == 2 else gate.transpose(1, 2)[..., None]
+    if gate.dim() == 2:
+        return gate[:, None, :, None]
+    return gate.transpose(1, 2)[:, :queries, :, None]
 
 
 # Inputs of language models beside those of transformers: positions at which answers are read, and choices packed into

@@ -14,6 +14,7 @@ from headlab.methods.table import METHODS, Method
 from headlab.records import Bools, canonical_json, part
 from headlab.scores import Curve, HeadScores
 from headlab.store import Result
+from headlab.tables import is_number
 from headlab.value_functions import value_of
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
@@ -23,6 +24,7 @@ PER_LANGUAGE = ("language", "data_hash", "size")
 # Options that set the precision, not the estimand: they may differ between results shown side by side.
 # `round` occurs in results stored before `target` existed.
 PRECISION = ("samples", "target", "stop", "round")
+EARLIER = "earlier version"  # in the names of variants from before their settings were renewed
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,40 @@ def settings(scores: HeadScores) -> dict[str, Any]:
     return {name: value for name, value in options_of(scores).items() if name not in PRECISION}
 
 
+def superseded(spec: Mapping[str, Any]) -> str:
+    """What is different about scores from before their settings were renewed, in a clause; empty for other scores.
+
+    Args:
+        spec: Of the scores, or any that says the method as theirs does: name, options, version.
+    """
+    method = part(spec, "method", "name")
+    recorded = part(spec, "method", "version")
+    version = recorded if isinstance(recorded, int) else 1
+    if version >= renewed_in(method, part(spec, "method", "options")):
+        return ""
+    return METHODS[method].renewal
+
+
+def earlier_order(spec: Mapping[str, Any]) -> str:
+    """How the scores that order a curve differ from those of today, in a clause; empty if they do not."""
+    order = part(spec, "order") or {}
+    told = {"name": order.get("method"), "options": order.get("options"), "version": order.get("version", 1)}
+    return superseded({"method": told})
+
+
+def renewed_in(method: Any, options: Any) -> int:
+    """As `Method.renewed_in`, of anything that a file may name; 1 for a method that is not known here."""
+    if not isinstance(method, str) or method not in METHODS:
+        return 1
+    return METHODS[method].renewed_in(options if isinstance(options, Mapping) else {})
+
+
 def variant(scores: HeadScores) -> str:
     """Key of all settings but language and precision: results of one variant may be shown side by side."""
     task = {k: v for k, v in (spec_of(scores, "task") or {}).items() if k not in PER_LANGUAGE}
     parts = [spec_of(scores, "model"), task, spec_of(scores, "ablation"), scores.method, settings(scores)]
-    return canonical_json([*parts, scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()])
+    parts += [scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()]
+    return canonical_json([*parts, EARLIER] if superseded(scores.spec) else parts)
 
 
 def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
@@ -82,8 +113,8 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], want
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
     one with the smaller median half-width, then the later `created`. Between variants that cover equally
-    many languages, the method's default settings win, then the better result by the same rule.  results:
-    of one model name, task and method.  wanted: key of the variant to take instead.
+    many languages, the method's default settings win, then those that have not been renewed since, then the better
+    result by the same rule.  results: of one model name, task and method.  wanted: key of the variant to take instead.
     """
     variants: dict[str, dict[str, Result[HeadScores]]] = {}
     for result in sorted(results, key=_rank):
@@ -97,14 +128,20 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], want
     return Chosen({name: best[name] for name in languages if name in best}, others)
 
 
-def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, tuple[int, float, str, str]]:
+def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, bool, tuple[int, float, str, str]]:
     top = max(group.values(), key=_rank)
-    return len(group), _has_default_settings(top), max(map(_rank, group.values()))
+    return len(group), _has_default_settings(top), not superseded(top.record.spec), max(map(_rank, group.values()))
 
 
 # Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
 
 EVERY_SIZE = "shapley"  # the estimand that counts coalitions of all sizes
+AT_ONCE = ("monte-carlo",)  # methods whose run ends for all heads together
+LEANS = {  # by how much in simulations (tests/methods/test_lean.py)
+    "shapley": "in simulations large ones by a tenth and small ones by half or more",
+    "paper": "in simulations by 0.001 to 0.003 on 0.1",
+}
+FEW_HEADS = 12  # of so many at most, the last one's sign moves the values of all noticeably
 USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
 # Observed share of its gains that `shapley` computes, with a target width (True) and without (False).
 COMPUTED = {True: 0.35, False: 0.15}
@@ -126,6 +163,81 @@ def refuse(method: Method, heads: int) -> None:
 def caution(method: str) -> str:
     """Caveat about a method's intervals, or empty."""
     return METHODS[method].caution if method in METHODS else ""
+
+
+# What to know beside the numbers of results: one function for pages, command line and reports.
+
+BY_SIGN = "sign"  # the value of option `stop` that lets a head go once its sign is decided
+
+
+def stopped_at_sign(scores: HeadScores) -> Bools:
+    """Heads whose sampling ended because their sign was decided, bool [head]: their values lean away from 0.
+
+    Not those that had reached the target width or the largest number of samples by then.
+    """
+    none = np.zeros(scores.grid.size, bool)
+    known = METHODS.get(scores.method)
+    if known is None or scores.samples is None or scores.half_width is None:
+        return none
+    decided = scores.helpful | scores.harmful
+    if known.stops_at_sign:
+        return np.asarray(decided & (scores.samples < _samples(options_of(scores))))
+    target = _sign_target(scores)
+    if target is None or known.key in AT_ONCE:
+        return none
+    early = scores.samples < _samples(options_of(scores))
+    return np.asarray(decided & early & (scores.half_width > target))
+
+
+def _sign_target(scores: HeadScores) -> float | None:
+    """The target half-width of a run whose option `stop` is "sign"; None for other runs, which no sign ends."""
+    recorded = spec_of(scores, "method", "options") or {}
+    target = recorded.get("target")  # runs from before there was one were not ended by a sign
+    return float(target) if recorded.get("stop") == BY_SIGN and is_number(target) else None
+
+
+def ended_at_sign(scores: HeadScores) -> bool:
+    """Whether a run that ends for all heads at once may have been ended by the sign of its last head.
+
+    Its values lean away from 0, each by about as much as a single head's would, over the number of heads.
+    """
+    if scores.method not in AT_ONCE or scores.samples is None or _sign_target(scores) is None:
+        return False
+    heads = scores.grid.size
+    walk = heads if scores.estimand == EVERY_SIZE else (heads + 1) // 2
+    return int(scores.samples.sum()) < _samples(options_of(scores)) * walk
+
+
+def lean(scores: Iterable[HeadScores]) -> str:
+    """Which values lean away from 0 because sampling ended at a decided sign, in a clause; empty if none does."""
+    results = list(scores)
+    count = sum(int(stopped_at_sign(one).sum()) for one in results)
+    at_once = [one for one in results if one.grid.size <= FEW_HEADS and ended_at_sign(one)]
+    if not count and not at_once:
+        return ""
+    heads = sum(one.grid.size for one in results)
+    whose = f"{count:,} of {heads:,} heads were let go as soon as their sign was decided: their values"
+    if not count:
+        whose = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
+    has_stop = "stop" in options_of(results[0])
+    advice = "compare sizes with stop=width only" if has_stop else "do not compare their sizes"
+    size = LEANS.get(results[0].method, "")
+    return (
+        f"{whose} lean away from 0{size and f', {size}'} (docs/statistics.md); signs and intervals are not touched by "
+        f"it; {advice}"
+    )
+
+
+def cautions(scores: Iterable[HeadScores]) -> tuple[str, ...]:
+    """Caveats about claims that rest on results of one method, a clause each without a full stop; mostly none."""
+    clauses = [text for one in scores for text in (caution(one.method), superseded(one.spec)) if text]
+    return tuple(dict.fromkeys(clauses))
+
+
+def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
+    """All that a reader must know beside the values of results of one method, a clause each without a full stop."""
+    results = list(scores)
+    return tuple(filter(None, (*cautions(results), lean(results))))
 
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
@@ -214,7 +326,9 @@ def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> boo
 
 def current(scores: HeadScores, method: Method) -> bool:
     """Whether a result was made by this version of a method: earlier versions took different forward passes."""
-    return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version
+    return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version_of(
+        options_of(scores)
+    )
 
 
 def pace(results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None) -> float | None:

@@ -257,7 +257,7 @@ def make_spec(
     evaluator: Evaluator, chosen: Method, options: Mapping[str, Any], seed: int, ablation: str
 ) -> dict[str, Any]:
     """Everything the numbers depend on; its sha256 names the run."""
-    method = {"name": chosen.key, "options": dict(options), **_version(chosen.version)}
+    method = {"name": chosen.key, "options": dict(options), **_version(chosen.version_of(options))}
     return _asked(evaluator, ablation) | {"method": method, "seed": seed}
 
 
@@ -334,13 +334,14 @@ def score(
 def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
     """The finished result of a run, or that of an earlier version of its method with the same settings.
 
-    One of an earlier version without intervals does not count.  grid: of the run's model.  Raises HeadlabError for a
-    result of other heads: earlier versions of headlab found fewer of them in some architectures, or numbered the
-    layers otherwise.
+    One of an earlier version without intervals does not count, nor one from before the settings were renewed (see
+    `Method`).  grid: of the run's model.  Raises HeadlabError for a result of other heads: earlier versions of headlab
+    found fewer of them in some architectures, or numbered the layers otherwise.
     """
     method = run.spec["method"]
     plain = {name: value for name, value in method.items() if name != "version"}
-    for version in range(int(method.get("version", 1)), 0, -1):
+    oldest = method_of(method["name"]).renewed_in(method["options"])
+    for version in range(int(method.get("version", 1)), oldest - 1, -1):
         spec = {**run.spec, "method": {**plain, **_version(version)}}
         earlier = Run(run.folder.parent / content_key(spec), spec)
         if (found := earlier.result(HeadScores)) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headlab.errors import HeadlabError
@@ -20,7 +20,10 @@ class Method:
     module: of its `run(work)`, below headlab.methods, or the full dotted path.  caution: caveat about its
     intervals.  most_heads: maximum number of heads of a model.  whole: uses no game that several devices could
     share, so one device runs all of it.  raw_unit: of scores that are not normalised, if different.  version:
-    increased when the same settings give other numbers; results stored by earlier versions stay valid.
+    increased when the same settings give other numbers; results stored by earlier versions stay valid.  renewed:
+    {option: {value: version}}, settings that have meant something else since that version: results stored by earlier
+    versions stay readable, are shown as such, and never stand for new ones.  renewal: what is different about those
+    earlier results, in a clause.  stops_at_sign: heads are sampled until their sign is decided, whatever the options.
     """
 
     key: str
@@ -38,6 +41,29 @@ class Method:
     whole: bool = False
     raw_unit: str = ""
     version: int = 1
+    renewed: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    renewal: str = ""
+    stops_at_sign: bool = False
+
+    def renewed_in(self, options: Mapping[str, Any]) -> int:
+        """The version since which these settings mean what they do; 1 if they always have.
+
+        Args:
+            options: Options of the method; those that are left out are at their defaults.
+        """
+        newest = 1
+        for name, versions in self.renewed.items():
+            given = options.get(name, self.options[name].default)
+            newest = max(newest, *(version for value, version in versions.items() if value == given), 1)
+        return newest
+
+    def version_of(self, options: Mapping[str, Any]) -> int:
+        """The version that results with these options are stored as.
+
+        Args:
+            options: Options of the method; those that are left out are at their defaults.
+        """
+        return max(self.version, self.renewed_in(options))
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
         """Unit of the scores under these options."""
@@ -139,6 +165,7 @@ BUILT_IN: dict[str, Method] = {
             },
             caution="intervals by Equation 4, range 1, checked after every sample without correction for repeated "
             "looks: not anytime-valid",
+            stops_at_sign=True,
         ),
         Method(
             "exact",
@@ -166,7 +193,7 @@ BUILT_IN: dict[str, Method] = {
             {
                 "form": Option(
                     "example",
-                    "absolute value per example (the paper), per token, or per batch",
+                    "absolute value per example (the paper), per token (its BERT code), or per batch",
                     ("example", "token", "batch"),
                 ),
                 "normalise": Option(False, "divide each layer's scores by their Euclidean length", kind=bool),
@@ -174,6 +201,9 @@ BUILT_IN: dict[str, Method] = {
             },
             whole=True,
             version=2,
+            renewed={"form": {"token": 3}},
+            renewal="form token before version 3 of the method: a classifier's last layer is divided by the number of "
+            "tokens there, not by that of sentences as in the published code, so it is too low against the others",
         ),
         Method(
             "leave-one-out",

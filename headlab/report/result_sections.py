@@ -12,7 +12,7 @@ from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.masks.compare import Seen, seen
-from headlab.methods.costs import caution, cost_of
+from headlab.methods.costs import cost_of, earlier_order, remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
@@ -24,7 +24,7 @@ from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, FRONT
+from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
 from headlab.tables import Cell, Report, Table
 from headlab.training.l0_table import SPLITS, gates_table, run_notes
 from headlab.value_functions import shown_unit
@@ -139,8 +139,7 @@ def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Ta
 
 def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
     first = every[0]
-    if text := caution(first.method):
-        yield text
+    yield from (f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(every))
     heads = sum(s.grid.size for s in every)
     if first.low is not None and not first.signed:
         yield f"Intervals, each at {first.level:.0%}, cover the sampling of the examples."
@@ -203,9 +202,17 @@ def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int |
     made = list(map(_made, items, names))
     listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
     title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
+    notes = [f"Ordered by {text}." for text in dict.fromkeys(earlier_order(c.spec) for c in curves) if text]
     figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
     return Section(
-        title, "pruning curves", model_of(first.spec), figures, [curve_summary(curves), *points], (), made, joined(told)
+        title,
+        "pruning curves",
+        model_of(first.spec),
+        figures,
+        [curve_summary(curves), *points],
+        notes,
+        made,
+        joined(told),
     )
 
 
@@ -429,6 +436,8 @@ def reports_section(item: Item[Report]) -> Section:
     languages = str(part(report.spec, "task", "language") or "").replace(",", ", ")
     kind = f"experiment {report.name}" if report.name in EXPERIMENTS else report.name
     took = spent(report.example_forwards, report.seconds)
+    if sentence := earlier_scores(report.spec):
+        notes.append(sentence)
     if about:
         notes.insert(0, f"{about.question} After {about.paper}.")
     return Section(

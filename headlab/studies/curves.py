@@ -16,7 +16,7 @@ from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import STATE_BYTES, Evaluator, width_of
 from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
-from headlab.methods.costs import spec_of
+from headlab.methods.costs import renewed_in, spec_of, superseded
 from headlab.methods.run import Arrays, make_spec, only_language, saving
 from headlab.methods.table import METHODS
 from headlab.models.checkpoint import made_now
@@ -70,6 +70,9 @@ def curve_spec(
         "values_sha256": scores.values_sha256(),
         "run": content_key(dict(scores.spec)),
     }
+    version = renewed_in(scores.method, order["options"])
+    if version > 1 and not superseded(scores.spec):
+        order["version"] = version
     removed = counts(scores.grid.size, points)
     return {k: v for k, v in base.items() if k != "method"} | {"kind": "curve", "order": order, "removed": removed}
 

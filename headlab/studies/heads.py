@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headlab.methods.costs import remarks
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, Ints
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
@@ -219,7 +220,8 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     most = max(1, len(scores) - 1)
     top = min(int(options["top"]), next(iter(scores.values())).grid.size)
     tables = heads_tables(scores, top, min(int(options["few"]), most))
-    return tables, tables[0].notes
+    caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(scores.values())]
+    return tables, (*tables[0].notes, *caveats)
 
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:

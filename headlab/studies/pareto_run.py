@@ -211,7 +211,8 @@ def sentences(
     question, chosen = next(iter(rules.items()))
     nothing = "no head goes" if options["within"] is None else "no head can be removed"
     gone = f"{chosen.removed} heads are removed, by order {chosen.order}" if chosen.removed else nothing
-    out = [f"{question[0].upper()}{question[1:]}: {gone}; {chosen.kept} are left."]
+    languages = ", ".join(chosen.languages)
+    out = [f"{question[0].upper()}{question[1:]} (languages: {languages}): {gone}; {chosen.kept} are left."]
     if chosen.removed:
         within_points = options["within"]
         out.append(_loss_words(verdicts) if within_points is None else _verdict_words(verdicts, within_points))
@@ -236,19 +237,21 @@ def _loss_words(verdicts: Sequence[Verdict]) -> str:
     """Which languages lose, and how much at most: no language loses more than the lowest bound (as `all_within`)."""
     bounds = {one.language: one.bound for one in verdicts if one.bound is not None}
     language, lost = min(bounds, key=lambda name: bounds[name]), losing(verdicts)
-    named = f"On test it loses in {', '.join(lost)} (p by Holm below 0.05)." if lost else (
-        "On test no language is shown to lose (no p by Holm below 0.05)."
-    )  # fmt: skip
+    tested = ", ".join(bounds)
+    named = f"On test none of the languages {tested} is shown to lose (no p by Holm below 0.05)."
+    if lost:
+        named = f"Of the languages {tested}, on test it loses in {', '.join(lost)} (p by Holm below 0.05)."
     most = max(0.0, -100 * bounds[language])
-    return f"{named} At 95 % no language loses more than {most:.1f} points; the lowest bound is that of {language}."
+    return f"{named} At 95 % none of them loses more than {most:.1f} points; the lowest bound is that of {language}."
 
 
 def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
     p = all_within(verdicts)
     if p <= ALPHA:
+        languages = ", ".join(one.language for one in verdicts)
         return (
-            f"Confirmed on test: within {_points(within_points)} of the untouched model in every language (p = {p:.3g} "
-            "for all of them together, the largest of theirs; 95 % confidence)."
+            f"Confirmed on test: within {_points(within_points)} of the untouched model in every language, {languages} "
+            f"(p = {p:.3g} for all of them together, the largest of theirs; 95 % confidence)."
         )
     open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
              if one.p_loss is not None and one.bound is not None and one.p_loss > ALPHA]  # fmt: skip

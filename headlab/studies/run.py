@@ -27,7 +27,7 @@ from headlab.records import Bools, Comparison, Evaluation, Ints, Progress, conte
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
-from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, Say, study
+from headlab.studies.table import METHOD, METHOD_OPTIONS, METHOD_VERSIONS, Experiment, Say, study
 from headlab.tables import Report, duration
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
@@ -519,6 +519,7 @@ def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tup
 
 def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
     """Spec of a report: everything it depends on; its sha256 names the run."""
+    versions = {name: version for name, (_, version) in about.renewed(options).items()}
     sizes: dict[str, list[int]] = {}
     hashes: list[str] = []
     for split in SPLITS:
@@ -542,6 +543,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
         "ablation": pieces.ablation,
         "options": dict(options),
         "seed": pieces.seed,
+        **({METHOD_VERSIONS: versions} if versions else {}),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Keys, Registry
-from headlab.methods.table import METHODS
+from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import Option, check_known, resolved
 from headlab.tables import Table
@@ -17,6 +17,7 @@ from headlab.tasks.base import DEV_SIZE, SPLITS
 from headlab.training.options import FinetuneOptions
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
+METHOD_VERSIONS = "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
 Say = Callable[[str], None]  # takes a sentence on where the work is
 Found = tuple[tuple[Table, ...], tuple[str, ...]]  # what a study's `run` returns: tables and notes
 
@@ -29,7 +30,8 @@ class Experiment:
     headlab.studies or as a full dotted path.  version: raised when its tables change, so that stored reports are
     made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
     holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
-    {option: minimum number of names in it}, 1 by default.
+    {option: minimum number of names in it}, 1 by default.  always: scores taken whatever the options, {name in its
+    tables: (method, its options)}.
     """
 
     key: str
@@ -43,6 +45,28 @@ class Experiment:
     options_of: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
+    always: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def renewed(self, options: Mapping[str, Any]) -> dict[str, tuple[Method, int]]:
+        """The scores taken whose settings have meant something else before.
+
+        Args:
+            options: Of the experiment, resolved or as a stored report has them.
+
+        Returns:
+            {name in the tables: (the method, the version since which the settings mean what they do)}.
+        """
+        taken = dict(self.always)
+        if isinstance(options.get(METHOD), str):
+            taken[options[METHOD]] = options[METHOD], options.get(METHOD_OPTIONS) or {}
+        named = [name for option in self.lists for name in str(options.get(option) or "").split(",")]
+        taken |= {name: ORDERINGS[name] for name in named if name in ORDERINGS}
+        found = {}
+        for name, (key, settings) in taken.items():
+            version = METHODS[key].renewed_in(settings) if key in METHODS else 1
+            if version > 1:
+                found[name] = METHODS[key], version
+        return found
 
     def check_languages(self, given: int) -> None:
         """Raise HeadlabError for too few languages. given: how many there are."""
@@ -108,6 +132,12 @@ ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "confidence": ("confidence", {}),
     "relevance": ("relevance", {}),
 }
+# Choices of heads that targeted pruning compares with the method's own, apart from random.
+FORMS = ("example", "token", "batch")
+RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **{f"gradient ({form})": ("gradient", {"form": form}) for form in FORMS},
+    "leave-one-out": ("leave-one-out", {}),
+}
 SCORES = tuple(name for name in ORDERINGS if name != "random")
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True)
@@ -139,6 +169,7 @@ BUILT_IN: dict[str, Experiment] = {
                 "leave_one_out": Option(True, "also the lowest heads by leave-one-out, the most expensive", kind=bool),
             },
             "targeted",
+            always=RIVALS,
         ),
         Experiment(
             "transfer",
@@ -308,6 +339,28 @@ def experiment(key: str) -> Experiment:
             f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"
         )
     return EXPERIMENTS[key]
+
+
+def earlier_scores(spec: Mapping[str, Any]) -> str:
+    """Which scores of a stored report are from before their settings were renewed, and how they differ, in a sentence.
+
+    Args:
+        spec: Of the report. One that another version or package wrote may lack anything.
+
+    Returns:
+        The sentence, empty where there are none.
+    """
+    about = {**EXPERIMENTS, FRONT.key: FRONT}.get(str(spec.get("experiment")))
+    options = spec.get("options")
+    if about is None or not isinstance(options, Mapping):
+        return ""
+    recorded = spec.get(METHOD_VERSIONS)
+    versions = recorded if isinstance(recorded, Mapping) else {}
+    earlier = {name: of for name, (of, version) in about.renewed(options).items() if versions.get(name, 1) != version}
+    if not earlier:
+        return ""
+    differences = "; ".join(dict.fromkeys(of.renewal for of in earlier.values()))
+    return f"Made with an earlier version of {', '.join(earlier)}: {differences}."
 
 
 def study(key: str) -> Experiment:

@@ -26,7 +26,7 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import Found, Say
+from headlab.studies.table import RIVALS, Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 
 Lookup = Callable[..., HeadScores | None]
 HARMFUL, RANDOM = "harmful", "random"
-FORMS = ("example", "token", "batch")
-# Choices of heads compared with the method's own, apart from random: {name: (method, its options)}.
-RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    **{f"gradient ({form})": ("gradient", {"form": form}) for form in FORMS},
-    "leave-one-out": ("leave-one-out", {}),
-}
 MEAN = "mean"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.l0_gates import LearnedGates
-from headlab.methods.costs import spec_of
+from headlab.methods.costs import remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, content_key
@@ -119,6 +119,8 @@ def compare(
     """Two results in words, as maps, and head by head. key: of the comparison, for its table and its file."""
     found = contrast(shown, other)
     st.markdown(plain(sentence(found, shown, other)))
+    for remark in dict.fromkeys([*remarks([shown]), *remarks([other])]):
+        st.caption(f"Caution: {plain(remark)}.")
     every = maps(found, shown, other, names)
     for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
         with place:

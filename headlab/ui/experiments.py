@@ -21,7 +21,7 @@ from headlab.tables import Report
 from headlab.ui.form_values import Form, wrong
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal
 from headlab.ui.job_format import spelled
-from headlab.ui.names import plain
+from headlab.ui.names import SHORT_KEY, plain
 from headlab.ui.notices import notify
 from headlab.ui.presses import button, give, start_with
 from headlab.ui.shell import Choice, Latest, as_cached, go, languages_of, others, supervisor
@@ -30,7 +30,6 @@ from headlab.ui.shell import Choice, Latest, as_cached, go, languages_of, others
 
 # Which experiment and report the page shows: stored in the link and across page switches.
 
-SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link
 KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; those last put in its link
 
 

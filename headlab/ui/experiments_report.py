@@ -22,7 +22,7 @@ from headlab.scores import HeadScores
 from headlab.store import Result, Store
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
+from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, earlier_scores
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, matching, sizes_words
@@ -115,7 +115,7 @@ def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
     st.caption(plain(label(result, wanted.get(WEIGHTS))))
     if other := differences(job_spec(report.spec), wanted):
         st.info(f"This report was made with other settings than those chosen above: {plain('; '.join(other))}.")
-    for note in report.notes:
+    for note in filter(None, (*report.notes, earlier_scores(report.spec))):
         st.markdown(f"- {plain(note)}")
     _figures(report)
     draw_heads(report.tables)

@@ -1,4 +1,7 @@
-"""What the stored results say, in a few sentences made by rule, each with the page that shows it. No streamlit here."""
+"""What the stored results say, in a few sentences made by rule, each with the page that shows it. No streamlit here.
+
+Every sentence names the languages, the method and the examples that it is of, as the result itself records them.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.costs import caution, spec_of
+from headlab.methods.costs import cautions, spec_of
 from headlab.pictures import MINUS, adjusted
 from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS
-from headlab.studies.table import FRONT, METHOD
+from headlab.studies.table import BOUND, FRONT, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
 from headlab.tables import Report, is_number, p_is
-from headlab.ui.names import counted, language_title
+from headlab.ui.names import counted, front_params, language_title, languages_words, report_params
 
 ENDS = COLUMNS[:3]  # a difference and its interval
+LANGUAGE_PAGE = 2  # languages that the page Languages needs, to compare them
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, and the view that it is of.  page, more: as for `headlab.ui.names.page_link`.  label: of the link."""
+    """A sentence, and the view that it is of.
+
+    Attributes:
+        sentence: In plain text.
+        page: Key of the page that shows it, as `headlab.ui.names.page_link` takes it.
+        label: Text of the link to that page.
+        more: Parameters of the link, so that it opens what the sentence speaks of.
+    """
 
     sentence: str
     page: str
@@ -32,139 +43,243 @@ class Finding:
     more: Mapping[str, str] = field(default_factory=dict)
 
 
-def findings(scores: Mapping[str, HeadScores], reports: Mapping[str, Result[Report]]) -> list[Finding]:
+def findings(
+    scores: Mapping[str, HeadScores], reports: Mapping[str, Sequence[Result[Report]]], chosen: Sequence[str] = ()
+) -> list[Finding]:
     """What is found, most telling first; none without results.
 
-    scores: by language, as the page shows them.  reports: the newest of each experiment, and of the front.
+    Args:
+        scores: By language, as the page shows them.
+        reports: Those of each experiment, and of the front, the preferred one first (see `preferred`). The first
+            that has something to say is the one that is told.
+        chosen: Codes of the languages chosen in the sidebar.
     """
-    found = [*_of_scores(scores)]
-    for key, of in (("targeted", _targeted), (FRONT.key, _front), ("agreement", _agreement)):
-        if key in reports:
-            found += of(reports[key])
-    return found
+    sentences = [*_of_scores(scores, chosen)]
+    for key, sentences_of in (("targeted", _targeted), (FRONT.key, _front), ("agreement", _agreement)):
+        told = ([*sentences_of(result, chosen)] for result in reports.get(key, ()))
+        sentences += next(filter(None, told), [])
+    return sentences
+
+
+def preferred(
+    results: Sequence[Result[Report]], chosen: Sequence[str], method: str, ablation: str = "zero"
+) -> list[Result[Report]]:
+    """Reports in the order in which they represent a choice.
+
+    Those of exactly the chosen languages come first, then those that share the largest part of them; of equals those
+    by the chosen method, then those of the ablation shown; what is equal in all of these keeps its order.
+
+    Args:
+        results: Reports of one experiment.
+        chosen: Codes of the languages chosen in the sidebar.
+        method: Key of the method chosen in the sidebar.
+        ablation: Of the scores shown beside them.
+    """
+
+    def rank(result: Result[Report]) -> tuple[float, bool, bool]:
+        spec, languages = result.record.spec, set(languages_of(result.record))
+        shared = len(languages & set(chosen)) / len(languages | set(chosen))
+        return -shared, part(spec, "options", METHOD) != method, spec.get("ablation", "zero") != ablation
+
+    return sorted(results, key=rank)
+
+
+def languages_of(report: Report) -> list[str]:
+    """Codes of the languages that a report is on."""
+    return [code for code in str(part(report.spec, "task", "language") or "").split(",") if code]
 
 
 # From head scores.
 
 
-def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
+def _of_scores(scores: Mapping[str, HeadScores], chosen: Sequence[str]) -> Iterator[Finding]:
     first = next(iter(scores.values()), None)
     if first is None or first.low is None or not first.signed:
         return
-    heads, basis = first.grid.size, f"{spec_of(first, 'task', 'split')}, {_examples(scores.values())}"
+    heads = first.grid.size
+    where = languages_words([*scores], chosen)
+    basis = _basis_of_scores(scores)
     harmful = {name: int(s.harmful.sum()) for name, s in scores.items()}
-    worst, all_of = max(harmful, key=lambda name: harmful[name]), sum(harmful.values())
-    asked = f"{100 * first.level:g} % interval"
-    why = f" Caution: {caution(first.method)}." if caution(first.method) else ""
-    link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
-    if not all_of:
-        whose = "this language" if len(scores) == 1 else f"these {len(scores)} languages"
-        none = f"No head of {whose} has a {asked} below 0 ({basis}).{why}"
-        yield Finding(none, "heads", "All maps")
+    worst = max(harmful, key=lambda name: harmful[name])
+    total = sum(harmful.values())
+    interval = f"{100 * first.level:g} % interval"
+    why = "".join(f" Caution: {text}." for text in cautions(scores.values()))
+    map_link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
+    if not total:
+        yield Finding(f"No head in {where} has a {interval} below 0 ({basis}).{why}", "heads", "All maps")
     elif len(scores) == 1:
-        said = f"{language_title(worst)}: {_many(all_of, heads)} harm, each by its own {asked}{_after_holm(scores)}"
-        yield Finding(f"{said} ({basis}).{why}", *link)
+        sentence = f"{where}: {_many(total, heads)} harm, each by its own {interval}{_after_holm(scores)}"
+        yield Finding(f"{sentence} ({basis}).{why}", *map_link)
     else:
-        said = f"Of {heads * len(scores):,} heads in {len(scores)} languages, {all_of} harm, each by its own {asked}"
+        sentence = f"Of {heads * len(scores):,} heads in {where}, {total} harm, each by its own {interval}"
         most = f"Most are in {language_title(worst)}: {harmful[worst]} of {heads}."
-        yield Finding(f"{said}{_after_holm(scores)} ({basis}). {most}{why}", *link)
+        yield Finding(f"{sentence}{_after_holm(scores)} ({basis}). {most}{why}", *map_link)
     helpful = float(np.median([s.helpful.sum() for s in scores.values()]))
     neither = float(np.median([(~(s.helpful | s.harmful)).sum() for s in scores.values()]))
-    where = language_title(worst) if len(scores) == 1 else f"The median of {len(scores)} languages"
-    yield Finding(
-        f"{where}: {helpful:g} of {heads} heads help, and the sign of {neither:g} is not settled, each by its own "
-        f"{asked} ({basis}).",
-        "languages", "What languages share",
-    )  # fmt: skip
+    whose = where if len(scores) == 1 else f"The median of {where}"
+    sentence = (
+        f"{whose}: {helpful:g} of {heads} heads help, and the sign of {neither:g} is not settled, each by its own "
+        f"{interval} ({basis})."
+    )
+    if len(scores) >= LANGUAGE_PAGE:
+        yield Finding(sentence, "languages", "What languages share")
+    else:
+        yield Finding(sentence, *map_link)
+
+
+def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
+    """Method, ablation where it is not the usual one, split and number of examples of scores of one variant."""
+    first = next(iter(scores.values()))
+    words = [first.method, *_ablation_words(first.spec), str(spec_of(first, "task", "split"))]
+    return ", ".join([*words, _examples(scores.values())])
+
+
+def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
+    """What a switched-off head gives, where that is not zero; at most one item."""
+    ablation = spec.get("ablation", "zero")
+    return [] if ablation == "zero" else [f"{ablation} ablation"]
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
     """How many of these claims of harm stand when all heads of all languages on view are tested together."""
-    holms = adjusted(scores)
-    if len(holms) < len(scores) or coarse(scores.values()):
+    p_by_language = adjusted(scores)
+    if len(p_by_language) < len(scores) or coarse(scores.values()):
         return ""
-    left = sum(int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in holms.items())
-    return f"; {left or 'none'} of them after Holm's correction for all {sum(map(len, holms.values())):,}"
+    standing = sum(int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in p_by_language.items())
+    tests = sum(map(len, p_by_language.values()))
+    return f"; {standing or 'none'} of them after Holm's correction for all {tests:,}"
 
 
-def _examples(every: Iterable[HeadScores]) -> str:
+def _examples(scores: Iterable[HeadScores]) -> str:
     """On how many examples the scores are."""
-    sizes = sorted({size for s in every if isinstance(size := spec_of(s, "task", "size"), int)})
+    sizes = sorted({size for s in scores if isinstance(size := spec_of(s, "task", "size"), int)})
     if not sizes:
         return "on examples whose number is not known"
     return f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
 
 
-def _many(some: int, every: int) -> str:
-    return f"{some} of {every} heads"
+def _many(count: int, heads: int) -> str:
+    return f"{count} of {heads} heads"
 
 
 # From reports. Tables are read as they were stored, maybe by another version or package: rows that lack a figure are
 # left out, and a sentence without its figures is none.
 
 
-def _targeted(result: Result[Report]) -> Iterator[Finding]:
+def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     """What switching off the harmful heads did on test: the clearest, how many gain significantly, the mean."""
+    report = result.record
+    languages = languages_of(report)
     numbers = ("untouched, %", "accuracy, %", *ENDS)
-    every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == HARMFUL]
-    named = [row for row in every if isinstance(row.get("language"), str)]
-    rows = [row for row in named if row["language"] != MEAN and is_number(n := row.get("heads removed")) and n]
+    harmful_rows = [row for row in _rows(report, "targeted", numbers) if row.get("removed by") == HARMFUL]
+    rows = [
+        row
+        for row in harmful_rows
+        if row.get("language") in languages and is_number(n := row.get("heads removed")) and n
+    ]
     if not rows:
         return
-    best = max(rows, key=lambda row: row["low, points"])
-    holms = [row.get("p (Holm)") for row in rows]
-    sure = sum(is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
-    means = [row for row in named if row["language"] == MEAN]
-    method = part(result.record.spec, "options", METHOD) or "the scores"
-    off, whole = best["heads removed"], f"{best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %"
-    said = (
-        f"Heads that harm on dev by {method}, switched off: of {counted(len(rows), 'language')} with such "
-        f"heads {sure} gain{'s' * (sure == 1)} significantly on test (Holm-adjusted p at most {ALPHA:g}). "
-        f"The clearest is {language_title(best['language'])}, {counted(off, 'head')} off: {whole}, "
-        f"{_points(best)}{_tested(result.record, best['language'])}."
+    clearest = max(rows, key=lambda row: row["low, points"])
+    significant = sum(is_number(p := row.get("p (Holm)")) and p <= ALPHA and row["low, points"] > 0 for row in rows)
+    where = languages_words(languages, chosen)
+    accuracies = f"{clearest['untouched, %']:.1f} to {clearest['accuracy, %']:.1f} %"
+    sentence = (
+        f"Heads that harm on dev by {_method_words(report)}, switched off in {where}: of "
+        f"{counted(len(rows), 'language')} with such heads {significant} gain{'s' * (significant == 1)} significantly "
+        f"on test (Holm-adjusted p at most {ALPHA:g}). The clearest is {language_title(clearest['language'])}, "
+        f"{counted(clearest['heads removed'], 'head')} off: {accuracies}, "
+        f"{_points(clearest)}{_tested(report, clearest['language'])}."
     )
-    said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])
-    yield Finding(said, "experiments", "Targeted pruning", {"experiment": "targeted", "report": result.key[:12]})
+    means = [row for row in harmful_rows if row.get("language") == MEAN]
+    sentence += "".join(f" Mean of {_all_of(languages)}: {_points(row)}." for row in means[:1])
+    yield Finding(sentence, "experiments", "Targeted pruning", report_params("targeted", result.key))
 
 
-def _front(result: Result[Report]) -> Iterator[Finding]:
-    """How many heads can go in all languages at once within a loss, and whether test confirms it."""
-    within = part(result.record.spec, "options", "within")
-    choices = _rows(result.record, "front-choice", ("heads kept", "heads removed"))
-    if not isinstance(within, int | float) or not choices or not choices[0]["heads removed"]:
+def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
+    """How many heads can go in all languages of a front at once within a loss, and whether test confirms it."""
+    report = result.record
+    languages = languages_of(report)
+    loss = part(report.spec, "options", "within")
+    choices = _rows(report, "front-choice", ("heads kept", "heads removed"))
+    if not is_number(loss) or not choices or not languages:
         return
-    kept, gone = choices[0]["heads kept"], choices[0]["heads removed"]
-    tested = _rows(result.record, "front-confirmed", ("p of the loss",))
-    open_ones = [row for row in tested if row["p of the loss"] > ALPHA]
-    limit = f"{within:g} point{'' if within == 1 else 's'}"
-    verdict = f"test confirms it ({p_is(max(row['p of the loss'] for row in tested))})" if tested else "not tested"
-    if open_ones:
-        verdict = f"on test, a larger loss is not ruled out in {len(open_ones)} of {counted(len(tested), 'language')}"
-    told = _rows(result.record, "front-confirmed", ("difference, points", "low, points", "high, points"))
-    means = [f"; mean of all languages {_points(row)}" for row in told if row["language"] == MEAN]
-    yield Finding(
-        f"{_many(gone, gone + kept)} can go in every language at once with a loss of at most {limit} in any, by dev; "
-        f"{verdict}{''.join(means)}.",
-        "prune", "Smaller models",
-    )  # fmt: skip
+    kept, removed = choices[0]["heads kept"], choices[0]["heads removed"]
+    limit = f"{loss:g} point{'s' * (loss != 1)}"
+    rule = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
+    several = len(languages) > 1
+    where = languages_words(languages, chosen) + " at once" * several
+    within = f"with a loss of at most {limit}{' in any' * several}, by {rule} on dev"
+    sizes = " and ".join(filter(None, (_sizes(report, "dev"), _sizes(report, "test"))))
+    basis = f"heads ordered by {_method_words(report)}{sizes and f'; {sizes} examples a language'}"
+    if removed:
+        sentence = f"{_many(removed, removed + kept)} can go in {where} {within} ({basis}); {_verdict(report)}"
+        sentence += f"{_mean_on_test(report)}."
+    else:
+        sentence = f"No head of {kept} can go in {where} {within} ({basis})."
+    yield Finding(sentence, "prune", "Smaller models", front_params(result.key))
 
 
-def _agreement(result: Result[Report]) -> Iterator[Finding]:
+def _verdict(report: Report) -> str:
+    """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
+    languages = languages_of(report)
+    p_by_language = {
+        row.get("language"): row["p of the loss"] for row in _rows(report, "front-confirmed", ("p of the loss",))
+    }
+    if not p_by_language:
+        return "not tested"
+    untested = [code for code in languages if code not in p_by_language]
+    if untested:
+        return f"not tested in {languages_words(untested)}"
+    p_values = [p_by_language[code] for code in languages]
+    unconfirmed = [code for code in languages if p_by_language[code] > ALPHA]
+    if not unconfirmed:
+        return f"test confirms it ({p_is(max(p_values))})"
+    where = f" in {languages_words(unconfirmed)}" if len(languages) > 1 else ""
+    return f"on test, a larger loss is not ruled out{where}"
+
+
+def _mean_on_test(report: Report) -> str:
+    """The mean difference on test over a front's languages; empty for one language, or without its figures."""
+    languages = languages_of(report)
+    rows = [row for row in _rows(report, "front-confirmed", ENDS) if row.get("language") == MEAN]
+    if not rows or len(languages) < 2:
+        return ""
+    return f"; mean of {_all_of(languages)} {_points(rows[0])}"
+
+
+def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
-    rows = _rows(result.record, "agreement", ("rho", "low", "high"))
+    report = result.record
+    rows = _rows(report, "agreement", ("rho", "low", "high"))
     rows = [row for row in rows if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)]
     if not rows:
         return
-    least, most = (pick(rows, key=lambda row: row["rho"]) for pick in (min, max))
+    lowest = min(rows, key=lambda row: row["rho"])
+    highest = max(rows, key=lambda row: row["rho"])
+    size = _sizes(report, "dev")
+    by_method = f"by {_method_words(report)}, on {f'{size} examples a language' if size else 'dev'}"
     if len(rows) == 1:
-        said = f"{_pair(least)}: rank correlation of the heads"
+        sentence = f"{_pair(lowest)}: rank correlation of the heads {by_method}"
     else:
         middle = float(np.median([row["rho"] for row in rows]))
-        said = f"{_pair(least)} rank the heads least alike, {_pair(most)} most, "
-        said += f"the median of {len(rows):,} pairs is {_written(middle, '.2f')}"
-    clear = [row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))]
-    limit = f" With this noise two equal rankings would show about {np.median(clear):.2f}." if clear else ""
-    yield Finding(f"{said}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]})
+        sentence = (
+            f"Of {languages_words(languages_of(report), chosen)}, {_pair(lowest)} rank the heads least alike, "
+            f"{_pair(highest)} most, the median of {len(rows):,} pairs is {_written(middle, '.2f')} ({by_method})"
+        )
+    ceilings = [row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))]
+    limit = f" With this noise two equal rankings would show about {np.median(ceilings):.2f}." if ceilings else ""
+    yield Finding(f"{sentence}.{limit}", "experiments", "Agreement", report_params("agreement", result.key))
+
+
+def _method_words(report: Report) -> str:
+    """The method that a report's scores are by, with the ablation where it is not the usual one."""
+    method = str(part(report.spec, "options", METHOD) or "the scores")
+    return ", ".join([method, *_ablation_words(report.spec)])
+
+
+def _all_of(languages: Sequence[str]) -> str:
+    """A report's languages, where its sentence has named them."""
+    return "both" if len(languages) == 2 else f"these {len(languages)} languages"
 
 
 def _pair(row: Mapping[str, Any]) -> str:
@@ -180,12 +295,22 @@ def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[Mapping[str
 
 def _tested(report: Report, language: str) -> str:
     """', 1,000 examples', from the sizes that the report records; empty where they cannot be told."""
-    languages = str(part(report.spec, "task", "language") or "").split(",")
+    languages = languages_of(report)
     sizes = part(report.spec, "task", "sizes", "test")
     if not isinstance(sizes, list) or len(sizes) != len(languages) or language not in languages:
         return ""
     size = sizes[languages.index(language)]
     return f", {size:,} examples" if isinstance(size, int) else ""
+
+
+def _sizes(report: Report, split: str) -> str:
+    """How many examples of a split each language had: '512 dev', '500 to 512 dev'; empty where it is not told."""
+    sizes = part(report.spec, "task", "sizes", split)
+    if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
+        return ""
+    smallest, largest = min(sizes), max(sizes)
+    count = f"{smallest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
+    return f"{count} {split}"
 
 
 def _points(row: Mapping[str, Any]) -> str:

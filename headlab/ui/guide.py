@@ -34,8 +34,8 @@ GUIDES = {
   blue helps, orange harms, pale does little either way.
 - A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
   holds after a correction for all heads shown. Trust a filled mark; test a hollow one on new examples.
-- The sentences above the maps are made from the stored results by fixed rules. Each names its source and links
-  to the view it describes.
+- The sentences above the maps are made from the stored results by fixed rules. Each names the languages, method and
+  examples that it is of, prefers a report on the chosen languages, and links to the view it describes.
 - **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
         "These maps show which heads the model needs in each language. The sentences above them say what stands out.",

@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.files import read_json
-from headlab.methods.costs import caution
+from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
 from headlab.records import Bools, Head, HeadGrid, part
@@ -205,6 +205,5 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
         tests, short = sum(s.grid.size for s in scores.values() if s.p_values is not None), coarse(scores.values())
         filled = f", a filled one also after Holm's correction for all {tests:,} tests."
         words[-1] += f". {short}" if short else filled if tests else "."
-    if text := caution(s.method):
-        words.append(f"**Caution: {text}.**")
+    words += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
     return " ".join(words)

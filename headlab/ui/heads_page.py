@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab import plots
-from headlab.methods.costs import PRECISION, caution, spec_of
+from headlab.methods.costs import PRECISION, caution, remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
 from headlab.records import Floats, Head, HeadGrid
@@ -67,6 +67,7 @@ def _one_language(name: str, s: HeadScores, holms: Floats | None) -> pd.DataFram
             "method": s.method,
             "estimand": s.estimand,
             "unit": s.unit,
+            "note": "; ".join(remarks([s])) or None,
         }
     )
 

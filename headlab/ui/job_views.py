@@ -27,7 +27,7 @@ from headlab.ui.heads_page import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
-from headlab.ui.names import language_title, plain
+from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, language_title, plain
 from headlab.ui.presses import Button, button, download, follow, give, row
 from headlab.ui.results import matching, variant_of
 from headlab.ui.shell import Choice, found, go, guarded, languages_of, listing, supervisor
@@ -258,12 +258,16 @@ def _open_gates(job: Job) -> None:
 
 
 def _open_prune(job: Job) -> None:
-    """Open the Prune page, with the job's mask if it has one."""
+    """Open the Prune page: at the job's front if it made one, else with the job's mask if it has one."""
     params = job.get("params") or {}
+    of_front = job.get("kind") == "front"
+    keys = (job.get("result") or {}).get("keys")
+    if of_front and keys:
+        prune_pareto.remember(str(keys[0]))
     if params.get("mask") is not None:
         mask = mask_from_json(params["mask"], "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
-    give(prune_pareto.TAB, prune_pareto.TABS[int(job.get("kind") == "front")])
+    give(PRUNE_TAB, PRUNE_TABS[int(of_front)])
     go("prune", _choice(params))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
@@ -26,6 +26,24 @@ LANGUAGES = {
 def language_title(code: str) -> str:
     """'German (de)': the name and its code."""
     return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
+
+
+MOST_TITLES = 3  # languages that a sentence names in full; of more it lists the codes
+
+
+def languages_words(languages: Sequence[str], chosen: Collection[str] = ()) -> str:
+    """Which languages a sentence is of: 'German (de) and Thai (th)', or '4 languages (de, fi, hu, th)'.
+
+    Args:
+        languages: Codes of the languages that something was computed in.
+        chosen: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
+    """
+    if len(languages) <= MOST_TITLES:
+        titles = [language_title(code) for code in languages]
+        return " and ".join(filter(None, [", ".join(titles[:-1]), *titles[-1:]]))
+    if set(languages) == set(chosen):
+        return f"the {len(languages)} languages chosen"
+    return f"{len(languages)} languages ({', '.join(languages)})"
 
 
 def counted(count: float, what: str) -> str:
@@ -78,6 +96,30 @@ PAGES = {
 def page_link(name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
     """A link to a page with `more` parameters; the shared choice is carried along automatically."""
     st.page_link(f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {}))
+
+
+SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link
+PRUNE_TAB, PRUNE_TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
+FRONT_PARAM = "front"  # of a link to the Prune page: the front that it opens
+
+
+def report_params(experiment: str, key: str) -> dict[str, str]:
+    """Parameters of a link to the Experiments page that open exactly this report.
+
+    Args:
+        experiment: Key of the experiment.
+        key: Full key of the report.
+    """
+    return {"experiment": experiment, "report": key[:SHORT_KEY]}
+
+
+def front_params(key: str) -> dict[str, str]:
+    """Parameters of a link to the Prune page that open the tab of fronts with exactly this one.
+
+    Args:
+        key: Full key of the front's report.
+    """
+    return {PRUNE_TAB: PRUNE_TABS[1], FRONT_PARAM: key[:SHORT_KEY]}
 
 
 # External text, shown verbatim.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, start
 from headlab.ui.job_format import Job
-from headlab.ui.names import head_words, language_title, plain
+from headlab.ui.names import head_words, language_title, languages_words, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import (
     CORRECTED,
@@ -91,7 +92,7 @@ def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: C
         off = int((~kept).sum())
         whose = language_title(scores.language)
         if scores.language == MEAN:
-            whose = f"the mean over {len(found.scores)} languages"
+            whose = f"the mean over {languages_words([*found.scores])}"
         st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}.")
         if false_ones := expected_false(scores, wanted, off):
             st.caption(false_ones)
@@ -190,7 +191,7 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
     counts(loaded, mask)
     if not mask.removed:
         return
-    measured = newest(known, choice.model, mask)
+    measured = newest(known, choice.model, mask, choice.task, choice.languages)
     label = "Measure the speed" if measured is None else "Measure the speed again"
     button(label, icon="speed", key="worth-measure", help=HELP, on_press=begin, args=(KIND, spec_of(choice, mask)))
     if st.session_state.get(ASKED) == KIND:
@@ -258,22 +259,48 @@ def jobs() -> Sequence[Job]:
     return [job for job in client().jobs() if job.get("kind") == KIND] if supervisor().connected else []
 
 
-def newest(jobs: Sequence[Job], model: str, mask: Mask) -> Savings | None:
-    """The result of the newest finished job for exactly this mask on this model; None if there is none."""
-    for job in sorted(jobs, key=lambda job: -int(job["id"])):
+@dataclass(frozen=True)
+class Measured:
+    """What a mask saves as measured, and the examples that it was measured on: their task and languages."""
+
+    savings: Savings
+    task: str
+    languages: tuple[str, ...]
+
+
+def newest(
+    jobs: Sequence[Job], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
+) -> Measured | None:
+    """The result of the newest finished job for exactly this mask on this model; None if there is none.
+
+    Args:
+        jobs: All that are known.
+        model: Name of the model.
+        mask: The mask.
+        task: Whose examples were to be used; empty for any.
+        languages: Codes; of several results those on exactly these languages go first.
+    """
+
+    def rank(job: Job) -> tuple[bool, int]:
+        named = (job.get("params") or {}).get("languages") or ()
+        return set(named) != set(languages), -int(job["id"])
+
+    for job in sorted(jobs, key=rank):
         params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")
-        if job["state"] == "done" and found is not None and params.get("model") == model:
+        fits = params.get("model") == model and task in ("", params.get("task"))
+        if job["state"] == "done" and found is not None and fits:
             try:
                 if mask_from_json(params.get("mask")).digest == mask.digest:
-                    return Savings.from_json(found)
+                    named = tuple(params.get("languages") or ())
+                    return Measured(Savings.from_json(found), str(params.get("task")), named)
             except HeadlabError:  # from an older version: treated as not measured
                 continue
     return None
 
 
-def times(worth: Savings) -> None:
-    """The measured times: a row per device and batch size."""
-    rows = []
+def times(measured: Measured) -> None:
+    """The measured times: a row per device and batch size, and the examples that they are of."""
+    worth, rows = measured.savings, []
     for speed in worth.speeds:
         row = {"Device": speed.device, "Batch": speed.rows, "Tokens": speed.tokens, "Unpruned, ms": speed.milliseconds}
         for name, ratio in (("Masked", speed.masked), ("Removed", speed.shrunk)):
@@ -282,7 +309,8 @@ def times(worth: Savings) -> None:
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
-    st.caption(worth.sentences()[-1] + " × of the unpruned model's time, below 1 is faster.")
+    examples = f"On examples of {measured.task} in {languages_words(measured.languages)}."
+    st.caption(f"{worth.sentences()[-1]} × of the unpruned model's time, below 1 is faster. {plain(examples)}")
     with st.expander("All measurements"):
         for table in worth.report().tables:
             show(table, f"worth-{table.name}")

@@ -29,7 +29,7 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS, WITHIN
+from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS, WITHIN, earlier_scores
 from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
@@ -38,8 +38,16 @@ from headlab.ui.figures import CONFIG, show, with_p
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal, told_pace
-from headlab.ui.names import counted, plain
-from headlab.ui.notices import pick_one
+from headlab.ui.names import (
+    FRONT_PARAM,
+    PRUNE_TAB,
+    PRUNE_TABS,
+    SHORT_KEY,
+    counted,
+    languages_words,
+    plain,
+)
+from headlab.ui.notices import notify, pick_one
 from headlab.ui.presses import Button, button, give, row, uninterrupted
 from headlab.ui.prune_page import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
@@ -104,8 +112,13 @@ def matching(
     results: Sequence[Result[Report]], fingerprint: str, task: str, languages: Sequence[str]
 ) -> list[Result[Report]]:
     """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
-    own = [r for r in results if r.record.name == ABOUT.key and _of(r, fingerprint, task)]
-    return sorted(own, key=lambda r: (_languages(r) == list(languages), str(r.meta.get("created", ""))), reverse=True)
+    fronts = [r for r in results if r.record.name == ABOUT.key and _of(r, fingerprint, task)]
+    return sorted(fronts, key=lambda r: (_is_on(r, languages), str(r.meta.get("created", ""))), reverse=True)
+
+
+def _is_on(result: Result[Report], languages: Sequence[str]) -> bool:
+    """Whether a front is on exactly these languages."""
+    return set(_languages(result)) == set(languages)
 
 
 def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
@@ -324,6 +337,7 @@ def _begin(choice: Choice, heads: int) -> dict[str, Any]:
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
     st.session_state.pop(SHOWN, None)  # show the one that is being made, once it is there
+    st.query_params.pop(FRONT_PARAM, None)
     begin("front", _on_cached(choice, spec_of(choice, heads, pressed(PREFIX, drawn, typed))))
 
 
@@ -336,7 +350,8 @@ def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
 
 FIGURE, PICKED = "front-figure", "front-point"
 SHOWN, NEAREST = "front-shown", "_front_nearest"  # the front below the form, and the one that fits the form best
-TAB, TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
+REQUESTED = "_front_requested"  # start of the key of the front that another page opens
+LINKED = "_front_linked"  # starts of the keys that the page itself has put in its link
 INTRO = (
     "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
     "the unpruned one. Only the chosen model is then measured on test."
@@ -366,8 +381,9 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         st.caption("No front of this model and task is in the cache yet.")
         return
     by_key = {result.key: result for result in found}
-    _follow(by_key, wanted)
-    shown = pick_one("Front", by_key, lambda k: label(by_key[k]), SHOWN)
+    _follow(by_key, wanted, choice.languages, _requested(by_key))
+    shown = pick_one("Front", by_key, lambda key: label(by_key[key]), SHOWN)
+    _write_link(shown.key)
     if other := apart(shown, wanted):
         st.info(f"This front was made with other settings than those in the form above: {plain('; '.join(other))}.")
     front = _readable(shown, now)
@@ -375,11 +391,59 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         _show(front, now)
 
 
-def _follow(by_key: Mapping[str, Result[Report]], wanted: Mapping[str, Any]) -> None:
-    """Show the front that fits the form best, until another is chosen by hand and for as long as the form stays."""
-    nearest = min(by_key, key=lambda key: len(apart(by_key[key], wanted)))  # of equals the newest
-    if len(by_key) > 1 and (nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state):
-        give(SHOWN, nearest)
+def remember(key: str) -> None:
+    """Make the Prune page show this front next, whatever fits its form.
+
+    Args:
+        key: Full key of the front's report.
+    """
+    st.session_state[REQUESTED] = key[:SHORT_KEY]
+
+
+def _requested(by_key: Mapping[str, Result[Report]]) -> str | None:
+    """Full key of the front that another page or the link asks for; None if none does. Warns if it is not there."""
+    state = st.session_state
+    linked = st.query_params.get(FRONT_PARAM, "")
+    is_new = SHOWN not in state or linked not in state.get(LINKED, ())
+    short = state.pop(REQUESTED, "") or (linked if is_new else "")
+    matches = [key for key in by_key if short and key.startswith(short)]
+    sentence = None
+    if short and not matches:
+        sentence = f"The link asks for front {short[:80]!r}, which does not exist for this model and task."
+    notify(SHOWN, sentence)
+    return matches[0] if matches else None
+
+
+def _write_link(key: str) -> None:
+    """Keep a link that names a front true to the one that is shown. key: its full key."""
+    short = key[:SHORT_KEY]
+    if st.query_params.get(FRONT_PARAM, short) != short:
+        st.query_params[FRONT_PARAM] = short
+    st.session_state[LINKED] = {*st.session_state.get(LINKED, ()), short}
+
+
+def _follow(
+    by_key: Mapping[str, Result[Report]],
+    wanted: Mapping[str, Any],
+    languages: Sequence[str],
+    requested: str | None,
+) -> None:
+    """Show the front that fits the form best, until another is chosen by hand and for as long as the form stays.
+
+    Args:
+        by_key: The fronts by their keys; of equal ones the newest first.
+        wanted: The form's job.
+        languages: Codes of the chosen languages; a front on exactly these fits better than any other.
+        requested: Key of the front that a link asks for, which is shown whatever fits.
+    """
+
+    def misfit(key: str) -> tuple[bool, int]:
+        return not _is_on(by_key[key], languages), len(apart(by_key[key], wanted))
+
+    nearest = min(by_key, key=misfit)
+    changed = nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state
+    if len(by_key) > 1 and (requested or changed):
+        give(SHOWN, requested or nearest)
     st.session_state[NEAREST] = nearest
 
 
@@ -392,7 +456,8 @@ def _readable(result: Result[Report], now: History) -> Front | None:
 
 
 def _show(front: Front, now: History) -> None:
-    for note in front.report.notes:
+    st.markdown(f"**On {plain(languages_words(_languages(front.result)))}:**")
+    for note in filter(None, (*front.report.notes, earlier_scores(front.report.spec))):
         st.markdown(f"- {plain(note)}")
     left, right = st.columns([7, 5], gap="large")
     with left:
@@ -441,7 +506,7 @@ def put(front: Front, now: History, order: str, removed: int) -> None:
     answer = (order, removed) == (front.answer.order, front.answer.removed)  # only the answer was measured on test
     mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
     now.put(mask.kept, mask.chosen)
-    give(TAB, TABS[0])  # where its figures are
+    give(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
     st.session_state[AGAIN] = True
 
 

@@ -119,6 +119,7 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     if classes := spec_of(first, "task", "classes"):
         words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
     words.append(f"seed {spec_of(first, 'seed')}")
+    words += [costs.EARLIER] if costs.superseded(first.spec) else []
     return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
 
 
@@ -154,6 +155,7 @@ def variant_name(scores: HeadScores) -> str:
     words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
     words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
     words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
+    words += [costs.EARLIER] if costs.superseded(scores.spec) else []
     return ", ".join([scores.estimand, *words])
 
 

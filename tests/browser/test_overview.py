@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from browsing import choose_option
 from cached_scores import made_up, while_cached
+from made_fronts import made_wide
 from playwright.sync_api import expect
 
 from headlab.models import smollm
@@ -44,6 +45,29 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
     link.click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.get_by_role("grid", name="German (de)").first).to_be_visible()
+
+
+def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(visit, page, app):
+    """With three languages chosen too; beside it lies an older front, in which no head can be removed."""
+    weights = fingerprint("e5-small-intents")
+    front = made_wide(weights)
+    spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}
+    front = replace(front, spec=spec)
+    options = {**spec["options"], "within": 1.0}
+    none = replace(front, notes=("No head can be removed here.",), spec={**spec, "options": options})
+    with while_cached(app.cache, none, 21), while_cached(app.cache, front, 22):
+        for languages in ("langs=de&langs=th&langs=hu", "langs=de&langs=th"):
+            visit(f"/?{languages}")
+            sentence = page.get_by_text(
+                "48 of 144 heads can go in German (de) and Thai (th) at once with a loss of at most 2"
+            )
+            expect(sentence).to_be_visible()
+            page.get_by_role("link", name="Smaller models").click()
+            expect(page.locator("h1")).to_have_text("Prune")
+            expect(page.get_by_role("tab", name="Find a smaller model")).to_have_attribute("aria-selected", "true")
+            expect(page.get_by_text("On German (de) and Thai (th):")).to_be_visible()
+            expect(page.get_by_text("A made-up front.")).to_be_visible()
+            expect(page.get_by_text("No head can be removed here.")).to_have_count(0)
 
 
 def test_no_link_of_a_finding_is_cut_off_on_a_small_window(visit, page):

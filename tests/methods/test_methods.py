@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +15,23 @@ import reference
 import torch
 from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
-from tiny import tiny_model
+from tiny import LABELS, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
-from headlab.methods import gradient
+from headlab.methods import costs, gradient
+from headlab.methods.costs import remarks, superseded
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import Arrays, Saver, Work, make_spec, saving, score
 from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
 from headlab.records import HeadGrid, Progress, content_key
+from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
+from headlab.ui.results import variants
 
 
 @pytest.fixture(scope="module", params=["bert", "albert", "gpt2"])
@@ -382,3 +386,143 @@ def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() ->
     other = replace(task, read=read)
     assert key(task, "zero") == key(other, "zero")
     assert key(task, "mean") != key(other, "mean")
+
+
+# Form token of the gradient, as published since version 3 of the method.
+
+TOKEN = {"language": "xx", "method": "gradient", "form": "token"}
+PROJECTIONS = {
+    "bert": "attention.output.dense",
+    "xlm-roberta": "attention.output.dense",
+    "distilbert": "attention.out_lin",
+    "gpt2": "attn.c_proj",
+    "llama": "self_attn.o_proj",
+    "modernbert": "attn.Wo",
+}
+
+
+def projections(model: Model, ending: str) -> list[Any]:
+    return [module for name, module in model.module.named_modules() if name.endswith(ending)]
+
+
+@pytest.mark.parametrize("family", PROJECTIONS)
+def test_reported_09_form_token_is_the_published_bert_code(family: str) -> None:
+    """Encoders that read their first token, and decoders that read their last; padding plays no part."""
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, tiny_task(), "xx", size=12)
+    sentences = [evaluator.tensors(np.array([row])) for row in range(12)]
+    labels = [example.label for example in evaluator.examples]
+    assert len({inputs["input_ids"].shape[1] for inputs in sentences}) > 1
+    layers = projections(model, PROJECTIONS[family])
+    expected = reference.token_importance(model.module, sentences, labels, layers, model.grid.width)
+    found = score(model, tiny_task(), size=12, batch_size=5, **TOKEN)
+    assert_allclose(found.values, expected[tuple(model.grid.flat.T)], rtol=1e-9)
+    assert found.spec["method"]["version"] == 3
+
+
+def test_reported_09_a_classifier_that_averages_its_tokens_is_divided_the_same_way() -> None:
+    """As the published code does, which does not look at what the classifier reads."""
+    model = tiny_model("modernbert", tokenizer=tiny_tokenizer())
+    model.module.config.classifier_pooling = "mean"
+    evaluator = Evaluator(model, tiny_task(), "xx", size=6)
+    sentences = [evaluator.tensors(np.array([row])) for row in range(6)]
+    labels = [example.label for example in evaluator.examples]
+    layers = projections(model, PROJECTIONS["modernbert"])
+    expected = reference.token_importance(model.module, sentences, labels, layers, model.grid.width)
+    found = score(model, tiny_task(), size=6, **TOKEN).values
+    assert_allclose(found, expected[tuple(model.grid.flat.T)], rtol=1e-9)
+
+
+def word_task() -> Task:
+    """Sentences of two to seven words with a label each."""
+
+    def sentences(*_: object) -> list[Example]:
+        rng = np.random.default_rng(5)
+        found = []
+        for row in range(8):
+            words = tuple(f"w{w}" for w in rng.integers(4, 97, 2 + row % 6))
+            labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
+            found.append(Example(str(row), " ".join(words), group=str(row), words=words, labels=labels))
+        return found
+
+    return Task("words", LABELS, ("xx",), False, sentences)
+
+
+def translation_task() -> Task:
+    """Short sources with longer targets."""
+
+    def pairs(*_: object) -> list[Example]:
+        rng = np.random.default_rng(6)
+        sides = [[" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + row % 3, 5)] for row in range(6)]
+        return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
+
+    return Task("pairs", (), ("xx",), False, pairs)
+
+
+def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:
+    """Every layer by its number of tokens, [head]. tokens: of all sentences, by row of the gate array."""
+    (batch,) = evaluator.batches(np.arange(len(evaluator.examples)), len(evaluator.examples))
+    slopes = gradient.gate_gradients(evaluator, batch, per_token=True).abs().sum(dim=(0, -1)).numpy()
+    return np.asarray((slopes / tokens[:, None])[tuple(evaluator.model.grid.flat.T)])
+
+
+def test_reported_09_where_words_have_labels_every_layer_is_divided_by_tokens() -> None:
+    model, task = tiny_model("bert-tokens", tokenizer=tiny_tokenizer()), word_task()
+    evaluator = Evaluator(model, task, "xx", size=None)
+    tokens = np.full(model.grid.layers, evaluator.lengths.sum())
+    found = score(model, task, size=None, **TOKEN).values
+    assert_allclose(found, by_tokens(evaluator, tokens), rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["t5", "mbart"])
+def test_reported_09_an_encoder_decoder_is_divided_by_the_tokens_of_each_stack(family: str) -> None:
+    """It broke where source and target had different numbers of tokens."""
+    model, task = tiny_model(family, tokenizer=tiny_tokenizer()), translation_task()
+    evaluator = Evaluator(model, task, "xx", size=None)
+    inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
+    source, target = (int(inputs[name].sum()) for name in ("attention_mask", "decoder_attention_mask"))
+    assert source != target
+    tokens = np.array([source if stack == "encoder" else target for stack in model.grid.rows])
+    found = score(model, task, size=None, **TOKEN).values
+    assert_allclose(found, by_tokens(evaluator, tokens), rtol=1e-9)
+
+
+def as_version_2(scores: HeadScores) -> HeadScores:
+    """The same as version 2 stored it, which takes as long as nothing else."""
+    method = {**scores.spec["method"], "version": 2}
+    return replace(scores, spec={**scores.spec, "method": method}, seconds=7.0)
+
+
+def test_reported_09_results_of_the_earlier_version_stay_and_never_stand_for_new_ones(
+    model: Model, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    new = score(model, tiny_task(), size=8, **TOKEN)
+    old = as_version_2(new)
+    store.run(old.spec).finish(old, {"versions": {}})
+    assert content_key(dict(old.spec)) != content_key(dict(new.spec))
+    computed = score(model, tiny_task(), size=8, store=store, **TOKEN)
+    assert computed.seconds != 7.0
+    results = store.scan().results
+    assert sorted(result.record.spec["method"]["version"] for result in results) == [2, 3]
+    clause = superseded(old.spec)
+    assert "form token before version 3 of the method" in clause
+    assert remarks([old]) == (clause,)
+    assert remarks([computed]) == ()
+    assert costs.variant(old) != costs.variant(computed)
+    chosen = costs.select(results, ["xx"]).results["xx"].record
+    assert chosen.spec["method"]["version"] == 3
+    assert [name.endswith("earlier version") for name in variants(results)] == [False, True]
+
+
+@pytest.mark.parametrize("form", ["example", "batch"])
+def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Model) -> None:
+    found = score(model, tiny_task(), language="xx", method="gradient", form=form, size=8)
+    assert found.spec["method"]["version"] == 2
+    assert superseded(found.spec) == ""
+
+
+@pytest.mark.parametrize("method", [None, "gradient", {"name": "gradient", "options": {"form": ["token"]}},
+                                    {"name": ["x"]}, {"name": "gradient", "version": "x", "options": 3}])  # fmt: skip
+def test_reported_09_specs_of_other_programs_are_of_no_earlier_version_unless_they_say_so(method: Any) -> None:
+    assert superseded({"method": method}) == ""

@@ -118,4 +118,14 @@ def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:
     assert report.example_forwards == 0
     assert len(report.table("heads-agnostic").rows) == 4
     assert report.table("heads-specific").rows == ()
-    assert report.notes == report.table("heads-counts").notes
+    counts = report.table("heads-counts").notes
+    assert report.notes[: len(counts)] == counts
+
+
+def test_reported_14_the_experiment_says_that_values_of_heads_let_go_at_a_sign_lean(tmp_path: Path) -> None:
+    pieces = Pieces(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), Store(tmp_path), dev_size=12)
+    values = np.linspace(0.3, -0.25, 12)
+    for language in ("xx", "yy"):
+        plant(pieces, language, values, (10, 11))
+    *_, note = run_experiment("heads", pieces, options={"top": 4}).notes
+    assert "of 24 heads were let go as soon as their sign was decided: their values lean away from 0" in note

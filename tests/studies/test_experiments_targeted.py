@@ -22,6 +22,7 @@ from headlab.store import Store
 from headlab.studies import differences
 from headlab.studies.differences import Difference, Gain, adjusted, apart, difference, minus, over_languages
 from headlab.studies.run import Pieces, forecast, run_experiment
+from headlab.studies.table import earlier_scores, study
 from headlab.tables import Report, Table
 
 HARM = (2, 5, 7)
@@ -376,3 +377,33 @@ def test_holm_leaves_out_what_was_not_tested() -> None:
     assert adjusted([Difference(0.0, None, None, None)]) == [None]
     assert [d.mark for d in found] == ["higher", "", "higher"]
     assert Difference(-0.1, -0.2, 0.0, 0.03).mark == "lower"
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_reported_09_a_report_says_which_version_of_form_token_it_is_of(report: Report) -> None:
+    assert report.spec["method_versions"] == {"gradient (token)": 3}
+    assert earlier_scores(report.spec) == ""
+    before = {name: value for name, value in report.spec.items() if name != "method_versions"}
+    sentence = earlier_scores(before)
+    assert sentence.startswith("Made with an earlier version of gradient (token): form token before version 3 ")
+
+
+def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
+    for key, options in (("iterative", {}), ("agreement", {"method": "gradient"}), ("front", {"method": "gradient"})):
+        assert study(key).renewed(study(key).resolve(options)) == {}
+    token = {"method": "gradient", "method_options": {"form": "token"}}
+    assert [version for _, version in study("agreement").renewed(study("agreement").resolve(token)).values()] == [3]
+    ordered = study("iterative").resolve({"orderings": "random,gradient-token"})
+    assert list(study("iterative").renewed(ordered)) == ["gradient-token"]
+    assert earlier_scores({"experiment": "iterative", "options": ordered}) != ""
+    for odd in ({}, {"experiment": "targeted"}, {"experiment": "targeted", "options": 3}, {"experiment": ["targeted"]}):
+        assert earlier_scores(odd) == ""
+
+
+def test_reported_09_committed_reports_of_targeted_pruning_stay_and_say_so() -> None:
+    results = [r for r in Store(ROOT / "cache").reports().results if r.record.name == "targeted"]
+    assert results
+    for result in results:
+        assert "earlier version of gradient (token)" in earlier_scores(result.record.spec)

@@ -334,12 +334,20 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
     options = STUDY.resolve({"heads": 4})
     words = sentences([], {"best with 4 heads": point(removed=2)}, by_chance, options)
     assert words[1] == (
-        "On test no language is shown to lose (no p by Holm below 0.05). At 95 % no language loses more than 4.0 "
-        "points; the lowest bound is that of xx."
+        f"On test none of the languages xx, {', '.join(f'y{i}' for i in range(14))} is shown to lose (no p by Holm "
+        "below 0.05). At 95 % none of them loses more than 4.0 points; the lowest bound is that of xx."
     )
     clear = [seen("xx", 0.001), seen("yy", 0.001, 0.02), *by_chance[1:]]
     words = sentences([], {"best with 4 heads": point(removed=2)}, clear, options)
-    assert words[1].startswith("On test it loses in xx (p by Holm below 0.05).")
+    assert "on test it loses in xx (p by Holm below 0.05)." in words[1]
+
+
+def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
+    sure = [Verdict(name, 400, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.01) for name in ("xx", "yy")]
+    chosen = dataclasses.replace(point(removed=2), languages=("xx", "yy"))
+    words = sentences([], {"smallest within 1 point in every language": chosen}, sure, STUDY.resolve({"within": 1.0}))
+    assert words[0].startswith("Smallest within 1 point in every language (languages: xx, yy): 2 heads are removed")
+    assert "within 1 point of the untouched model in every language, xx, yy (p = 0.01 for all" in words[1]
 
 
 def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
@@ -351,7 +359,10 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     assert table.column("difference, points") == [0.0, 0.0, 0.0]
     mask = mask_from_json(json.loads(json.dumps(chosen_mask(report, model.grid).to_json())))
     assert set(mask.chosen["evaluated"]["test"]["languages"]["xx"]) == {"n", "baseline", "accuracy", "difference"}
-    assert report.notes[0] == "Best with 12 heads, the weakest language protected: no head goes; 12 are left."
+    assert (
+        report.notes[0]
+        == "Best with 12 heads, the weakest language protected (languages: xx, yy): no head goes; 12 are left."
+    )
     assert len(report.notes) == 2
     asked = run_experiment("front", pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
     assert any("no head can be removed" in note for note in asked.notes)

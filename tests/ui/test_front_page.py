@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from headlab.studies.savings import Left, Ratio, Savings, Speed
 from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
+from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.ui.prune_page import newest, spec_of
 from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, dots_of, label, matching, read_front
 from headlab.ui.shell import Choice
@@ -200,6 +202,7 @@ def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
 def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mask(worker, tmp_path):
     keep_front(tmp_path / "cache")
     app = run()
+    assert "On German (de) and Thai (th):" in said(app)
     assert "Two heads go, by order weakest; 4 are left." in said(app)
     offered = front_list(app).options
     assert offered[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
@@ -208,7 +211,7 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     assert not app.exception
     assert app.query_params["m"] == TWO_OFF
     assert metrics(app)["Parameters"][0] == "1.7 M"
-    assert app.session_state[prune_pareto.TAB] == "Switch heads"
+    assert app.session_state[PRUNE_TAB] == "Switch heads"
 
 
 def front_list(app):
@@ -367,3 +370,60 @@ CHOICE_SPEC = {
     "model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley",
     "method_options": {}, "options": {"orders": "mean", "points": 5, "within": 1.0, "heads": None, "by": "bound"},
 }  # fmt: skip
+
+
+def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tmp_path):
+    """Whatever fits the form: the sentence on the Overview is of the front that its link names."""
+    keys = {by: keep_front(tmp_path / "cache", within=1.0, by=by) for by in ("bound", "estimate")}
+    app = run(**front_params(keys["estimate"]))
+    assert app.selectbox(key="front-shown").value == keys["estimate"]
+    assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
+    assert app.query_params["front"] == keys["estimate"][:12]
+    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    assert app.query_params["front"] == keys["bound"][:12]  # so that a copied link stays true
+    app.number_input(key="front-within").set_value(2.5).run()
+    assert app.query_params["front"] == app.selectbox(key="front-shown").value[:12]
+
+
+def test_reported_12_a_link_to_a_front_that_is_gone_says_so(worker, tmp_path):
+    for by in ("bound", "estimate"):
+        keep_front(tmp_path / "cache", within=1.0, by=by)
+    app = run(tool=PRUNE_TABS[1], front="0123456789ab")
+    assert "The link asks for front '0123456789ab', which does not exist for this model and task." in said(app)
+
+
+def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
+    keys = [keep_front(tmp_path / "cache", hour, within=1.0, by=by) for hour, by in enumerate(("estimate", "bound"))]
+    params = {"model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley"}
+    worker.rows.append(job(7, "done", kind="front", params=params, result={"keys": keys[:1]}))
+    app = run_page("jobs", langs=["de", "th"], job="7")
+    app.button(key="results-prune").click().run()
+    assert not app.exception
+    assert app.selectbox(key="front-shown").value == keys[0]
+    assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
+
+
+def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_the_form_better(worker, tmp_path):
+    here = keep_front(tmp_path / "cache", within=2.0, by="estimate", orders="mean")
+    report = made_front(within=1.0)
+    spec = {**report.spec, "task": {**report.spec["task"], "language": "de,th,fi"}}
+    run_of = Store(tmp_path / "cache").run(spec)
+    run_of.finish(replace(report, spec=spec), {"created": "2026-11-23T05:00:00+00:00", "versions": {}})
+    app = run()
+    assert app.selectbox(key="front-shown").value == here
+    app.selectbox(key="front-shown").set_value(run_of.key).run()
+    assert "On German (de), Thai (th) and Finnish (fi):" in said(app)
+
+
+def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(worker):
+    of_another_task = spec_of(Choice("e5-small-intents", "slots", ("de", "th"), "shapley"), mask(0, 3))
+    of_one_language = spec_of(Choice("e5-small-intents", "intents", ("th",), "shapley"), mask(0, 3))
+    of_the_choice = spec_of(CHOICE, mask(0, 3))
+    for number, params in enumerate((of_the_choice, of_one_language, of_another_task)):
+        worker.rows.append(job(number, "done", kind="worth", params=params, result={"worth": measured().to_json()}))
+    assert "On examples of intents in German (de) and Thai (th)." in said(run(m=TWO_OFF))
+    del worker.rows[0]
+    assert "On examples of intents in Thai (th)." in said(run(m=TWO_OFF))
+    del worker.rows[0]
+    assert "On examples of" not in said(run(m=TWO_OFF))

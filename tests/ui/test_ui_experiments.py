@@ -500,3 +500,10 @@ def test_every_kind_of_job_and_every_language_has_words():
     assert job_format.title(job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})) == (
         f"Experiment old for {len(LANGUAGES)} languages"
     )
+
+
+def test_reported_09_a_report_with_scores_of_an_earlier_version_says_so(cache):
+    keep(cache, made_up("targeted"))
+    app = run(experiment="targeted")
+    assert "Made with an earlier version of gradient (token): form token before version 3" in said(app)
+    assert "earlier version" not in said(run(experiment="agreement"))
