@@ -159,7 +159,10 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
             from headlab.models.load import examine  # imports torch
 
         known = None if request.task is None else task(request.task).mapped(request.label_map)
-        return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
+        return [
+            Finding(what=fact.what, ok=fact.ok, words=fact.words, classes=list(fact.classes))
+            for fact in examine(request.model, known)
+        ]
 
     @app.post("/tasks")
     def make_task(request: TaskRequest) -> SavedTask:

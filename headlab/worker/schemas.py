@@ -209,11 +209,12 @@ class CheckRequest(Strict):
 
 
 class Finding(Strict):
-    """One check of a model.  ok: whether it passed; None if only loading can tell.  words: a sentence."""
+    """One check of a model.  ok: whether it passed; None if only loading can tell.  classes: their names, if any."""
 
     what: str
     ok: bool | None
     words: str
+    classes: list[str] = Field(default_factory=list)
 
 
 class Sent(Strict):
