@@ -269,6 +269,8 @@ def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], mod
     rows = sum(counts[label] for label in unknown)
     listed = ", ".join(f"{label:.40}" for label in unknown[:5]) + ("…" if len(unknown) > 5 else "")
     many = f"{len(unknown)} of the {len(counts)} labels are" if len(unknown) > 1 else "1 label is"
+    if len(unknown) == len(counts):
+        many = f"All {len(counts)} labels are"
     mapped = f", or say which of {named} each label is (Label map in the sidebar, or --label-map)"
     return False, (
         f"{many} no class of {model} ({rows:,} times): {listed}. Correct the file, choose the model that was trained "

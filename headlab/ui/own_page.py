@@ -343,8 +343,8 @@ def _ask(found: Files, missing: Sequence[str]) -> None:
 def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
     """What the task has: its examples, how often each label occurs, and what to know before it is saved."""
     st.success(plain(_outcome(outcome)))
-    for note in outcome.notes:
-        st.warning(f"{plain(note)}.")
+    if outcome.notes:
+        st.warning("\n".join(f"- {plain(note)}." for note in outcome.notes))
     if not outcome.labels:
         return
     totals = Counter[str]()
