@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from headlab.parallel import Rows, halving, one_thread, spread
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task, answer_names
+from headlab.tasks.equal_texts import EqualTexts, equal_texts
 from headlab.value_functions import Value, value_of, worth
 
 # Size of a batch of examples, and what is cached of its last pass.
@@ -153,6 +155,11 @@ class Evaluator:
         """What to know beside its figures: which class was taken for which label, and whether they are below chance."""
         words = label_order(self.model, self.task).words if self.task.labels else self.inputs.note
         return "; ".join(filter(None, (words, self._below_chance)))
+
+    @cached_property
+    def equal_texts(self) -> tuple[EqualTexts, ...]:
+        """How many of its examples have a text that another split has too; counted when first asked for."""
+        return equal_texts(self.task, self.language, self.split, self.examples)
 
     @property
     def weights(self) -> Floats | None:

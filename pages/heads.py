@@ -88,6 +88,8 @@ def body(choice, results, confidence):
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
         job_offer.offer(choice, results.missing, results.like)
+    for note in results.notes:
+        st.caption(f"{plain(note)}.")
     contrast.draw(scores[focus], head, lambda clicked: pick(focus, clicked, scores))
     tables(choice, scores, confidence, head)
     experiments_report.save_view(choice, scores)

@@ -28,6 +28,7 @@ from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
 from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, Split, Task
+from headlab.tasks.equal_texts import equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.evaluator import Evaluator
@@ -93,21 +94,28 @@ def evaluate(
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
-    more: dict[str, Written] = {}
+    more: dict[str, dict[str, Any]] = {}
     changed: list[Table] = []
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
             show(language, number, len(chosen.languages))
             evaluator = Evaluator(loaded, chosen.restricted([language]), language, as_split(split), size)
             asked = Asked(evaluator, loaded_mask, ablation, seed)
-            if evaluator.inputs.note:
-                typer.echo(f"{language}: {evaluator.inputs.note}", err=True)
+            say_notes(evaluator)
             rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
             more[language] = classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
+            more[language] |= equal_texts_record(evaluator.equal_texts)
             changed += [changed_answers(asked)] if changes is not None else []
     if changes is not None:
         save_changes(changed, changes)
     show_rows(rows, more, json)
+
+
+def say_notes(evaluator: Evaluator) -> None:
+    """Print on stderr what to know beside the figures of a language."""
+    for note in (evaluator.inputs.note, *equal_texts_notes(evaluator.equal_texts)):
+        if note:
+            typer.echo(f"{evaluator.language}: {note}", err=True)
 
 
 def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Written], json: bool) -> None:
@@ -303,7 +311,7 @@ def save_changes(tables: Sequence[Table], file: Path) -> None:
     typer.echo(f"{many} changed: {file}", err=True)
 
 
-def classes(asked: Asked) -> Written:
+def classes(asked: Asked) -> dict[str, Any]:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
     from headlab.inputs import label_order
 

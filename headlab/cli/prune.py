@@ -13,6 +13,7 @@ import typer
 
 from headlab.cli.evaluate import as_split, record
 from headlab.cli.output import AsJson, CacheRoot, Device, OnTask, flags_of, open_store, print_json, progress_bar
+from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, cautions, options_of, select
@@ -23,6 +24,7 @@ from headlab.records import Comparison
 from headlab.scores import RAW, HeadScores
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Task
+from headlab.tasks.equal_texts import EqualTexts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.evaluator import Evaluator
@@ -76,6 +78,7 @@ def prune(
     results = latest(store, loaded, chosen, asked, options)
     _tell(results)
     rows: dict[str, tuple[Mask, Comparison]] = {}
+    counts_by_language: dict[str, Sequence[EqualTexts]] = {}
     with progress_bar("pruning") as show:
         for number, (language, result) in enumerate(results.results.items()):
             show(language, number, len(results.results))
@@ -85,21 +88,29 @@ def prune(
             comparison = evaluated(evaluator, mask, ablation=ablation)
             assert isinstance(comparison, Comparison)
             rows[language] = mask, comparison
+            counts_by_language[language] = evaluator.equal_texts
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
                 with_figures(mask, evaluator, comparison, ablation).save(place)
-    print_json(_as_json(rows, split)) if json else typer.echo(table(rows, split))
+    say_equal_texts(counts_by_language)
+    print_json(_as_json(rows, split, counts_by_language)) if json else typer.echo(table(rows, split))
 
 
-def _as_json(rows: dict[str, tuple[Mask, Comparison]], split: str) -> dict[str, Any]:
-    languages = {name: {"removed": len(mask.removed)} | record(seen) for name, (mask, seen) in rows.items()}
+def _as_json(
+    rows: dict[str, tuple[Mask, Comparison]], split: str, counts_by_language: Mapping[str, Sequence[EqualTexts]]
+) -> dict[str, Any]:
+    languages = {
+        name: {"removed": len(mask.removed)} | record(seen) | equal_texts_record(counts_by_language[name])
+        for name, (mask, seen) in rows.items()
+    }
     return {"split": split, "languages": languages}
 
 
 def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str) -> Mask:
     """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
     task = evaluator.task.name
-    figures = {seen.language: record(seen) | ({"note": evaluator.note} if evaluator.note else {})}
+    note = "; ".join(filter(None, (evaluator.note, *equal_texts_notes(evaluator.equal_texts))))
+    figures = {seen.language: record(seen) | ({"note": note} if note else {})}
     about = {"task": task, "ablation": ablation, **mask.chosen}
     chosen = noted(about, evaluator.split, task, figures, ablation=ablation)
     return replace(mask, model={**mask.model, "architecture": architecture_of(evaluator.model.module)}, chosen=chosen)

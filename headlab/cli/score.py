@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.cli.evaluate import as_split
 from headlab.cli.output import (
     AsJson,
     Here,
@@ -30,6 +31,8 @@ from headlab.methods.table import method as method_of
 from headlab.options import parse_options
 from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.studies.table import HOW, JOBS
+from headlab.tasks.base import Task
+from headlab.tasks.equal_texts import EqualTexts, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.cluster.distributed_game import Team
@@ -79,7 +82,25 @@ def score(
 
         at_once = 1 if team is None else team.pool.size
         found = side_by_side(chosen.languages, one, at_once, board.draw)
-    print_json({"languages": {k: record(v) for k, v in found.items()}}) if json else print_table(found)
+    counts_by_language = {name: equal_texts_of(chosen, name, "dev", settings["size"]) for name in found}
+    say_equal_texts(counts_by_language)
+    if json:
+        rows = {name: record(scores) | equal_texts_record(counts_by_language[name]) for name, scores in found.items()}
+        print_json({"languages": rows})
+    else:
+        print_table(found)
+
+
+def equal_texts_of(task: Task, language: str, split: str, size: int | None) -> tuple[EqualTexts, ...]:
+    """How many of a result's examples have a text that another split has too."""
+    return equal_texts(task, language, as_split(split), task.examples(language, as_split(split), size))
+
+
+def say_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> None:
+    """Print on stderr what the counts say."""
+    for language, counts in counts_by_language.items():
+        for note in equal_texts_notes(counts):
+            typer.echo(f"{language}: {note}", err=True)
 
 
 @contextmanager
@@ -207,8 +228,14 @@ def curve(
                 loaded, chosen, language=language, scores=scores, **settings, store=store,
                 on_progress=stepping(show, f"curve {place}"),
             )  # fmt: skip
+    counts_by_language = {language: equal_texts_of(chosen, language, split, settings["size"]) for language in found}
+    say_equal_texts(counts_by_language)
     if json:
-        print_json({"split": split, "languages": {language: curve_record(c) for language, c in found.items()}})
+        rows = {
+            language: curve_record(measured) | equal_texts_record(counts_by_language[language])
+            for language, measured in found.items()
+        }
+        print_json({"split": split, "languages": rows})
     else:
         typer.echo(told(list(found.values())))
 

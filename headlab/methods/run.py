@@ -31,6 +31,7 @@ from headlab.scores import HeadScores
 from headlab.stats import jackknife_interval
 from headlab.store import ANSWERS, FORMAT, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
+from headlab.tasks.equal_texts import equal_texts_record
 from headlab.value_functions import value_of
 
 # Input and output of a method.
@@ -406,7 +407,8 @@ def _compute(
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
-        run.finish(scores, made_now(evaluator.model.device.type if helpers is None else helpers.kind))
+        device = evaluator.model.device.type if helpers is None else helpers.kind
+        run.finish(scores, made_now(device) | equal_texts_record(evaluator.equal_texts))
     return scores
 
 

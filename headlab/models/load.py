@@ -24,11 +24,13 @@ from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
     EMBEDDED,
+    adapter_folder,
     base_of,
     fingerprint_delta,
     first_line,
     is_delta,
     read_embedded,
+    read_labels,
     weights_of,
 )
 from headlab.models.files import LIGHT, families, fingerprint_folder, hub_folder, hub_sizes, require_safetensors
@@ -295,11 +297,15 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".pkl")
 
 
 class Fact(NamedTuple):
-    """One check of a model.  ok: None if only loading it can tell.  words: a sentence."""
+    """One check of a model.  ok: None if only loading it can tell.  words: a sentence.
+
+    classes: of the check of its configuration, the names of a classifier's classes.
+    """
 
     what: str
     ok: bool | None
     words: str
+    classes: tuple[str, ...] = ()
 
 
 def examine(name: str, task: Task | None = None) -> list[Fact]:
@@ -308,7 +314,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     task: one whose labels its classes should be.  It ends with the first check without which the others say nothing.
     """
     if name in EMBEDDED:
-        return [Fact("Found", True, f"{name} comes with headlab.")]
+        return [_embedded(name)]
     try:
         folder, sizes, words = _seen(name)
     except HeadlabError as error:
@@ -319,7 +325,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     except BROKEN as error:
         return [*facts, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
     facts += [
-        Fact("Configuration", True, f"config.json names model type {config.model_type}."),
+        Fact("Configuration", True, f"config.json names model type {config.model_type}.", _class_names(config)),
         _weights(folder, sizes),
     ]
     try:
@@ -330,6 +336,21 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     if task is not None and task.likelihood:
         return [*facts, _continues(kind.__name__, config, task)]
     return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
+
+
+def _embedded(name: str) -> Fact:
+    """Whether an embedded model is there, with the names of its classes if it is a classifier."""
+    try:
+        classes = read_labels(adapter_folder(name)).labels if EMBEDDED[name].adapter else ()
+    except HeadlabError as error:
+        return Fact("Found", False, as_sentence(error))
+    return Fact("Found", True, f"{name} comes with headlab.", classes)
+
+
+def _class_names(config: Any) -> tuple[str, ...]:
+    """The names of a classifier's classes; none for another model, whose config has names that mean nothing."""
+    classifies = any(str(kind).endswith("Classification") for kind in config.architectures or ())
+    return tuple(str(label) for _, label in sorted((config.id2label or {}).items())) if classifies else ()
 
 
 def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:

@@ -83,6 +83,7 @@ MODEL, DATA = ("name", "revision", "fingerprint", "dtype"), ("name", "language",
 NAMES = {"data_hash": "data hash (sha256)", "fingerprint": "model's fingerprint (sha256)", "dtype": "precision"}
 TOLD = ("model", "task", "method", "options", "ablation", "seed", "kind", "format", "order", "removed", "command")
 UNNAMED = ("not said", "")
+EQUAL_TEXTS = "equal_texts"
 LONGEST = 600  # characters of one value
 
 
@@ -98,7 +99,7 @@ def facts_of(spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tu
     """All facts in a spec and in a result's metadata, in reading order. more: further facts, after the options."""
     # Listed nowhere else; the command is shown with the commands.
     beside = ((name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD)
-    when = ((name, as_text(value)) for name, value in meta.items())
+    when = ((name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS)  # a note of the section
     rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *beside, *when]
     return tuple((name, value[:LONGEST]) for name, value in rows if value)
 

@@ -11,7 +11,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
-from headlab.masks.compare import Seen, seen
+from headlab.masks.compare import Seen, accuracy_notes, seen
 from headlab.methods.costs import cost_of, earlier_order, remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
@@ -26,6 +26,7 @@ from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points,
 from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
 from headlab.tables import Cell, Report, Table
+from headlab.tasks.equal_texts import notes_of_record
 from headlab.training.l0_table import SPLITS, gates_table, run_notes
 from headlab.value_functions import shown_unit
 
@@ -53,6 +54,16 @@ def _made(item: Item[HeadScores | Curve | LearnedGates], title: str) -> Made:
     return Made(item.key, title, facts_of(record.spec, item.meta, took))
 
 
+def _equal_texts_notes(items: Sequence[Item[HeadScores]] | Sequence[Item[Curve]]) -> Iterator[str]:
+    """What was counted beside the results of texts that are in dev and test, once for each language."""
+    notes = [
+        f"{part(item.record.spec, 'task', 'language')}: {note}."
+        for item in items
+        for note in notes_of_record(item.meta, str(part(item.record.spec, "task", "split")))
+    ]
+    yield from dict.fromkeys(notes)
+
+
 # Scores of heads as a section: the findings in each language, a map, and every head's numbers.
 
 
@@ -68,7 +79,8 @@ def scores_section(items: Sequence[Item[HeadScores]]) -> Section:
     method = METHODS[first.method].title if first.method in METHODS else first.method
     title = f"{method} on {first.spec['task']['name']}: {', '.join(s.language for s in every)}"
     return Section(
-        title, "scores of heads", model_of(first.spec), figures, tables, list(_scores_notes(every)), made,
+        title, "scores of heads", model_of(first.spec), figures, tables,
+        [*_scores_notes(every), *_equal_texts_notes(items)], made,
         joined([again("score", s.spec) for s in every]),
     )  # fmt: skip
 
@@ -210,7 +222,7 @@ def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int |
         model_of(first.spec),
         figures,
         [curve_summary(curves), *points],
-        notes,
+        [*notes, *_equal_texts_notes(items)],
         made,
         joined(told),
     )
@@ -415,6 +427,7 @@ def _masks_notes(mask: Mask) -> Iterator[str]:
         yield "This mask removes more than half of the heads: few models keep their accuracy beyond that."
     if not seen(mask):
         yield "The file carries no accuracies: judge the mask on test, by the command below."
+    yield from accuracy_notes([mask])
     yield "A mask alone makes a model no faster: it switches heads off. headlab shrink takes them out."
 
 

@@ -25,6 +25,7 @@ from headlab.scores import Curve, HeadScores, counts, kept_without, labels
 from headlab.stats import group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
 from headlab.tasks.base import Split, Task
+from headlab.tasks.equal_texts import equal_texts_record
 
 # What a curve depends on: the order in which heads are removed, and the examples it is measured on.
 
@@ -297,5 +298,5 @@ def measured(
         return done.record
     curve = Walk(evaluator, spec, order, run).go(report, tick)
     if run is not None:
-        run.finish(curve, made_now(evaluator.model.device.type))
+        run.finish(curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts))
     return curve

@@ -30,6 +30,7 @@ from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.table import METHOD, METHOD_OPTIONS, METHOD_VERSIONS, Experiment, Say, study
 from headlab.tables import Report, duration
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.tasks.equal_texts import notes_by_language
 
 # The pieces: scores, answers and curves, from the store or computed and stored.
 
@@ -488,6 +489,7 @@ def run_experiment(
     expected = sum(ask.forwards for ask in _lacking(about, pieces, resolved))
     with _Watch(pieces, expected, on_progress) as watch:
         tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
+    notes = [*notes, *notes_by_language(pieces.task, pieces.dev_size)]
     report = Report(
         about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
     )  # fmt: skip

@@ -27,6 +27,11 @@ DEV_SIZE = 512
 TREEBANK = "treebank"  # stands for the task in reports of roles on gold trees
 
 
+def always_present(_language: str, _split: Split) -> bool:
+    """Of a task whose examples are all on this machine."""
+    return True
+
+
 def check_split(split: str) -> None:
     """Raise HeadlabError for an unknown split."""
     if split not in SPLITS:
@@ -81,7 +86,8 @@ class Task:
     the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
     besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
     their classes do not say which is which.  likelihood: examples are continued by a language model, whose answers are
-    what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").
+    what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").  present:
+    (language, split) -> whether reading that split fetches nothing.
     """
 
     name: str
@@ -93,6 +99,7 @@ class Task:
     salt: str = ""
     label_map: Mapping[str, str] | None = None
     likelihood: Likelihood = ""
+    present: Callable[[str, Split], bool] = always_present
 
     @property
     def named(self) -> bool:

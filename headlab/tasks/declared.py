@@ -32,13 +32,14 @@ from headlab.tasks.base import (
     state_of,
     unspaced,
 )
+from headlab.tasks.division import VERSIONS
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
-        "aligned": bool, "label_map": dict}  # fmt: skip
+        "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
 COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "group", "id",
            "language", "split")  # fmt: skip
 # What an example consists of: the columns of each kind of task.
@@ -55,7 +56,8 @@ class Declaration:
 
     path: the declaration file; `files` is relative to its folder.  columns: meaning -> column.  splits: name of each
     split in the data.  labels, languages: None if they are to be collected from the data.  label_map: {label: class of
-    the model}, None if the model's own names are to be matched.
+    the model}, None if the model's own names are to be matched.  division: the version of the division by share that
+    made the files (`headlab.tasks.division`); None where they came divided, or were before there were versions.
     """
 
     path: Path
@@ -68,6 +70,7 @@ class Declaration:
     languages: tuple[str, ...] | None
     aligned: bool
     label_map: Mapping[str, str] | None = None
+    division: int | None = None
 
     @property
     def by_word(self) -> bool:
@@ -122,7 +125,7 @@ def declaration(text: str, path: Path) -> Declaration:
         _check(raw)
         columns, splits = _columns(raw), _splits(raw.get("splits", {}))
         labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
-        label_map = _label_map(raw)
+        label_map, division = _label_map(raw), _division(raw)
         if (labels or label_map) and not {"label", "labels"} & {*columns}:
             raise HeadlabError(
                 "labels are listed or mapped where the columns say that texts are generated or continued; leave them "
@@ -133,7 +136,7 @@ def declaration(text: str, path: Path) -> Declaration:
         raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code) from error
     return Declaration(
         path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False),
-        label_map,
+        label_map, division,
     )  # fmt: skip
 
 
@@ -165,6 +168,18 @@ def _check(raw: Mapping[str, Any]) -> None:
             f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it",
             code="declaration.files_invalid",
         )
+
+
+def _division(raw: Mapping[str, Any]) -> int | None:
+    """The version of the division by share, if any. Raises HeadlabError for an unknown one."""
+    division: int | None = raw.get("division")
+    if division is not None and division not in VERSIONS:
+        raise HeadlabError(
+            f"division is {division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}; leave it out where "
+            "the files came divided",
+            code="declaration.division_unknown",
+        )
+    return division
 
 
 def _label_map(raw: Mapping[str, Any]) -> dict[str, str] | None:

@@ -53,6 +53,10 @@ class HubData:
             )
         return HubRows(place, {name: _values(rows, name) for name in self.columns})
 
+    def present(self, part: str, split: Split) -> bool:
+        """Whether a split's files are on this machine, so that reading it fetches nothing."""
+        return bool(self._cached(f"{part}/{NAMES[split]}-*.parquet"))
+
     def _files(self, pattern: str, place: str) -> list[Path]:
         """Paths of the split's parquet files on this machine."""
         import httpx

@@ -6,20 +6,29 @@ import io
 import json
 import shutil
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
 from headlab.tasks import SAVED, names
-from headlab.tasks.base import KINDS, SPLITS, TREEBANK, Record, Split, decoded, lines_of, require_columns
+from headlab.tasks.base import (
+    KINDS,
+    SPLITS,
+    TREEBANK,
+    Example,
+    Record,
+    Split,
+    decoded,
+    lines_of,
+    require_columns,
+)
 from headlab.tasks.declared import (
     COLUMNS,
     LANGUAGE,
@@ -30,11 +39,16 @@ from headlab.tasks.declared import (
     example_of,
     labels_of,
 )
+from headlab.tasks.division import FIRST, NEWEST, DividedRow, dev_rows
+from headlab.tasks.equal_texts import notes_of_examples, text_of
 
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
-ASKED = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer")  # each needs a column
+# Each needs a column of its own; a group may be a text, such as the premise that several pairs share.
+ASKED = (
+    "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
+)  # fmt: skip
 MOST = 64  # tasks in a cache folder
 ENDINGS = {**{f".{kind}": kind for kind in KINDS}, ".ndjson": "jsonl", ".conll": "conllu"}
 
@@ -57,6 +71,7 @@ class Draft:
     """A task to be made.  columns, splits, aligned: as in a declaration.
 
     share: of the rows that become dev, the others being test; None where a column or the files tell the split.
+    division: the version of the division by share (`headlab.tasks.division`).
     """
 
     name: str
@@ -66,6 +81,7 @@ class Draft:
     splits: Mapping[Split, str] = field(default_factory=dict)
     aligned: bool = False
     share: float | None = None
+    division: int = NEWEST
 
     def to_json(self) -> dict[str, Any]:
         """As the worker takes it."""
@@ -73,7 +89,13 @@ class Draft:
             {"name": f.name, "data": b64encode(f.data).decode(), "language": f.language, "split": f.split}
             for f in self.files
         ]
-        plain = {"name": self.name, "format": self.format, "aligned": self.aligned, "share": self.share}
+        plain = {
+            "name": self.name,
+            "format": self.format,
+            "aligned": self.aligned,
+            "share": self.share,
+            "division": self.division,
+        }
         return {**plain, "columns": dict(self.columns), "splits": dict(self.splits), "sent": sent}
 
 
@@ -123,9 +145,15 @@ def _text(upload: Upload) -> str:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found.  errors: of rows and files, in their order; if there are none, the task can be saved.
+    """What was found.
 
-    sizes: examples by language and split.  declaration: its text.  files: by the name that the declaration gives them.
+    labels: the labels of all rows, sorted.
+    sizes: examples by language and split.
+    errors: of rows and files, in their order; if there are none, the task can be saved.
+    declaration: its text.
+    files: by the name that the declaration gives them.
+    label_counts: texts, or words, by language and label.
+    notes: sentences on equal texts, without their full stop.
     """
 
     labels: tuple[str, ...]
@@ -133,11 +161,22 @@ class Checked:
     errors: list[HeadlabError]
     declaration: str
     files: Mapping[str, bytes] = field(repr=False)
+    label_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def languages(self) -> list[str]:
         """The languages, in the order of the rows."""
         return list(dict.fromkeys(language for language, _ in self.sizes))
+
+
+class UploadedRow(NamedTuple):
+    """A row of a file that can be read, as an example of a language."""
+
+    upload: Upload
+    row: Row
+    language: str
+    example: Example
 
 
 def check(draft: Draft) -> Checked:
@@ -152,29 +191,71 @@ def check(draft: Draft) -> Checked:
     said = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
     _check_files(draft)
-    found = {
-        upload: [one if isinstance(one, HeadlabError) else Row(said, upload.name, one) for one in records]
-        for upload, records in ((upload, read_upload(upload, draft.format)) for upload in draft.files)
+    rows_by_upload = {
+        upload: [
+            record if isinstance(record, HeadlabError) else Row(said, upload.name, record)
+            for record in read_upload(upload, draft.format)
+        ]
+        for upload in draft.files
     }
-    rows = {upload: [row for row in of_file if isinstance(row, Row)] for upload, of_file in found.items()}
-    whole = [row for of_file in rows.values() for row in of_file if _error(_placed, row) is None]
-    labels = tuple(sorted({label for row in whole for label in _labels(row)}))
-    errors = list(_of_rows(found, labels)) or list(_of_labels(said.unlabelled, labels, whole))
+    labels, label_errors = _all_labels(said.unlabelled, rows_by_upload)
+    rows, row_errors = _read_rows(rows_by_upload, labels)
+    errors = row_errors or label_errors
     if errors:
         return Checked(labels, {}, errors, _toml(draft, labels), {})
-    sizes, files = dict[tuple[str, Split], int](), dict[str, bytes]()
-    for upload, of_file in rows.items():
-        splits = _splits(draft, upload, of_file)
-        for row, split in zip(of_file, splits, strict=True):
-            place = _language(row, upload), split
-            sizes[place] = sizes.get(place, 0) + 1
-        files |= _files(draft, upload, of_file, splits)
-    errors += [
+    return _divided(draft, rows, labels)
+
+
+def _all_labels(
+    unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]]
+) -> tuple[tuple[str, ...], list[HeadlabError]]:
+    """The labels of all rows that can be read, sorted, and what is wrong with them as a whole."""
+    rows = [
+        row for rows in rows_by_upload.values() for row in rows if isinstance(row, Row) and _error(_placed, row) is None
+    ]
+    labels = tuple(sorted({label for row in rows for label in _labels(row)}))
+    return labels, list(_of_labels(unlabelled, labels, rows))
+
+
+def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
+    """What the task has, once every row can be read."""
+    splits = _splits(draft, rows)
+    examples: dict[tuple[str, Split], list[Example]] = {}
+    for row, split in zip(rows, splits, strict=True):
+        examples.setdefault((row.language, split), []).append(row.example)
+    sizes = {place: len(members) for place, members in examples.items()}
+    errors = [
         HeadlabError(f"there are no dev examples in {language}; heads are chosen on dev", code="upload.no_dev")
         for language in dict.fromkeys(language for language, _ in sizes)
         if not sizes.get((language, "dev"))
     ]
-    return Checked(labels, sizes, errors, _toml(draft, labels), files)
+    return Checked(
+        labels,
+        sizes,
+        errors,
+        _toml(draft, labels),
+        _files_of(draft, rows, splits),
+        _label_counts(rows, labels),
+        tuple(notes_of_examples(examples, divided=draft.share is not None and draft.division > FIRST)),
+    )
+
+
+def _files_of(draft: Draft, rows: Sequence[UploadedRow], splits: Sequence[Split]) -> dict[str, bytes]:
+    """The files of the task, by the names that its declaration gives them."""
+    files: dict[str, bytes] = {}
+    for upload in draft.files:
+        members = [(row.row, split) for row, split in zip(rows, splits, strict=True) if row.upload is upload]
+        files |= _files(draft, upload, [row for row, _ in members], [split for _, split in members])
+    return files
+
+
+def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Texts, or words, by language and label."""
+    counts = Counter[tuple[str, str]]()
+    for row in rows if labels else ():
+        numbers = row.example.labels or (row.example.label,)
+        counts.update((row.language, labels[number]) for number in numbers)
+    return dict(counts)
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:
@@ -247,23 +328,36 @@ def _labels(row: Row) -> list[str]:
     return []
 
 
-def _of_rows(found: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple[str, ...]) -> Iterator[HeadlabError]:
-    """The errors of all rows, in their order."""
-    seen = dict[tuple[str, str, str], int]()
+def _read_rows(
+    rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple[str, ...]
+) -> tuple[list[UploadedRow], list[HeadlabError]]:
+    """The rows that can be read, and the errors of the others, both in their order."""
+    lines_by_id: dict[tuple[str, str, str], int] = {}
+    uploaded_rows, errors = list[UploadedRow](), list[HeadlabError]()
+    for upload, rows in rows_by_upload.items():
+        for row in rows:
+            try:
+                if isinstance(row, HeadlabError):
+                    raise row
+                uploaded_rows.append(_read_row(row, upload, labels, lines_by_id))
+            except HeadlabError as error:
+                errors.append(error)
+    return uploaded_rows, errors
 
-    def read(row: Row, upload: Upload) -> None:
-        _placed(row)
-        own = example_of(row, "", labels, _language(row, upload)).id
-        if row.has("id"):
-            place = (_language(row, upload), row.text("split") if row.has("split") else upload.split or "", own)
-            if (line := seen.setdefault(place, row.record.line)) != row.record.line:
-                raise row.wrong("id", f"{own!r:.60} is already on line {line}", code="data.id_twice")
 
-    for upload, of_file in found.items():
-        for row in of_file:
-            error = row if isinstance(row, HeadlabError) else _error(read, row, upload)
-            if error is not None:
-                yield error
+def _read_row(
+    row: Row, upload: Upload, labels: tuple[str, ...], lines_by_id: dict[tuple[str, str, str], int]
+) -> UploadedRow:
+    """A row as an example; its id, if it has one, is noted in lines_by_id. Raises HeadlabError for a wrong row."""
+    _placed(row)
+    language = _language(row, upload)
+    example = replace(example_of(row, "", labels, language), place=row.place)
+    if row.has("id"):
+        split = row.text("split") if row.has("split") else upload.split or ""
+        line = lines_by_id.setdefault((language, split, example.id), row.record.line)
+        if line != row.record.line:
+            raise row.wrong("id", f"{example.id!r:.60} is already on line {line}", code="data.id_twice")
+    return UploadedRow(upload, row, language, example)
 
 
 def _of_labels(unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]) -> Iterator[HeadlabError]:
@@ -289,32 +383,28 @@ def _language(row: Row, upload: Upload) -> str:
     return row.text("language") if row.has("language") else str(upload.language)
 
 
-def _splits(draft: Draft, upload: Upload, rows: Sequence[Row]) -> list[Split]:
-    """The split of every row of a file."""
-    if "split" in draft.columns:
-        named = {name: split for split, name in rows[0].said.splits.items()}
-        return [named[row.text("split")] for row in rows]
-    if upload.split is not None:
-        return [upload.split] * len(rows)
-    dev = _divided([(_language(row, upload), row.text("group") if row.has("group") else "") for row in rows], draft)
-    return ["dev" if at in dev else "test" for at in range(len(rows))]
+def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
+    """The split of every row."""
+    if draft.share is not None:
+        dev = dev_rows(
+            [_divided_row(draft, row) for row in rows], draft.share, aligned=draft.aligned, version=draft.division
+        )
+        return ["dev" if index in dev else "test" for index in range(len(rows))]
+    return [_told_split(row) for row in rows]
 
 
-def _divided(places: Sequence[tuple[str, str]], draft: Draft) -> set[int]:
-    """Rows that become dev: a random share of each language's groups, so that no group is in both.
+def _divided_row(draft: Draft, row: UploadedRow) -> DividedRow:
+    group = row.row.text("group") if row.row.has("group") else ""
+    return DividedRow(draft.files.index(row.upload), row.language, group, text_of(row.example))
 
-    places: language and group of every row; an empty group is the row's own.
-    """
-    languages = dict[str, dict[str, list[int]]]()
-    for at, (language, group) in enumerate(places):
-        languages.setdefault(language, {}).setdefault(group or f"\0{at}", []).append(at)
-    dev = set[int]()
-    for groups in languages.values():  # one seed: rows that mean the same in every language stay together
-        members = list(groups.values())
-        order = np.random.default_rng([0, 29]).permutation(len(members))
-        most = max(1, min(round((draft.share or 0.0) * len(members)), len(members) - 1))
-        dev |= {at for one in order[:most] for at in members[one]}
-    return dev
+
+def _told_split(row: UploadedRow) -> Split:
+    """The split that a row's column or file tells."""
+    if row.row.has("split"):
+        splits = {name: split for split, name in row.row.said.splits.items()}
+        return splits[row.row.text("split")]
+    assert row.upload.split is not None
+    return row.upload.split
 
 
 def _name(draft: Draft, language: str | None, split: str) -> str:
@@ -349,6 +439,7 @@ def _toml(draft: Draft, labels: Sequence[str]) -> str:
     lines = [f"name = {_quoted(draft.name)}", f"format = {_quoted(draft.format)}", f"files = {_quoted(files)}"]
     lines += [f"labels = [{', '.join(map(_quoted, labels))}]"] if labels else []
     lines += ["aligned = true"] if draft.aligned else []
+    lines += [f"division = {draft.division}"] if draft.share is not None and draft.division > FIRST else []
     for table, rows in (("columns", draft.columns), ("splits", draft.splits)):
         lines += ["", f"[{table}]", *(f"{key} = {_quoted(value)}" for key, value in rows.items())] if rows else []
     return "\n".join(lines) + "\n"
@@ -368,7 +459,7 @@ def save(draft: Draft, cache: Path) -> Checked:
     Raises HeadlabError for the first error of its rows, for a name that another task has, and for a folder that cannot
     be written.
     """
-    found = check(draft)
+    found = _saved_before(draft, cache) or check(draft)
     if found.errors:
         more = f"; and {len(found.errors) - 1} more errors" if len(found.errors) > 1 else ""
         raise HeadlabError(f"{found.errors[0]}{more}", code=found.errors[0].code)
@@ -386,6 +477,18 @@ def save(draft: Draft, cache: Path) -> Checked:
         )
     _put(root, draft.name, files, found)
     return found
+
+
+def _saved_before(draft: Draft, cache: Path) -> Checked | None:
+    """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
+    if draft.share is None or not (cache / SAVED / draft.name).is_dir():
+        return None
+    for version in range(FIRST, draft.division):
+        earlier = check(replace(draft, division=version))
+        files = {**earlier.files, f"{draft.name}.toml": earlier.declaration.encode()}
+        if not earlier.errors and _same(cache / SAVED / draft.name, files):
+            return earlier
+    return None
 
 
 def _taken(name: str) -> HeadlabError:

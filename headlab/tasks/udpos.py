@@ -55,7 +55,20 @@ def udpos_task(data: Path | None = None, seed: int = 0) -> Task:
     $HEADLAB_DATA; without such a folder, the data come from the hub.
     """
     languages = languages_in(data, FOLDER, SUFFIX) or LANGUAGES
-    return Task("udpos", LABELS, languages, False, partial(read, data), seed)
+    return Task(
+        "udpos",
+        LABELS,
+        languages,
+        False,
+        partial(read, data),
+        seed,
+        present=partial(is_present, data),
+    )
+
+
+def is_present(data: Path | None, language: str, split: Split) -> bool:
+    """Whether reading a split fetches nothing from the hub."""
+    return subfolder(data, FOLDER) is not None or HUB.present(f"udpos.{PARTS[language]}", split)
 
 
 def source(data: Path | None) -> Source:

@@ -49,7 +49,22 @@ def xnli_task(data: Path | None = None, seed: int = 0) -> Task:
     come from the hub.  Examples with the same premise form a group.
     """
     present = [name for name in languages_in(data, FOLDER, "tsv") if name != META]
-    return Task("xnli", LABELS, tuple(present) or LANGUAGES, True, partial(read, data), seed)
+    return Task(
+        "xnli",
+        LABELS,
+        tuple(present) or LANGUAGES,
+        True,
+        partial(read, data),
+        seed,
+        present=partial(is_present, data),
+    )
+
+
+def is_present(data: Path | None, language: str, split: Split) -> bool:
+    """Whether reading a split fetches nothing from the hub."""
+    if subfolder(data, FOLDER) is not None:
+        return True
+    return all(HUB.present(part, split) for part in (language, LANGUAGES[0]))  # rows are compared with the first
 
 
 def source(data: Path | None) -> Source:

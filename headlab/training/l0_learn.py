@@ -30,6 +30,7 @@ from headlab.models.files import checkpoint_beside, fingerprint_folder
 from headlab.records import Bools, Ints, content_key
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.equal_texts import compared_with, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (
@@ -304,9 +305,19 @@ class Given:
                 self.judged[split] = self.task.examples(self.language, split, size)
             except HeadlabError as error:  # a user's task may lack the split
                 notes.append(f"not measured on {split}: {error}")
+        notes += self._equal_texts_notes()
         if self.options.along:
             notes.append(ALONG)
         self.notes = tuple(notes)
+
+    def _equal_texts_notes(self) -> list[str]:
+        """What the texts that the gates are judged on have in common with those that they are learned on."""
+        counts = [
+            compared_with(examples, split, self.examples, self.split)
+            for split, examples in self.judged.items()
+            if split != self.split
+        ]
+        return equal_texts_notes(counts)
 
     @cached_property
     def _inputs(self) -> Inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from headlab.records import HeadGrid, content_key
 from headlab.report.commands import shell_lines
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Record, Split
+from headlab.tasks.columns import guess_columns, label_each_word, labels_beside_classes
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, kind_of, read_upload
 from headlab.ui.job_format import forecast_line
 from headlab.ui.names import counted, language_title, page_link, plain
@@ -191,32 +193,28 @@ def _cost(worker: Client, wanted: Wanted) -> str:
 
 NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
 CHOICES = "one of several choices (language models)"
+WORDS, GENERATED = "a label for each word", "a text to be generated"
 ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
-    "a label for each word": {"words": "Words", "labels": "Labels of the words"},
-    "a text to be generated": {"text": "Text", "target": "Text to be generated"},
+    WORDS: {"words": "Words", "labels": "Labels of the words"},
+    GENERATED: {"text": "Text", "target": "Text to be generated"},
     CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
     "every token of a text (language models)": {"text": "Text"},
 }
 SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
-GUESSES = {
-    "text": r"text|sentence1?|premise|review|utterance|source|question",
-    "pair": r"pair|hypothesis|text_?(2|b)|sentence2",
-    "label": r"labels?|class|target|intent|stars|category", "target": r"target|translation|summary",
-    "context": r"context|question|premise|stem|ctx|query|prompt|text|sentence",
-    "choices": r"choices|options|endings|candidates|continuations",
-    "answer": r"answer(_?key)?|label|gold|right|correct|solution",
-    "words": r"words|tokens|FORM", "labels": r"labels|tags|upos|pos_tags|ner_tags",
-    "language": r"lang(uage)?|locale", "split": r"split|set|partition",
-}  # fmt: skip
 SPLIT_NAMES: Mapping[Split, str] = {"train": r"train(ing)?", "dev": r"dev|valid(ation)?|val", "test": r"test|eval"}
 SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+LOOKED_AT = 200  # first rows, and about as many of the others, by whose values columns are recognised
 LABEL = 40  # characters of a label that are shown
 SAVED, SAID = "_own_saved", "_own_said"
 
 
 class Files(NamedTuple):
-    """The files of the uploader, read.  key: of their contents.  columns: of the first rows."""
+    """The files of the uploader, read.
+
+    key: of their contents.  columns: of the rows that were looked at.  rows: the first ones.  values: of each column,
+    in rows from the whole of the files.
+    """
 
     kind: str
     uploads: tuple[Upload, ...]
@@ -224,6 +222,7 @@ class Files(NamedTuple):
     columns: tuple[str, ...]
     rows: Sequence[Mapping[str, Any]]
     errors: Sequence[str]
+    values: Mapping[str, Sequence[Any]] = {}
 
 
 def data_part(choice: Choice) -> None:
@@ -265,11 +264,13 @@ def _shown(name: str) -> str:
 
 @st.cache_data(max_entries=4, ttl=3600, show_spinner="Reading the files …")
 def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> Files:
-    every = [one for upload in _uploads for one in read_upload(upload, kind)]
-    rows = [one.values for one in every if isinstance(one, Record)][:200]
-    errors = [str(one) for one in every if isinstance(one, HeadlabError)]
-    columns = tuple(dict.fromkeys(name for row in rows for name in row if name))
-    return Files(kind, _uploads, key, columns, rows[:SHOWN], errors)
+    records = [record for upload in _uploads for record in read_upload(upload, kind)]
+    rows = [record.values for record in records if isinstance(record, Record)]
+    errors = [str(record) for record in records if isinstance(record, HeadlabError)]
+    looked_at_rows = rows[:LOOKED_AT] + rows[LOOKED_AT :: max(1, len(rows) // LOOKED_AT)]
+    columns = tuple(dict.fromkeys(name for row in looked_at_rows for name in row if name))
+    values = {name: tuple(row.get(name) for row in looked_at_rows) for name in columns}
+    return Files(kind, _uploads, key, columns, rows[:SHOWN], errors, values)
 
 
 def _table(found: Files) -> None:
@@ -284,14 +285,18 @@ def _cell(value: Any) -> str:
 
 
 def _form(choice: Choice, found: Files) -> None:
+    model, classes = _classes_of_model(choice)
     with st.container(border=True, key="own-form"):
-        columns = _columns(found)
-        uploads, splits, share = _places(found, columns)
+        columns, missing = _columns(found, classes)
+        uploads, splits, share = _places(found, columns, missing)
         left, right = st.columns([2, 3], vertical_alignment="bottom")
         start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip("-_")[:60]
         name = left.text_input("Name of the task", start or "mine", key=_key(found, "name")).strip()
         aligned = "language" in columns or len({u.language for u in uploads}) > 1
         aligned = aligned and right.toggle("Row i means the same in every language", key=_key(found, "aligned"))
+    if missing:
+        _ask(found, missing)
+        return
     draft = Draft(name, found.kind, columns, uploads, splits, aligned, share)
     try:
         asked = content_key({**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]})
@@ -302,12 +307,67 @@ def _form(choice: Choice, found: Files) -> None:
     if outcome.errors:
         _errors([str(error) for error in outcome.errors])
         return
-    st.success(plain(_outcome(outcome)))
+    _show_outcome(outcome, model, classes)
     if name in TASKS:
         st.warning(f"{plain(name)} is the name of a task that comes with headlab; choose another.")
     button("Save the task", key="own-save", icon="save", kind="primary", on_press=_save, args=(draft, asked))
     if st.session_state.get(SAID, ("", ""))[0] == asked:
         st.error(plain(st.session_state[SAID][1]))
+
+
+def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
+    """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
+    name = st.session_state.get(TYPED) or choice.model
+    model = Wanted(name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task))
+    try:
+        findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
+    except HeadlabError:  # without a worker, which the sidebar says
+        return name, ()
+    return name, tuple(name for finding in findings for name in finding.get("classes", ()))
+
+
+def _ask(found: Files, missing: Sequence[str]) -> None:
+    """Ask for the columns that are not chosen."""
+    separators = [mark for mark in (";", "\t") if len(found.columns) == 1 and mark in found.columns[0]]
+    if separators:
+        mark = "semicolons" if separators == [";"] else "tabs"
+        st.warning(
+            f"{plain(found.uploads[0].name)} has one column alone, with {mark} in its name. Save it with commas "
+            "between the columns, or with tabs and the ending .tsv."
+        )
+        return
+    columns = ", ".join(plain(name) for name in found.columns)
+    st.info(f"Choose the column for: {', '.join(missing)}. The columns are {columns}.", icon=":material/help:")
+
+
+def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
+    """What the task has: its examples, how often each label occurs, and what to know before it is saved."""
+    st.success(plain(_outcome(outcome)))
+    if outcome.notes:
+        st.warning("\n".join(f"- {plain(note)}." for note in outcome.notes))
+    if not outcome.labels:
+        return
+    totals = Counter[str]()
+    for (_, label), count in outcome.label_counts.items():
+        totals[label] += count
+    if classes:
+        fits, words = labels_beside_classes(totals, classes, model)
+        (st.caption if fits else st.warning)(plain(words))
+    st.dataframe(_label_table(outcome, totals), hide_index=True, key="own-labels")
+
+
+def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
+    """How often each label occurs, in all and in each language, the most frequent first."""
+    labels = sorted(outcome.labels, key=lambda label: -totals[label])
+    table = pd.DataFrame({"Label": [_short(label) for label in labels], "All": [totals[label] for label in labels]})
+    languages = outcome.languages if len(outcome.languages) > 1 else []
+    for language in languages:
+        table[language_title(language)] = [outcome.label_counts.get((language, label), 0) for label in labels]
+    return table
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LABEL else f"{label[:LABEL]}…"
 
 
 def _key(found: Files, name: str) -> str:
@@ -328,7 +388,7 @@ def _outcome(found: Checked) -> str:
         + ", ".join(f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes)
         for language in found.languages
     ]
-    some = [label if len(label) <= LABEL else f"{label[:LABEL]}…" for label in found.labels[:10]]
+    some = [_short(label) for label in found.labels[:10]]
     labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + ("…" * (len(found.labels) > 10))
     test = "" if any(split == "test" for _, split in found.sizes) else " There are no test examples to report on."
     return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
@@ -339,41 +399,61 @@ def _errors(errors: Sequence[str]) -> None:
     st.error(f"{counted(len(errors), 'error')}{more}:\n" + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS]))
 
 
-def _columns(found: Files) -> dict[str, str]:
-    """The columns by their meaning, as they are chosen."""
-    words = found.kind == "conllu" or isinstance(next(iter(found.rows[0].values()), None), list)
-    choices = any(re.fullmatch(GUESSES["choices"], column, re.IGNORECASE) for column in found.columns)
-    guess = CHOICES if choices else "a label for each word" if words else next(iter(ASKED))
-    kinds = ["a label for each word"] if found.kind == "conllu" else list(ASKED)
-    guess = guess if guess in kinds else kinds[0]
-    what = st.radio("What is asked", kinds, kinds.index(guess), horizontal=True, key=_key(found, "what"))
-    chosen = dict[str, str]()
+def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
+    kinds = [WORDS] if found.kind == "conllu" else list(ASKED)
+    what = st.radio("What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what"))
     meanings = {**ASKED[what], "language": "Language"}
-    for place, (meaning, label) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
+    guesses = guess_columns(found.values, [*meanings, "split"], classes)
+    chosen = dict[str, str | None]()
+    for place, (meaning, title) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
         none = {"pair": [NONE], "context": [NONE], "language": [SAME]}.get(meaning, [])
-        chosen[meaning] = _pick(place, found, label, meaning, none)
+        chosen[meaning] = _pick(place, found, title, meaning, none, guesses)
     with st.expander("More columns"):
         left, right = st.columns(2)
-        chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE])
-        chosen["id"] = _pick(right, found, "Name of the row, once in a split", "id", [NONE])
-    return {meaning: column for meaning, column in chosen.items() if column not in (NONE, SAME)}
+        chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE], guesses)
+        chosen["id"] = _pick(right, found, "Name of the row, once in a split", "id", [NONE], guesses)
+    missing = [title for meaning, title in meanings.items() if chosen[meaning] is None]
+    return {name: column for name, column in chosen.items() if column not in (NONE, SAME, None)}, missing
 
 
-def _pick(place: Any, found: Files, label: str, meaning: str, none: list[str]) -> str:
-    """A list of columns. none: what else may be chosen, first."""
+def _kind(found: Files) -> str:
+    """What is asked, as the columns tell."""
+    if found.kind == "conllu":
+        return WORDS
+    if guess_columns(found.values, ("choices",)):
+        return CHOICES
+    if label_each_word(found.values) or isinstance(next(iter(found.rows[0].values()), None), list):
+        return WORDS
+    generated = guess_columns(found.values, ("text", "label", "target"))
+    return GENERATED if "target" in generated and "label" not in generated else next(iter(ASKED))
+
+
+def _pick(
+    place: Any, found: Files, title: str, meaning: str, none: list[str], guesses: Mapping[str, str]
+) -> str | None:
+    """A list of columns, with the one that is guessed; None while there is none and nothing else may be chosen.
+
+    none: what else may be chosen, first.
+    """
     options = [*none, *found.columns]
-    guessed = _guess(meaning, found.columns)
-    return str(place.selectbox(label, options, options.index(guessed) if guessed else 0, key=_key(found, meaning)))
+    start = options.index(guesses[meaning]) if meaning in guesses else 0 if none else None
+    picked = place.selectbox(title, options, start, key=_key(found, meaning), placeholder="Choose a column")
+    return None if picked is None else str(picked)
 
 
-def _places(found: Files, columns: dict[str, str]) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
+def _places(
+    found: Files, columns: dict[str, str], missing: list[str]
+) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
     """The files with their language and split, the names of the splits in a column, and the share of dev.
 
-    columns: gets the split's column, if one is chosen.
+    columns: gets the split's column, if one is chosen.  missing: gets its title, if it must be chosen still.
     """
-    guessed = [_named_split(upload.name) for upload in found.uploads]
-    named = _guess("split", found.columns)
-    start = 2 if all(guessed) else 1 if named else 0
+    free = {name: values for name, values in found.values.items() if name not in columns.values()}
+    guesses = guess_columns(free, ["split"])
+    start = 1 if guesses else 0
+    if all(_named_split(upload.name) for upload in found.uploads):
+        start = 2
     left, right = st.columns([3, 2])
     how = left.radio(
         "Which examples are dev and test", [SHARE, COLUMN, FILES], start, horizontal=True, key=_key(found, "how"),
@@ -383,8 +463,12 @@ def _places(found: Files, columns: dict[str, str]) -> tuple[tuple[Upload, ...], 
     if how == SHARE:
         share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100
     elif how == COLUMN:
-        columns["split"] = _pick(right, found, "Column", "split", [])
-        splits = _split_names(found, columns["split"])
+        column = _pick(right, found, "Column", "split", [], guesses)
+        if column is None:
+            missing.append("the split")
+        else:
+            columns["split"] = column
+            splits = _split_names(found, column)
     uploads = [
         _place_of(found, at, upload, "language" not in columns, how == FILES) for at, upload in enumerate(found.uploads)
     ]
@@ -426,12 +510,6 @@ def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> l
     """The first values of a column."""
     every = (one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record))
     return list(dict.fromkeys(_cell(one.values.get(column)) for one in every))[:50]
-
-
-def _guess(meaning: str, columns: Sequence[str]) -> str:
-    """The first column whose name says that it means this; empty if none does."""
-    guess = re.compile(GUESSES.get(meaning, r"(?!)"), re.IGNORECASE)
-    return next(filter(guess.fullmatch, columns), "")
 
 
 def _named_split(name: str) -> Split | None:

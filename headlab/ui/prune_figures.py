@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from headlab.masks import Mask
 from headlab.records import canonical_json
 from headlab.stats import holm
+from headlab.tasks.equal_texts import notes_of_record
 from headlab.ui.figures import with_p
 from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow, give
@@ -35,7 +36,8 @@ class Figure:
 
     baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is
     switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.  note: what to
-    know beside it, such as which class was taken for which label.
+    know beside it, such as which class was taken for which label.  equal_texts: {other split: numbers of the texts that
+    it has too}.
     """
 
     language: str
@@ -51,6 +53,7 @@ class Figure:
     flipped_right: int | None = None
     flipped_wrong: int | None = None
     note: str = ""
+    equal_texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -219,16 +222,19 @@ def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], questio
 
 def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     """The final accuracies as the mask file stores them; empty while there are none."""
-    final = {
-        name: {
-            field.name: value
-            for field in fields(row)
-            if field.name not in ("language", "done", "total") and (value := getattr(row, field.name)) not in (None, "")
-        }
-        for name, row in rows.items()
-        if row.done
-    }
+    final = {name: _stored_figure(row, question.split) for name, row in rows.items() if row.done}
     return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}
+
+
+NOT_STORED = ("language", "done", "total", "equal_texts")
+
+
+def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
+    """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
+    numbers = {part.name: getattr(row, part.name) for part in fields(row) if part.name not in NOT_STORED}
+    notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
+    numbers["note"] = "; ".join(filter(None, notes))
+    return {name: value for name, value in numbers.items() if value not in (None, "")}
 
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
@@ -319,6 +325,17 @@ def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Que
         st.caption(progress_words(rows, languages, question) + more)
     for note in dict.fromkeys(row.note for row in rows.values() if row.note):
         st.caption(plain(note))
+    for note in equal_texts_of(rows, question.split):
+        st.caption(plain(note))
+
+
+def equal_texts_of(rows: Mapping[str, Figure], split: str) -> list[str]:
+    """What was counted of texts that are in dev and test, language by language."""
+    return [
+        f"{language_title(language)}: {note}."
+        for language, row in rows.items()
+        for note in notes_of_record({"equal_texts": row.equal_texts}, split)
+    ]
 
 
 def _forget() -> None:

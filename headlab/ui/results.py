@@ -17,6 +17,8 @@ from headlab.methods.table import METHODS
 from headlab.records import Bools, Floats, HeadGrid, content_key, part
 from headlab.scores import RAW, HeadScores, coarse
 from headlab.store import Listing, Result
+from headlab.tasks.equal_texts import notes_of_record
+from headlab.ui.names import language_title
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 
@@ -29,7 +31,8 @@ class Found:
 
     scores: by language, in the order asked for.  missing: languages without a result of this
     variant.  variant: what they share, in words.  others: the other variants, in words.  like: a result of the variant,
-    in another language if need be, for the settings of what is computed next.
+    in another language if need be, for the settings of what is computed next.  notes: what was counted of equal texts
+    beside these results, in sentences without their full stop.
     """
 
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class Found:
     variant: str = ""
     others: tuple[str, ...] = ()
     like: HeadScores | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def first(self) -> HeadScores | None:
@@ -177,6 +181,11 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], vari
         variant=describe_variant(result.record for result in chosen.results.values()),
         others=others,
         like=next(iter(chosen.results.values())).record,
+        notes=tuple(
+            f"{language_title(name)}: {note}"
+            for name, result in chosen.results.items()
+            for note in notes_of_record(result.meta, str(spec_of(result.record, "task", "split")))
+        ),
     )
 
 

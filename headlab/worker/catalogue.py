@@ -87,6 +87,20 @@ def _fingerprint(name: str) -> str | None:
         return None
 
 
+def _draft(request: TaskRequest) -> Draft:
+    """A task to be made, as it was sent."""
+    return Draft(
+        request.name,
+        request.format,
+        request.columns,
+        tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent),
+        request.splits,
+        request.aligned,
+        request.share,
+        request.division,
+    )
+
+
 def tasks() -> list[TaskCard]:
     """Every task, with its labels and languages; one that cannot be read raises nothing."""
     return [_task_card(name) for name in names()]
@@ -145,7 +159,10 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
             from headlab.models.load import examine  # imports torch
 
         known = None if request.task is None else task(request.task).mapped(request.label_map)
-        return [Finding(what=fact.what, ok=fact.ok, words=fact.words) for fact in examine(request.model, known)]
+        return [
+            Finding(what=fact.what, ok=fact.ok, words=fact.words, classes=list(fact.classes))
+            for fact in examine(request.model, known)
+        ]
 
     @app.post("/tasks")
     def make_task(request: TaskRequest) -> SavedTask:
@@ -153,10 +170,7 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
 
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
-        sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
-        draft = Draft(
-            request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
-        )  # fmt: skip
+        draft = _draft(request)
         found = save(draft, cache)
         sizes: dict[str, dict[str, int]] = {}
         for (language, split), many in found.sizes.items():

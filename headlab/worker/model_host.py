@@ -34,6 +34,7 @@ from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
+from headlab.tasks.equal_texts import equal_texts_record
 from headlab.worker.answers import answers_of, figure, mask_of, paired, untouched, weights_of
 from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
@@ -310,7 +311,8 @@ class Resident:
             figures = paired(whole, evaluator.stream(mask, ablation=request.ablation))
         for seen in figures:
             self._make_room()  # many languages may be under way at once
-            yield seen.model_copy(update={"note": evaluator.note})
+            counts = evaluator.equal_texts if seen.done else ()  # the first figures do not wait for them
+            yield seen.model_copy(update={"note": evaluator.note, **equal_texts_record(counts)})
 
     def changes(self, request: EvaluateRequest) -> Changed:
         """The answers that a mask changes; what was evaluated before is not evaluated again."""

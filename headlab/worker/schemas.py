@@ -209,11 +209,12 @@ class CheckRequest(Strict):
 
 
 class Finding(Strict):
-    """One check of a model.  ok: whether it passed; None if only loading can tell.  words: a sentence."""
+    """One check of a model.  ok: whether it passed; None if only loading can tell.  classes: their names, if any."""
 
     what: str
     ok: bool | None
     words: str
+    classes: list[str] = Field(default_factory=list)
 
 
 class Sent(Strict):
@@ -226,7 +227,7 @@ class Sent(Strict):
 
 
 class TaskRequest(Strict):
-    """A task to save; fields as in a declaration.  share: of the rows that become dev, the others being test."""
+    """A task to save; fields as in a declaration.  share: of the rows that become dev.  division: by which version."""
 
     name: Annotated[str, StringConstraints(max_length=60)]
     format: Literal["csv", "tsv", "jsonl", "conllu"]
@@ -235,6 +236,7 @@ class TaskRequest(Strict):
     splits: dict[SplitName, Name] = Field(default_factory=dict)
     aligned: bool = False
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    division: Literal[1, 2] = 1
 
 
 class SavedTask(Strict):
@@ -267,7 +269,8 @@ class Figure(Strict):
 
     Without a mask, low and high are the 95 % interval of the accuracy; with one, the paired
     bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which label, and
-    whether the untouched model is surely worse than guessing; empty if there is nothing to say.
+    whether the untouched model is surely worse than guessing; empty if there is nothing to say.  equal_texts: of the
+    last line alone, {other split: how many of the examples have a text that it has too}.
     """
 
     language: str
@@ -283,6 +286,7 @@ class Figure(Strict):
     flipped_right: int | None = None
     flipped_wrong: int | None = None
     note: str = ""
+    equal_texts: dict[str, dict[str, int]] = Field(default_factory=dict)
 
 
 class Changed(Strict):

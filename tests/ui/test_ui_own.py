@@ -15,6 +15,7 @@ from worker_fake import FakeBench
 from worker_running import running
 
 from headlab.tasks import names, task
+from headlab.tasks.intents.templates import LABELS
 from headlab.ui.own_page import CHOICES, ERRORS, NONE
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -188,7 +189,8 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     ("x.csv", b"a,b\n\0,1\n", "NUL"),
     ("x.csv", b"text,label\n", "no rows"),
     ("x.csv", b"a,a\n1,2\n", "appears twice"),
-    ("x.csv", b"alone\nx\ny\n", "both column alone"),
+    ("x.csv", b"alone\nx\ny\n", "Choose the column for: Text, Label"),
+    ("x.csv", b"text;label\na;b\n", "with semicolons in its name"),
     ("../../<b>x.tsv", b"text\tlabel\n\n", "1 fields"),
     ("x.conllu", b"1\tx\n", "10"),
 ])  # fmt: skip
@@ -226,6 +228,94 @@ def test_conllu_asks_for_labels_of_words() -> None:
     word = "1\tHaus\t_\t{0}" + "\t_" * 6 + "\n\n"
     app = sent(("de.conllu", word.format("NOUN") + word.format("VERB")))
     assert "2 labels: NOUN, VERB" in said(app)
+
+
+def picked(app: AppTest) -> dict[str, str | None]:
+    """What is chosen in the lists of columns, by their titles."""
+    return {box.label: box.value for box in app.selectbox if str(box.key).startswith("own-")}
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
+    rows = [f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}" for n in range(20)]
+    app = sent(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
+    chosen = {"Text": "premise", "Second text": "hypothesis", "Label": "gold", "Language": "lang"}
+    assert chosen.items() <= picked(app).items()
+    assert "2 labels: entailment, neutral" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
+    app = sent(("x.csv", "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20))))
+    assert {picked(app)[title] for title in ("Text", "Label")} == {None}
+    assert not app.success
+    assert "own-save" not in disabled(app)
+    assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in said(app)
+    for title, column in (("Text", "eins"), ("Label", "zwei")):
+        next(box for box in app.selectbox if box.label == title).set_value(column).run()
+    assert "2 labels: a, b" in said(app)
+    assert "own-save" in disabled(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_no_column_has_two_meanings() -> None:
+    app = sent(("x.csv", ROWS))
+    next(box for box in app.selectbox if box.label == "Label").set_value("language").run()
+    assert not app.success
+    assert "label and language are both column language" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) -> None:
+    rows = [f"web{n % 2},turn {n},{LABELS[n % 3].upper()},{n % 2}" for n in range(30)]
+    app = entered(model)
+    app.file_uploader(key="own-files").set_value(
+        [("x.csv", ("site,text,c,tag\n" + "\n".join(rows)).encode(), "")]
+    ).run()
+    assert picked(app)["Label"] == "c"
+    assert f"Each label is the name of a class of {model}" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model: Path) -> None:
+    rows = "".join(f"turn {n},{(LABELS[0], LABELS[1], 'nonsense')[n % 3]}\n" for n in range(30))
+    app = entered(model)
+    app.file_uploader(key="own-files").set_value([("x.csv", b"text,label\n" + rows.encode(), "")]).run()
+    (warned,) = [text.value for text in app.warning]
+    assert warned.startswith("1 label is no class of")
+    assert "(10 times)" in warned
+    assert "nonsense" in warned
+    assert "--label-map" in warned
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_saved() -> None:
+    app = sent(("x.csv", ROWS + "turn 20,a,fr\n"))
+    (counts,) = [table.value for table in app.dataframe if "Label" in table.value]
+    assert counts.to_dict("list") == {
+        "Label": ["a", "b"],
+        "All": [11, 10],
+        "German (de)": [5, 5],
+        "French (fr)": [6, 5],
+    }
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
+    rows = "text,label\n" + "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(10))
+    app = sent(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
+    assert "10 of the 11 test texts are in dev too" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
+    app = sent(("lights.csv", "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40))))
+    assert "rows with equal texts are all in dev or all in test" in said(app)
+    app.button(key="own-save").click().run()
+    dev, test = ({e.text for e in task("lights").examples("en", split)} for split in ("dev", "test"))
+    assert dev
+    assert test
+    assert not dev & test
 
 
 @pytest.mark.usefixtures("app")

@@ -1,0 +1,278 @@
+"""Which column of a file means what: by its name, by its values, and by the names of a model's classes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from headlab.labels import meaning, nameless
+from headlab.labels import plain as plain_name
+
+# Names of columns by what they mean, as `plain_header` writes them: in English, German, French, Spanish and Italian.
+
+NAMES: Mapping[str, str] = {
+    "text": (
+        "texts?|text_?[1a]|sentence_?[1a]?|premise|review|utterance|source|src|question_?1?|"
+        "query|comment|tweet|title|body|content|input|document|passage|s1|satz_?[1a]?|"
+        "aussage|ae?usserung|kommentar|frage|quelle|prae?misse|phrase_?1?|texte_?1?|premisse|"
+        "commentaire|avis|enonce|oracion|frase|texto|testo|commento|premisa|premessa"
+    ),
+    "pair": (
+        "pair|hypothesis|sentence_?[2b]|text_?[2b]|question_?2|s2|satz_?[2b]|hypothese|"
+        "phrase_?2|texte_?2|hipotesis|ipotesi"
+    ),
+    "label": (
+        "labels?|gold|gold_?labels?|class|target|intent|category|stars|tag|y|sentiment|"
+        "rating|topic|emotion|label_(name|text)|etikett|klasse|kategorie|absicht|ziel|"
+        "stimmung|thema|etiquette|classe|categorie|intention|cible|etiqueta|clase|categoria|"
+        "intencion|etichetta"
+    ),
+    "target": (
+        "target|translation|summary|reference|tgt|output|ue?bersetzung|zusammenfassung|ziel|"
+        "traduction|resume|cible|traduccion|resumen|traduzione"
+    ),
+    "context": ("context|question|premise|stem|ctx|query|prompt|text|sentence|kontext|frage|contexte|pregunta"),
+    "choices": ("choices|options|endings|candidates|continuations|auswahl|antworten|choix|reponses|opciones"),
+    "answer": ("answer(_?key)?|label|gold|right|correct|solution|antwort|loe?sung|reponse|respuesta"),
+    "words": "words|tokens|form|woe?rter|mots|palabras|parole",
+    "labels": "labels|tags|upos|pos|pos_tags|ner|ner_tags|etiketten|etiquettes|etiquetas",
+    "language": (
+        "lang(uage)?(_(code|id))?|locale|lng|iso_code|sprache|sprachcode|sprachkue?rzel|"
+        "(code_)?langue|idioma|lengua|lingua"
+    ),
+    "split": ("split|set|partition|subset|dataset_split|teilmenge|aufteilung|ensemble|particion"),
+}
+# Where a text may come from as well, so that its values must be texts.
+WEAK_TEXTS = "source|src|title|content|input|document|quelle"
+# Columns that belong together: where both are there, they are the two texts.
+PAIRS = (
+    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"),
+    ("text_a", "text_b"), ("text1", "text2"), ("text_1", "text_2"), ("text", "text2"), ("text", "text_2"),
+    ("text", "text_b"), ("text", "pair"), ("sentence", "sentence2"), ("question1", "question2"),
+    ("question_1", "question_2"), ("question", "sentence"), ("query", "passage"), ("query", "document"), ("s1", "s2"),
+    ("satz1", "satz2"), ("satz_1", "satz_2"), ("satz_a", "satz_b"), ("pramisse", "hypothese"),
+    ("praemisse", "hypothese"), ("premisse", "hypothese"), ("phrase1", "phrase2"), ("phrase_1", "phrase_2"),
+    ("texte1", "texte2"), ("texte_1", "texte_2"), ("premisa", "hipotesis"), ("premessa", "ipotesi"),
+)  # fmt: skip
+ISO_639_1 = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo "
+    "es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka "
+    "kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng "
+    "nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su "
+    "sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+CODES = frozenset(ISO_639_1.split())
+# Codes that are answers or small words too, so that these alone do not tell a column of languages.
+ANSWERS = frozenset({"no", "si", "is", "it", "to", "so", "or", "as", "an", "am", "he"})
+CODE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*")
+MAX_LABELS = 200
+FEW_ROWS = 20  # of so few, the number of different values tells nothing
+
+Values = Mapping[str, Sequence[Any]]
+
+
+def plain_header(name: str) -> str:
+    """A column's name without case, accents, a byte order mark, and with _ for anything else between its words."""
+    split_words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    letters = unicodedata.normalize("NFKD", split_words).casefold()
+    return re.sub(r"[\W_]+", "_", "".join(c for c in letters if not unicodedata.combining(c))).strip("_")
+
+
+def guess_columns(values: Values, meanings: Iterable[str], classes: Sequence[str] = ()) -> dict[str, str]:
+    """The columns whose meaning is certain enough to be chosen; the others are for a person to choose.
+
+    Args:
+        values: the first values of each column, in the order of the columns.
+        meanings: what columns are wanted for; keys of NAMES.
+        classes: the names of the classes of the model that the file is for, if it is known.
+
+    Returns:
+        A column for a meaning, none of them twice. A meaning that no column, or more than one, could have is left out.
+    """
+    wanted = list(meanings)
+    chosen: dict[str, str] = {}
+    for name in ("language", "split"):
+        _choose(chosen, wanted, name, _by_name(values, name, chosen))
+    _choose_pair(chosen, wanted, values)
+    for name in ("words", "labels", "choices", "label", "answer", "target", "text", "pair", "context"):
+        columns = _label_columns(values, chosen, classes) if name == "label" else None
+        _choose(chosen, wanted, name, columns or _by_name(values, name, chosen))
+    _choose(chosen, wanted, "language", _by_codes(values, chosen))
+    return {name: chosen[name] for name in wanted if name in chosen}
+
+
+def _choose(chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]) -> None:
+    """Choose a column for a meaning that is wanted and has none, if there is only one for it."""
+    if name in wanted and name not in chosen and len(columns) == 1:
+        chosen[name] = columns[0]
+
+
+def _choose_pair(chosen: dict[str, str], wanted: Sequence[str], values: Values) -> None:
+    """Choose the two texts of a pair, if only one pair of columns can be it."""
+    columns = {plain_header(column): column for column in values}
+    pairs = [(columns[a], columns[b]) for a, b in PAIRS if a in columns and b in columns]
+    if "pair" in wanted and len(pairs) == 1:
+        chosen["text"], chosen["pair"] = pairs[0]
+
+
+def _by_name(values: Values, name: str, chosen: Mapping[str, str]) -> list[str]:
+    """The columns that are named so, have such values and are not chosen."""
+    return [
+        column
+        for column, of_column in values.items()
+        if column not in chosen.values() and _is_named(column, name) and _fits(column, name, of_column)
+    ]
+
+
+def _is_named(column: str, name: str) -> bool:
+    return re.fullmatch(NAMES[name], plain_header(column)) is not None
+
+
+def _fits(column: str, name: str, values: Sequence[Any]) -> bool:
+    """Whether the values of a column of this name are such; a name that says enough needs none."""
+    if name == "text" and not re.fullmatch(WEAK_TEXTS, plain_header(column)):
+        return True
+    return VALUES_FIT.get(name, _any)(values)
+
+
+def _label_columns(values: Values, chosen: Mapping[str, str], classes: Sequence[str]) -> list[str]:
+    """The columns of labels: those that hold the classes' names, else those named so, else those with their numbers."""
+    free = {column: of_column for column, of_column in values.items() if column not in chosen.values()}
+    named = _by_name(free, "label", {})
+    with_names = [column for column, of_column in free.items() if _are_classes(of_column, classes)]
+    with_numbers = [column for column, of_column in free.items() if _are_numbers(of_column, len(classes))]
+    if with_names:
+        return [column for column in with_names if column in named] if len(with_names) > 1 else with_names
+    if len(named) > 1:
+        return [column for column in named if column in with_numbers]
+    return named or with_numbers
+
+
+def _by_codes(values: Values, chosen: Mapping[str, str]) -> list[str]:
+    """The columns that hold language codes and nothing else."""
+    return [column for column, of_column in values.items() if column not in chosen.values() and _are_codes(of_column)]
+
+
+# What the values of a column can be.
+
+
+def _any(_values: Sequence[Any]) -> bool:
+    return True
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    """The values that are there, as texts without surrounding spaces."""
+    return [str(value).strip() for value in values if value is not None and not isinstance(value, list)]
+
+
+def _are_labels(values: Sequence[Any]) -> bool:
+    """Whether the values repeat as labels do, and none is a number with a fraction."""
+    texts = _texts(values)
+    different = set(texts)
+    repeat = len(texts) <= FEW_ROWS or 2 * len(different) <= len(texts)
+    return bool(different) and repeat and len(different) <= MAX_LABELS and not any(map(_is_fraction, different))
+
+
+def _is_fraction(text: str) -> bool:
+    return re.fullmatch(r"[-+]?\d*[.,]\d+(e[-+]?\d+)?", text, re.IGNORECASE) is not None
+
+
+def _are_free_texts(values: Sequence[Any]) -> bool:
+    """Whether the values differ as texts do, not as the names of a few sources."""
+    texts = _texts(values)
+    return len(texts) <= FEW_ROWS or 5 * len(set(texts)) > len(texts)
+
+
+def _are_classes(values: Sequence[Any], classes: Sequence[str]) -> bool:
+    """Whether every value is the name of one of a model's classes, in any case; at least two of them are there."""
+    names = {meaning(plain_name(name)) for name in classes}
+    different = {meaning(plain_name(text)) for text in _texts(values)}
+    return not nameless(classes) and len(different) > 1 and different <= names
+
+
+def _are_numbers(values: Sequence[Any], classes: int) -> bool:
+    """Whether every value is the number of one of so many classes; at least two of them are there."""
+    different = set(_texts(values))
+    return len(different) > 1 and all(text.isascii() and text.isdigit() and int(text) < classes for text in different)
+
+
+def _could_be_codes(values: Sequence[Any]) -> bool:
+    """Whether every value is written as a language code."""
+    texts = _texts(values)
+    return bool(texts) and all(CODE.fullmatch(text) for text in texts)
+
+
+def _are_codes(values: Sequence[Any]) -> bool:
+    """Whether every value is the code of a language, and some are no words of a language besides."""
+    codes = {text.lower() for text in _texts(values)}
+    if not codes or not all(CODE.fullmatch(code) and re.split("[-_]", code)[0] in CODES for code in codes):
+        return False
+    return not codes <= ANSWERS
+
+
+def _are_lists_of_choices(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, list) or "|" in str(value) or str(value).lstrip().startswith("[") for value in values)
+
+
+VALUES_FIT: Mapping[str, Callable[[Sequence[Any]], bool]] = {
+    "language": _could_be_codes,
+    "label": _are_labels,
+    "text": _are_free_texts,
+    "target": _are_free_texts,
+    "choices": _are_lists_of_choices,
+    "split": _are_labels,
+}
+
+
+def label_each_word(values: Values) -> bool:
+    """Whether a column of words and one of their labels are there, with as many of each in every row."""
+    columns = guess_columns(values, ("words", "labels"))
+    if len(columns) < 2:
+        return False
+    rows = zip(values[columns["words"]], values[columns["labels"]], strict=False)
+    return all(_count(words) == _count(labels) for words, labels in rows)
+
+
+def _count(value: Any) -> int:
+    return len(value) if isinstance(value, list) else len(str(value).split())
+
+
+# The labels of a file beside the classes of a model.
+
+
+def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], model: str) -> tuple[bool, str]:
+    """Whether a model's classes have the names of a file's labels, and a sentence with the way on where not.
+
+    Args:
+        counts: rows, or words, by label.
+        classes: the model's own names of its classes.
+        model: its name.
+    """
+    names = {meaning(plain_name(name)) for name in classes}
+    unknown = [label for label in counts if meaning(plain_name(label)) not in names]
+    if not unknown:
+        return True, f"Each label is the name of a class of {model}."
+    named = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
+    if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
+        numbers = ",".join(f"{label}={classes[int(label)]}" for label in sorted(counts, key=int))
+        return False, (
+            f"The labels are numbers. If they are the numbers of the classes of {model}, use the label map "
+            f"{numbers:.160} (Label map in the sidebar, or --label-map)."
+        )
+    if nameless(classes):
+        return False, (
+            f"The classes of {model} are called {named}, which says nothing. Up to six are matched on examples; of "
+            "more, say which label each is (Label map in the sidebar, or --label-map)."
+        )
+    rows = sum(counts[label] for label in unknown)
+    listed = ", ".join(f"{label:.40}" for label in unknown[:5]) + ("…" if len(unknown) > 5 else "")
+    many = f"{len(unknown)} of the {len(counts)} labels are" if len(unknown) > 1 else "1 label is"
+    if len(unknown) == len(counts):
+        many = f"All {len(counts)} labels are"
+    mapped = f", or say which of {named} each label is (Label map in the sidebar, or --label-map)"
+    return False, (
+        f"{many} no class of {model} ({rows:,} times): {listed}. Correct the file, choose the model that was trained "
+        f"on these labels{mapped if len(counts) <= len(classes) else ''}."
+    )

@@ -1,0 +1,241 @@
+"""Equal texts: the examples of a split whose texts are in another split or in another language too."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from headlab.errors import HeadlabError
+from headlab.tasks.base import Example, Split, Task
+
+# Heads are chosen on dev and reported on test, so a text that is in both makes the report too good.
+OTHER_SPLITS: Mapping[Split, tuple[Split, ...]] = {"train": ("dev", "test"), "dev": ("test",), "test": ("dev",)}
+
+UNSEEN = ", so figures on test are not of unseen texts alone"
+CONSEQUENCES: Mapping[tuple[Split, Split], str] = {
+    ("dev", "test"): UNSEEN,
+    ("test", "dev"): UNSEEN,
+    ("test", "train"): UNSEEN,
+    ("train", "test"): UNSEEN,
+    ("dev", "train"): ", so figures on dev are not of unseen texts alone",
+    ("train", "dev"): ", so figures on dev are not of unseen texts alone",
+}
+
+# What is compared in files of one's own, which are small and at hand.
+COMPARED: tuple[tuple[Split, Split], ...] = (("test", "dev"), ("dev", "train"), ("test", "train"))
+
+Text = tuple[str, ...]
+Answer = tuple[Any, ...]
+
+
+def comparable(text: str) -> str:
+    """A text as it is compared: in Unicode's composed form (NFC), without case, with single spaces."""
+    folded = unicodedata.normalize("NFC", text).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded).split())
+
+
+def text_of(example: Example) -> Text:
+    """What a model is given of an example, as it is compared.
+
+    That is a text, both texts of a pair, the words of a sentence, a context with its choices in any order, or the text
+    of which every token is predicted. Labels, and texts to be generated, are answers.
+    """
+    if example.choices:
+        return (comparable(example.text), *sorted(map(comparable, example.choices)))
+    if example.target is not None and not example.text:
+        return (comparable(example.target),)
+    if example.pair is not None:
+        return comparable(example.text), comparable(example.pair)
+    return (comparable(example.text),)
+
+
+def answer_of(example: Example) -> Answer:
+    """The right answer to an example: its label, the labels of its words, its choice or its text to be generated."""
+    if example.choices:
+        return (comparable(example.choices[example.label]),)
+    if example.target is not None:
+        return (comparable(example.target),)
+    return example.labels or (example.label,)
+
+
+@dataclass(frozen=True)
+class EqualTexts:
+    """How many examples of one split have a text that another split of the same language has too.
+
+    split, other: the two splits.  examples: of `split`, those that were compared.  equal: of these, those whose text
+    is in `other`.  contradicted: of the equal ones, those whose answer no equal text of `other` has.
+    """
+
+    split: Split
+    other: Split
+    examples: int
+    equal: int
+    contradicted: int
+
+    def record(self) -> dict[str, int]:
+        """The numbers, as they stand in JSON."""
+        return {"examples": self.examples, "equal": self.equal, "contradicted": self.contradicted}
+
+    @property
+    def note(self) -> str:
+        """The numbers in a sentence without its full stop; empty where no text is in both splits."""
+        if not self.equal:
+            return ""
+        verb = "is" if self.equal == 1 else "are"
+        answers = f", {self.contradicted:,} of them with another answer" if self.contradicted else ""
+        return (
+            f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} too{answers}"
+            f"{CONSEQUENCES[self.split, self.other]}"
+        )
+
+
+def compared_with(
+    examples: Sequence[Example], split: Split, other_examples: Iterable[Example], other: Split
+) -> EqualTexts:
+    """Count the examples of a split whose texts are in another one."""
+    answers_by_text: dict[Text, set[Answer]] = {}
+    for example in other_examples:
+        answers_by_text.setdefault(text_of(example), set()).add(answer_of(example))
+    equal = [example for example in examples if text_of(example) in answers_by_text]
+    contradicted = [example for example in equal if answer_of(example) not in answers_by_text[text_of(example)]]
+    return EqualTexts(split, other, len(examples), len(equal), len(contradicted))
+
+
+def equal_texts(task: Task, language: str, split: Split, examples: Sequence[Example]) -> tuple[EqualTexts, ...]:
+    """Count the examples of a split that a task has in another split of the language too.
+
+    Args:
+        task: the task that the examples are of.
+        language: their language.
+        split: their split.
+        examples: those that a result is on, all of the split or some.
+
+    Returns:
+        One count for each other split whose examples are on this machine: none is fetched for the count, and one that
+        is missing or cannot be read is left out.
+    """
+    counts = []
+    for other in OTHER_SPLITS[split]:
+        other_examples = _present_examples(task, language, other)
+        if other_examples:
+            counts.append(compared_with(examples, split, other_examples, other))
+    return tuple(counts)
+
+
+def _present_examples(task: Task, language: str, split: Split) -> Sequence[Example]:
+    """All examples of a split; none where they are not on this machine or cannot be read."""
+    if not task.present(language, split):
+        return ()
+    try:
+        return tuple(task.read(language, split, task.seed))
+    except HeadlabError:  # the count belongs to another split's result, which must not fail for it
+        return ()
+
+
+def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, Any]:
+    """The counts as they stand in a result's JSON and beside a stored result; empty where no text is in two splits."""
+    record = {count.other: count.record() for count in counts if count.equal}
+    return {"equal_texts": record} if record else {}
+
+
+def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:
+    """What the counts say in sentences without their full stop; none where no text is in two splits."""
+    return [count.note for count in counts if count.note]
+
+
+def notes_by_language(task: Task, size: int | None) -> list[str]:
+    """What the first dev examples of each language of a task have in common with test, in sentences.
+
+    size: of dev; None for all.
+    """
+    notes = []
+    for language in task.languages:
+        examples = _present_examples(task, language, "dev")[:size]
+        notes += [f"{language}: {note}" for note in equal_texts_notes(equal_texts(task, language, "dev", examples))]
+    return notes
+
+
+def notes_of_record(stored: Mapping[str, Any], split: str) -> list[str]:
+    """The sentences of counts that `equal_texts_record` wrote beside a result on a split."""
+    record = stored.get("equal_texts")
+    counts = [
+        EqualTexts(cast(Split, split), other, **numbers)
+        for other, numbers in (record.items() if isinstance(record, Mapping) else ())
+    ]
+    return equal_texts_notes(counts)
+
+
+# What files of one's own have in common, before they become a task.
+
+SAME_FILE = 0.5  # share of a language's texts in another language from which both may be one file
+
+
+def notes_of_examples(examples: Mapping[tuple[str, Split], Sequence[Example]], *, divided: bool) -> Iterator[str]:
+    """Say which texts of a task's examples are equal, in sentences without their full stop.
+
+    Args:
+        examples: those of each language and split.
+        divided: whether rows with equal texts were put on the same side.
+
+    Yields:
+        A sentence for each language that has texts in two splits, or equal texts with different answers, and for two
+        languages that share most of their texts; and one on what the division did.
+    """
+    languages = list(dict.fromkeys(language for language, _ in examples))
+    by_language = {
+        language: [example for (code, _), members in examples.items() if code == language for example in members]
+        for language in languages
+    }
+    if divided:
+        yield from _repeated(by_language)
+    for language in languages:
+        for split, other in COMPARED:
+            count = compared_with(
+                examples.get((language, split), ()), split, examples.get((language, other), ()), other
+            )
+            if count.note:
+                yield f"{language}: {count.note}"
+        yield from _contradictions(language, by_language[language])
+    yield from _same_languages(by_language)
+
+
+def _repeated(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    """How many rows have the text of another row."""
+    counts = Counter(text_of(example) for members in examples.values() for example in members)
+    rows = sum(count for count in counts.values() if count > 1)
+    if rows:
+        yield f"{rows:,} rows have the text of another row; rows with equal texts are all in dev or all in test"
+
+
+def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]:
+    """How many texts of a language have several answers, with the first two places."""
+    first: dict[Text, Example] = {}
+    contradictions: dict[Text, tuple[Example, Example]] = {}
+    for example in examples:
+        text = text_of(example)
+        earlier = first.setdefault(text, example)
+        if answer_of(earlier) != answer_of(example):
+            contradictions.setdefault(text, (earlier, example))
+    if contradictions:
+        earlier, later = next(iter(contradictions.values()))
+        many = f"{len(contradictions):,} texts have" if len(contradictions) > 1 else "1 text has"
+        yield f"{language}: {many} different answers in different rows, such as {earlier.place} and {later.place}"
+
+
+def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    """Languages of which at least half of the texts are in an earlier language too."""
+    texts_by_language = {language: [text_of(example) for example in members] for language, members in examples.items()}
+    earlier_texts: dict[str, set[Text]] = {}
+    for language, texts in texts_by_language.items():
+        for earlier, known_texts in earlier_texts.items():
+            equal = len([text for text in texts if text in known_texts])
+            if equal >= SAME_FILE * len(texts):
+                yield (
+                    f"{equal:,} of the {len(texts):,} texts in {language} are in {earlier} too; check that no file was "
+                    "given for two languages"
+                )
+                break
+        earlier_texts[language] = set(texts)

@@ -1,0 +1,135 @@
+"""Which column means what: by name, by value, by the model's classes, and never without a match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlab.tasks.columns import NAMES, guess_columns, label_each_word, labels_beside_classes, plain_header
+
+NLI = ("text", "pair", "label", "language")
+CLASSES = ("entailment", "neutral", "contradiction")
+
+
+def guessed(header: str, *rows: str, classes: Sequence[str] = (), meanings: Sequence[str] = NLI) -> dict[str, str]:
+    columns = zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True)
+    return guess_columns(dict(columns), meanings, classes)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "lang,premise,hypothesis,gold",
+        "LANGUAGE,Sentence1,Sentence2,Gold_Label",
+        "locale,text_a,text_b,y",
+        "\ufefflanguage, sentence 1 , sentence 2 ,gold label",
+        "lang,textA,textB,goldLabel",
+        "lang,text1,text2,class",
+        "lang,question1,question2,category",
+        "Sprache,Prämisse,Hypothese,Klasse",
+        "sprache,Satz1,Satz2,Kategorie",
+        "langue,prémisse,hypothèse,étiquette",
+        "Langue,Phrase 1,Phrase 2,Catégorie",
+    ],
+)
+def test_reported_13_headers_are_known_in_any_case_and_three_languages(header: str) -> None:
+    language, text, pair, label = header.split(",")
+    expected = {"text": text, "pair": pair, "label": label, "language": language}
+    assert guessed(header, "de,Es regnet,Es ist nass,0", "fr,Il pleut,Il fait beau,2") == expected
+
+
+@pytest.mark.parametrize("label", ["intent", "target", "tag", "y", "gold_label", "CLASS", "Absicht", "etiquette"])
+def test_reported_13_a_column_of_labels_is_known_by_its_name(label: str) -> None:
+    assert guessed(f"utterance,{label}", "go on,a", "stop,b") == {"text": "utterance", "label": label}
+
+
+def test_reported_13_nothing_is_guessed_without_a_match() -> None:
+    assert guessed("eins,zwei,drei", "a b,c,1", "d,e,2") == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "left_out"),
+    [
+        ("text,label,category", ("a,x,y", "b,z,w"), "label"),
+        ("text,sentence,label", ("a,b,x", "c,d,y"), "text"),
+        ("text,lang,locale,label", ("a,de,de,x", "b,fr,fr,y"), "language"),
+        ("text,label", tuple(f"text {n},0.{n}" for n in range(30)), "label"),  # scores
+        ("text,label", tuple(f"text {n},another {n}" for n in range(30)), "label"),  # free text
+        ("source,label", tuple(f"{'web' if n % 2 else 'mail'},{n % 2}" for n in range(30)), "text"),
+        ("text,lang,label", ("a,quite good,x", "b,not bad,y"), "language"),
+    ],
+)
+def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
+    header: str, rows: tuple[str, ...], left_out: str
+) -> None:
+    assert left_out not in guessed(header, *rows)
+
+
+def test_reported_13_the_model_s_classes_tell_the_labels() -> None:
+    rows = ("a,web,NEUTRAL,1", "b,mail,Entailment,0")
+    assert "label" not in guessed("text,category,tag,y", *rows)
+    assert guessed("text,category,tag,y", *rows, classes=CLASSES)["label"] == "tag"
+    assert guessed("text,what,where", "a,NEUTRAL,x", "b,entailment,y", classes=CLASSES)["label"] == "what"
+    assert guessed("text,what,where", "a,0,x", "b,2,y", classes=CLASSES)["label"] == "what"
+    assert "label" not in guessed("text,what,where", "a,0,1", "b,2,0", classes=CLASSES)  # either could be
+    assert "label" not in guessed("text,what", "a,0", "b,3", classes=CLASSES)
+    assert guessed("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"] == "what"
+
+
+def test_reported_13_language_codes_tell_their_column() -> None:
+    assert guessed("text,where,label", "a,de,x", "b,en,y")["language"] == "where"
+    assert guessed("text,where,label", "a,zh-CN,x", "b,pt_BR,y")["language"] == "where"
+    assert "language" not in guessed("text,where,label", "a,no,x", "b,si,y")  # no and yes
+    assert "language" not in guessed("text,where,label", "a,web,x", "b,de,y")
+
+
+def test_reported_13_columns_of_the_other_kinds() -> None:
+    words = {"tokens": (["a", "b"], ["c"]), "ner_tags": (["X", "O"], ["O"])}
+    assert label_each_word(words)
+    assert not label_each_word(words | {"ner_tags": (["X"], ["O"])})
+    assert not label_each_word(words | {"pos_tags": (["N", "N"], ["V"])})  # which of the two?
+    assert guessed("Quelle,Übersetzung", "das,this", "es,it", meanings=("text", "target")) == {
+        "text": "Quelle",
+        "target": "Übersetzung",
+    }
+    choices = {"question": ("a", "b"), "options": (["x", "y"], ["z", "w"]), "gold": (0, 1)}
+    expected = {"context": "question", "choices": "options", "answer": "gold"}
+    assert guess_columns(choices, ("context", "choices", "answer")) == expected
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["lang", "text", "label", "gold", "premise", "hypothesis", "target", "tag", "x", "locale"]),
+        st.lists(st.sampled_from(["de", "en", "0", "1", "neutral", "a longer text", None]), min_size=3, max_size=3),
+        min_size=1,
+    ),
+    st.sampled_from([(), CLASSES]),
+)
+def test_reported_13_no_column_is_ever_chosen_twice(
+    values: dict[str, list[str | None]], classes: tuple[str, ...]
+) -> None:
+    chosen = guess_columns(values, NAMES, classes)
+    assert len({*chosen.values()}) == len(chosen)
+    assert {*chosen.values()} <= {*values}
+
+
+def test_reported_13_labels_beside_the_model_s_classes() -> None:
+    assert labels_beside_classes({"NEUTRAL": 3, "Entail": 2}, CLASSES, "m")[0]
+    fits, words = labels_beside_classes({"0": 3, "2": 2}, CLASSES, "m")
+    assert not fits
+    assert "0=entailment,2=contradiction" in words
+    fits, words = labels_beside_classes({"neutral": 3, "maybe": 2}, CLASSES, "m")
+    assert not fits
+    assert "(2 times): maybe" in words
+    assert "--label-map" in words
+    fits, words = labels_beside_classes(dict.fromkeys("abcd", 1), CLASSES, "m")
+    assert "--label-map" not in words  # four labels cannot have a class each
+    assert not labels_beside_classes({"a": 1}, ("LABEL_0", "LABEL_1"), "m")[0]
+
+
+def test_a_header_is_compared_without_case_accents_and_marks() -> None:
+    assert plain_header("\ufeff Gold-Label ") == plain_header("goldLabel") == plain_header("GOLD LABEL") == "gold_label"
+    assert plain_header("Étiquette") == "etiquette"
