@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
 import platformdirs
 import torch
@@ -231,6 +232,7 @@ def read_embedded(name: str) -> Checkpoint:
 
 DELTA = "delta.safetensors"
 PREFIX = "bert."
+Weight = TypeVar("Weight")
 
 
 def is_delta(folder: Path) -> bool:
@@ -257,8 +259,12 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
         raise HeadlabError(
             f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again", code="model.delta_unreadable"
         ) from error
-    named = {name if name.startswith(PREFIX) else PREFIX + name: tensor for name, tensor in base.items()}
-    return named | {name: tensor.float() for name, tensor in changed.items()}
+    return named_as_in_classifier(base) | {name: tensor.float() for name, tensor in changed.items()}
+
+
+def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:
+    """The base's weights, or what is known of them, by their names in a classifier."""
+    return {name if name.startswith(PREFIX) else PREFIX + name: weight for name, weight in base.items()}
 
 
 def fingerprint_delta(folder: Path) -> str:

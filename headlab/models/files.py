@@ -90,7 +90,6 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
 
     Raises HeadlabError if the model is in neither, or the name is not a hub id.
     """
-    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -114,7 +113,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
             code="hub.model_unknown",
         ) from error
-    except httpx.HTTPError as error:
+    except _network_errors() as error:
         raise HeadlabError(
             f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
             code="hub.fetch_failed",
@@ -123,17 +122,45 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         raise unwritable(Path(HF_HUB_CACHE), error) from error
 
 
+def _network_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """What the hub's client raises without a network: its own copy of httpx has other classes than httpx.
+
+    more: errors to catch beside them.
+    """
+    import httpx
+    import huggingface_hub.utils
+
+    client: Any = huggingface_hub.utils
+    hub_error: type[Exception] = client.httpx.HTTPError
+    return httpx.HTTPError, hub_error, *more
+
+
 def hub_sizes(name: str) -> dict[str, int]:
     """Bytes of every file that the hub has of a model; nothing if it cannot be asked."""
-    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         found = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
-    except (HfHubHTTPError, httpx.HTTPError, OSError):  # it is offline, too
+    except _network_errors(HfHubHTTPError, OSError):  # it is offline, too
         return {}
     return {file.rfilename: file.size or 0 for file in found}
+
+
+def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
+    """{name: shape} of the weights that the hub has of a model, from the headers of its files; None if unknown."""
+    from huggingface_hub import get_safetensors_metadata
+    from huggingface_hub.errors import HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError
+
+    try:
+        metadata = get_safetensors_metadata(name)
+    except _network_errors(NotASafetensorsRepoError, SafetensorsParsingError, HfHubHTTPError, OSError):
+        return None
+    shapes = {}
+    for file in metadata.files_metadata.values():
+        for weight, info in file.tensors.items():
+            shapes[weight] = tuple(info.shape)
+    return shapes
 
 
 # The model types of transformers that were tried.

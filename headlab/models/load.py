@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError, as_sentence, out_of_memory, require_type
@@ -23,6 +24,7 @@ from headlab.labels import told_by_names
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
+    DELTA,
     EMBEDDED,
     adapter_folder,
     base_of,
@@ -33,9 +35,26 @@ from headlab.models.embedded import (
     read_labels,
     weights_of,
 )
-from headlab.models.files import LIGHT, families, fingerprint_folder, hub_folder, hub_sizes, require_safetensors
+from headlab.models.files import (
+    LIGHT,
+    families,
+    fingerprint_folder,
+    hub_folder,
+    hub_shapes,
+    hub_sizes,
+    require_safetensors,
+)
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
+from headlab.models.weights import (
+    LoadReport,
+    fit_weights,
+    folder_shapes,
+    forget_renames,
+    key_mapping,
+    stored_shapes,
+    weight_files,
+)
 from headlab.tasks.base import Task
 
 ADAPTER = "adapter_config.json"
@@ -47,7 +66,7 @@ UNREADABLE = (
     AttributeError,
     ArithmeticError,
 )  # what transformers raises for bad files
-BROKEN = (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError)
+BROKEN = (*UNREADABLE, ImportError, RuntimeError, SafetensorError, StrictDataclassError)  # or for missing packages
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")  # by which accelerate spreads a model over devices
@@ -88,6 +107,8 @@ def read(
             code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
+    if checkpoint.note and name not in EMBEDDED:
+        warnings.warn(f"{name}: {checkpoint.note}", stacklevel=3)
     return checkpoint
 
 
@@ -161,13 +182,13 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
             tokenizer, problem = None, error  # what is wrong with the weights goes first
         _settle(config, tokenizer)
         with alone():
-            module = _complete(_class_of(config, name), config, folder, name, spread)
+            module, note = _complete(_class_of(config, name), config, folder, name, spread)
     except BROKEN as error:
         raise _unreadable(name, error) from error
     if problem is not None:
         raise problem
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
-    return Checkpoint(str(name), revision, identity, module, tokenizer)
+    return Checkpoint(str(name), revision, identity, module, tokenizer, note)
 
 
 def _config(folder: Path) -> Any:
@@ -224,30 +245,65 @@ def _spread_out(found: Any, folder: Path | None, **options: Any) -> tuple[PreTra
     return loaded
 
 
-def _complete(found: Any, config: Any, folder: Path, name: str, spread: Mapping[str, Any]) -> PreTrainedModel:
-    """The model with all its weights. Raises HeadlabError for missing ones, which transformers would randomise."""
-    weights = {"state_dict": weights_of(folder)} if is_delta(folder) else {"use_safetensors": True}
+def _complete(
+    kind: type[PreTrainedModel], config: Any, folder: Path, name: str, spread: Mapping[str, Any]
+) -> tuple[PreTrainedModel, str]:
+    """The model with all its weights, and a note on those of its files that it does without.
+
+    Args:
+        kind: the model's class.
+        config: its configuration.
+        folder: of its files.
+        name: the model, in messages.
+        spread: `device_map` and `dtype`, of transformers, for a model on several devices.
+
+    Raises:
+        HeadlabError: weights are missing, which transformers would make up, or the class takes only some of them.
+    """
     if isinstance(spread.get("device_map"), dict):
-        _require_covered(found, config, spread["device_map"], name)
-    build = partial(_spread_out, found) if spread else found.from_pretrained
+        _require_covered(kind, config, spread["device_map"], name)
+    module, report = _loaded(kind, config, folder, name, spread, {})
+    if report.is_clean and not getattr(config, "pruned_heads", None):
+        return module, ""
+    fit = fit_weights(kind, config, folder_shapes(folder, config), name)
+    if fit.renames:
+        del module  # before the second one takes memory
+        module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
+        forget_renames(module, fit.renames)
+    return module, "" if is_delta(folder) else fit.note  # a delta's base has parts that not every class takes
+
+
+def _loaded(
+    kind: type[PreTrainedModel],
+    config: Any,
+    folder: Path,
+    name: str,
+    spread: Mapping[str, Any],
+    renames: Mapping[str, str],
+) -> tuple[PreTrainedModel, LoadReport]:
+    """The model as transformers loads it, and what it reports; arguments as in `_complete` and `WeightFit`."""
+    weights: dict[str, Any] = {"use_safetensors": True}
+    if is_delta(folder):
+        weights = {"state_dict": weights_of(folder)}
+    if renames:
+        weights["key_mapping"] = key_mapping(renames)
+    build: Any = partial(_spread_out, kind) if spread else kind.from_pretrained
     try:
-        loaded: tuple[PreTrainedModel, dict[str, Any]] = build(
-            None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
-            **weights, **spread,
-        )  # fmt: skip
-    except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
-        raise HeadlabError(
-            f"{name} was written incorrectly: {error}; shrink the model again", code=error.code
-        ) from error
-    module, told = loaded
-    absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
-    if absent:
-        raise HeadlabError(
-            f"{name} lacks {len(absent)} weights its config asks for, or has them in another shape ({absent[0]}…); "
-            "use a complete model",
-            code="model.weights_missing",
+        module, info = build(
+            None if is_delta(folder) else folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **weights,
+            **spread,
         )
-    return module
+    except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
+        raise _written_wrongly(name, error) from error
+    return module, LoadReport.of(info)
+
+
+def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
+    return HeadlabError(f"{name} was written incorrectly: {error}; shrink the model again", code=error.code)
 
 
 def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
@@ -324,14 +380,14 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         config = _config(folder)
     except BROKEN as error:
         return [*facts, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
-    facts += [
-        Fact("Configuration", True, f"config.json names model type {config.model_type}.", _class_names(config)),
-        _weights(folder, sizes),
-    ]
+    sentence = f"config.json names model type {config.model_type}."
+    facts.append(Fact("Configuration", True, sentence, _class_names(config)))
+    weights = _weights(folder, sizes, config, name)
     try:
         kind = _class_of(config, name)
     except HeadlabError as error:
-        return [*facts, Fact("Architecture", False, as_sentence(error))]
+        return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
+    facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
     if task is not None and task.likelihood:
         return [*facts, _continues(kind.__name__, config, task)]
@@ -381,36 +437,91 @@ def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     return sorted({str(file) for file in named} - set(sizes))
 
 
-def _weights(folder: Path, sizes: Mapping[str, int]) -> Fact:
-    """Whether the weights are safetensors, and how large they are."""
-    found = [file for file in sizes if file.endswith(".safetensors") and "/" not in file]
-    pickled = [file for file in sizes if file.endswith(PICKLED) and "/" not in file]
-    if ADAPTER in sizes:
-        return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
-    if not sizes:
-        return Fact("Weights", None, "The hub could not be asked which weights it has.")
-    if not found:
-        what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
-        return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
-    if lacking := _lacking(folder, sizes):
-        return Fact(
-            "Weights", False, f"{lacking[0]} is missing, which the index of weights names; copy the model again."
-        )
-    size = f"{sum(sizes[file] for file in found) / 1e6:,.1f} MB"
-    if not all((folder / file).is_file() for file in found):
-        return Fact("Weights", True, f"safetensors, {size} to fetch.")
+def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> Fact:
+    """Whether the weights are safetensors, and how large they are.
+
+    Args:
+        folder: of the files that are here.
+        sizes: {name: bytes} of all the model's files.
+        config: its configuration.
+        name: the model, in messages.
+    """
+    problem = _unreadable_weights(folder, sizes)
+    if problem is not None:
+        return problem
     try:
-        count = sum(map(_numbers, (folder / file for file in found)))
+        files = [DELTA] if is_delta(folder) else weight_files(folder, sizes, config)
+        if not files:
+            other = next(file for file in sizes if _is_safetensors(file))
+            return Fact("Weights", False, f"{other} is not read; name the file of weights model.safetensors.")
+        size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
+        if not _are_here(folder, files):
+            return Fact("Weights", True, f"safetensors, {size} to fetch.")
+        count = sum(map(math.prod, stored_shapes(folder, files).values()))
+    except HeadlabError as error:
+        return Fact("Weights", False, f"{name}: {as_sentence(error)}")
     except (OSError, SafetensorError) as error:
         return Fact("Weights", False, f"The safetensors cannot be read ({first_line(error)}); copy the model again.")
     what = "numbers that change the embedded base" if is_delta(folder) else "parameters"
     return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
 
 
-def _numbers(path: Path) -> int:
-    """How many numbers a safetensors file holds, by its header."""
-    with safe_open(path, "pt") as file:
-        return sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118 - no mapping
+def _unreadable_weights(folder: Path, sizes: Mapping[str, int]) -> Fact | None:
+    """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
+    if ADAPTER in sizes:
+        return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
+    if not sizes:
+        return Fact("Weights", None, "The hub could not be asked which weights it has.")
+    if not any(map(_is_safetensors, sizes)):
+        pickled = [file for file in sizes if file.endswith(PICKLED) and "/" not in file]
+        what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
+        return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
+    absent = _lacking(folder, sizes)
+    if absent:
+        words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
+        return Fact("Weights", False, words)
+    return None
+
+
+def _is_safetensors(file: str) -> bool:
+    return file.endswith(".safetensors") and "/" not in file
+
+
+def _are_here(folder: Path, files: Iterable[str]) -> bool:
+    return all((folder / file).is_file() for file in files)
+
+
+def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Path, name: str) -> Fact:
+    """The fact about the weights, and whether the class takes them all, told by the headers of their files.
+
+    Args:
+        weights: the fact so far.
+        kind: the model's class.
+        config: its configuration.
+        folder: of the files that are here.
+        name: a folder, or the hub id under which headers are read where the files are not here.
+    """
+    try:
+        is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
+        shapes = folder_shapes(folder, config) if is_here else hub_shapes(name)
+        if shapes is None:
+            return weights._replace(words=f"{weights.words} Once fetched, they are compared with the class.")
+        fit = fit_weights(kind, config, shapes, name)
+    except HeadlabError as error:
+        return Fact("Weights", False, as_sentence(error))
+    except BROKEN as error:
+        return Fact("Weights", False, as_sentence(_unreadable(name, error)))
+    if not fit.note or is_delta(folder):
+        return weights
+    return weights._replace(words=f"{weights.words} {_capitalised(fit.note)}.")
+
+
+def _file_names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _architecture(kind: str, model_type: str) -> Fact:

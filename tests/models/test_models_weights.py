@@ -1,0 +1,374 @@
+"""Weights that a class does not take: prefixes are dropped, harmless parts named, everything else refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from errors import expect, raises
+from huggingface_hub.utils import SafetensorsFileMetadata, SafetensorsRepoMetadata, TensorInfo
+from safetensors.torch import load_file, save_file
+from saved import save, save_family
+from tiny import FAMILIES, VOCAB, tiny_module
+from tiny_task import tiny_tokenizer
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.hooks.model import Model
+from headlab.models import load as load_module
+from headlab.models.load import Fact, examine
+from headlab.training.output import find_base, load_base
+
+Weights = dict[str, torch.Tensor]
+Change = Callable[[Weights], Weights]
+ATTENTION = "bert.encoder.layer.0.attention.self.query"
+
+
+def change_weights(folder: Path, change: Change) -> Path:
+    """Rewrite a folder's weights."""
+    path = folder / "model.safetensors"
+    changed = {name: weight.clone() for name, weight in change(load_file(path)).items()}
+    save_file(changed, path, metadata={"format": "pt"})
+    return folder
+
+
+def change_config(folder: Path, **values: object) -> Path:
+    """Set values of a folder's config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return folder
+
+
+def prefixed(prefix: str) -> Change:
+    """Put something before the name of every weight."""
+    return lambda weights: {prefix + name: weight for name, weight in weights.items()}
+
+
+def with_more(**shapes: tuple[int, ...]) -> Change:
+    """Add weights, named with __ for a dot."""
+    more = {name.replace("__", "."): torch.ones(shape) for name, shape in shapes.items()}
+    return lambda weights: weights | more
+
+
+def checked(folder: Path) -> Fact:
+    """What the check before loading says of the weights."""
+    return next(fact for fact in examine(str(folder)) if fact.what == "Weights")
+
+
+def loaded_with_note(folder: Path, *words: str) -> Model:
+    """The model; its note, the warning and the check before loading all say these words."""
+    check = checked(folder)
+    assert check.ok
+    with pytest.warns(UserWarning, match=re.escape(words[0])):
+        model = headlab.load(folder, device="cpu")
+    for word in words:
+        assert word in model.checkpoint.note
+        assert word in check.words
+    return model
+
+
+def refused(folder: Path, code: str, *values: object) -> None:
+    """Loading is refused with this code, and the check before loading says the same."""
+    with raises(code, *values) as caught:
+        headlab.load(folder, device="cpu")
+    check = checked(folder)
+    assert check.ok is False
+    assert check.words == f"{str(caught.value).rstrip('.')}."
+
+
+def same_weights(model: Model, module: transformers.PreTrainedModel) -> bool:
+    """Whether a model has just the weights of another."""
+    expected = module.state_dict()
+    found = model.module.state_dict()
+    return expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def fsdp_names(weights: Weights) -> Weights:
+    """As sharded training with activation checkpointing names them, layer by layer."""
+    wrapped = "._fsdp_wrapped_module._checkpoint_wrapped_module."
+    return {"_fsdp_wrapped_module." + re.sub(r"(?<=layer\.\d)\.", wrapped, name): w for name, w in weights.items()}
+
+
+def compiled_layers(weights: Weights) -> Weights:
+    """As torch.compile of the encoder names them."""
+    return {name.replace("bert.encoder.", "bert.encoder._orig_mod."): weight for name, weight in weights.items()}
+
+
+PREFIXES: dict[str, tuple[Change, str, str]] = {
+    "torch.compile": (prefixed("_orig_mod."), "_orig_mod.", "torch.compile"),
+    "data-parallel": (prefixed("module."), "module.", "data-parallel training"),
+    "both": (prefixed("module._orig_mod."), "module._orig_mod.", "torch.compile"),
+    "both, the other way round": (prefixed("_orig_mod.module."), "_orig_mod.module.", "torch.compile"),
+    "sharded": (fsdp_names, "_fsdp_wrapped_module.", "sharded training"),
+    "compiled encoder": (compiled_layers, "bert.encoder._orig_mod.", "torch.compile"),
+    "lightning": (prefixed("model."), "model.", "the program"),
+    "lightning, compiled": (prefixed("model._orig_mod."), "model._orig_mod.", "torch.compile"),
+    "flattened state_dict": (prefixed("state_dict.net."), "state_dict.net.", "the program"),
+    "merged adapter": (prefixed("base_model.model."), "base_model.model.", "the program"),
+}
+
+
+@pytest.mark.parametrize("what", PREFIXES)
+def test_reported_05_a_prefix_of_training_is_dropped_and_said(tmp_path, what):
+    change, prefix, origin = PREFIXES[what]
+    module = tiny_module("bert", torch.float32)
+    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
+    assert same_weights(loaded_with_note(folder, repr(prefix), origin), module)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reported_05_a_prefix_is_dropped_in_every_family_and_not_saved_again(tmp_path, family):
+    folder = save_family(tmp_path / "m", family)
+    module = headlab.load(folder, device="cpu").module
+    names = load_file(folder / "model.safetensors").keys()
+    model = loaded_with_note(change_weights(folder, prefixed("module._orig_mod.")), "module._orig_mod.")
+    assert same_weights(model, module)
+    model.module.save_pretrained(tmp_path / "again")
+    assert load_file(tmp_path / "again" / "model.safetensors").keys() == names
+
+
+def test_reported_05_a_prefix_in_shards_is_dropped(tmp_path):
+    folder, module = save_family(tmp_path / "m", "bert"), tiny_module("bert", torch.float32)
+    (folder / "model.safetensors").unlink()
+    module.save_pretrained(folder, max_shard_size="30KB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    for shard in shards:
+        save_file(prefixed("module.")(load_file(shard)), shard, metadata={"format": "pt"})
+    index = folder / "model.safetensors.index.json"
+    facts = json.loads(index.read_text())
+    facts["weight_map"] = {f"module.{name}": file for name, file in facts["weight_map"].items()}
+    index.write_text(json.dumps(facts))
+    assert same_weights(loaded_with_note(folder, "module."), module)
+    shards[0].unlink()
+    assert shards[0].name in checked(folder).words
+    with raises("model.unreadable", shards[0].name):
+        headlab.load(folder, device="cpu")
+
+
+def test_reported_05_a_model_without_a_remark_keeps_its_fingerprint_and_warns_of_nothing(tmp_path):
+    folder = save_family(tmp_path / "m", "bert")
+    model = headlab.load(folder, device="cpu")  # a warning would be an error
+    assert model.checkpoint.note == ""
+    assert headlab.load(folder, device="cpu").fingerprint == model.fingerprint
+
+
+FEWER = {
+    "bert": ("num_hidden_layers", "bert.encoder.layer", 3),
+    "xlm-roberta": ("num_hidden_layers", "roberta.encoder.layer", 3),
+    "electra": ("num_hidden_layers", "electra.encoder.layer", 3),
+    "distilbert": ("n_layers", "distilbert.transformer.layer", 3),
+    "deberta-v2": ("num_hidden_layers", "deberta.encoder.layer", 3),
+    "gpt2": ("n_layer", "transformer.h", 3),
+    "llama": ("num_hidden_layers", "model.layers", 3),
+    "bloom": ("n_layer", "transformer.h", 3),
+    "marian": ("decoder_layers", "model.decoder.layers", 3),
+    "t5": ("num_layers", "encoder.block", 2),
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("family", FEWER)
+def test_reported_05_more_layers_than_the_config_has_are_refused(tmp_path, family, prefix):
+    option, layers, stored = FEWER[family]
+    folder = change_weights(save_family(tmp_path / "m", family), prefixed(prefix))
+    refused(change_config(folder, **{option: stored - 1}), "model.weights_unused", layers, stored, stored - 1)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForSequenceClassification"])
+@pytest.mark.parametrize("saved_from", ["body", "classifier"])
+def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(tmp_path, architecture, saved_from):
+    folder = save_family(tmp_path / "m", "bert")
+    if saved_from == "body":
+        change_weights(folder, lambda weights: {name.removeprefix("bert."): w for name, w in weights.items()})
+    change_config(folder, architectures=[architecture], num_hidden_layers=2)
+    refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
+
+
+LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
+    "fewer layers": (lambda weights: weights, {"num_hidden_layers": 5}, (32, "bert.encoder.layer.3.")),
+    "wider": (lambda weights: weights, {"intermediate_size": 64}, ("[32]", "[64]")),
+    "narrower": (lambda weights: weights, {"hidden_size": 12}, ("[24]", "[12]")),
+    "larger vocabulary": (lambda weights: weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
+    "no classifier": (
+        lambda weights: {name: weight for name, weight in weights.items() if "classifier" not in name},
+        {},
+        ("classifier.bias",),
+    ),
+    "classifier of another name": (
+        lambda weights: {name.replace("classifier", "head"): weight for name, weight in weights.items()},
+        {},
+        ("classifier.bias", "head.bias"),
+    ),
+    "another class": (lambda weights: weights, {"architectures": ["BertForMaskedLM"]}, ("cls.predictions", "pooler")),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_reported_05_weights_that_would_be_made_up_are_refused(tmp_path, what):
+    change, config, values = LACKING[what]
+    folder = change_config(change_weights(save_family(tmp_path / "m", "bert"), change), **config)
+    refused(folder, "model.weights_missing", *values)
+
+
+FOREIGN: dict[str, tuple[str, Change, str]] = {
+    "biases the config denies": (
+        "llama",
+        with_more(model__layers__0__self_attn__q_proj__bias=(24,)),
+        "q_proj.bias",
+    ),
+    "norms of queries": ("llama", with_more(model__layers__0__self_attn__q_norm__weight=(6,)), "q_norm"),
+    "a module in a layer": ("bert", with_more(bert__encoder__layer__0__bottleneck__weight=(6, 24)), "bottleneck"),
+    "a norm on top of the body": ("bert", with_more(bert__encoder__LayerNorm__weight=(24,)), "LayerNorm"),
+    "scales of quantised weights": ("bert", with_more(bert__encoder__layer__0__output__dense__SCB=(24,)), "SCB"),
+    "a layer more in the head": ("xlm-roberta", with_more(classifier__extra__weight=(24, 24)), "classifier.extra"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_reported_05_weights_that_the_model_was_trained_with_are_refused(tmp_path, what):
+    family, change, named = FOREIGN[what]
+    refused(change_weights(save_family(tmp_path / "m", family), change), "model.weights_unused", named)
+
+
+def lora_names(weights: Weights) -> Weights:
+    """As peft saves a model with an adapter that is not merged."""
+    names = {f"{ATTENTION}.{part}": f"{ATTENTION}.base_layer.{part}" for part in ("weight", "bias")}
+    renamed = {f"base_model.model.{names.get(name, name)}": weight for name, weight in weights.items()}
+    return renamed | {f"base_model.model.{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}
+
+
+@pytest.mark.parametrize(
+    "change", [lora_names, lambda weights: weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}]
+)
+def test_reported_05_an_adapter_that_is_not_merged_is_refused(tmp_path, change):
+    refused(change_weights(save_family(tmp_path / "m", "bert"), change), "model.is_adapter", "merge_and_unload")
+
+
+HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
+    "heads of pretraining": (
+        "bert",
+        with_more(cls__predictions__bias=(VOCAB,), cls__seq_relationship__weight=(2, 24)),
+        ("2 weights", "cls.predictions.bias", "BertForSequenceClassification has no such part"),
+    ),
+    "a pooler": ("bert-tokens", with_more(bert__pooler__dense__weight=(24, 24)), ("bert.pooler.dense.weight",)),
+    "a loss": ("bert", with_more(loss_fn__weight=(5,)), ("loss_fn.weight",)),
+    "an output layer": ("gpt2", with_more(lm_head__weight=(VOCAB, 24)), ("lm_head.weight",)),
+    "constants": ("gpt2", with_more(transformer__h__0__attn__masked_bias=()), ("masked_bias", "constants")),
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_reported_05_what_changes_no_answer_is_left_out_and_said(tmp_path, what):
+    family, change, words = HARMLESS[what]
+    module = tiny_module(family, torch.float32)
+    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
+    assert same_weights(loaded_with_note(folder, *words), module)
+
+
+def test_reported_05_a_classifier_read_as_its_body_says_what_is_left_out(tmp_path):
+    folder = change_config(save_family(tmp_path / "m", "bert"), architectures=["BertModel"])
+    loaded_with_note(folder, "classifier.bias", "BertModel has no such part")
+
+
+def test_reported_05_a_prefix_and_a_part_left_out_are_both_said(tmp_path):
+    def lightning(weights: Weights) -> Weights:
+        return prefixed("model.")(weights) | {"train_loss.weight": torch.ones(5)}
+
+    module = tiny_module("bert", torch.float32)
+    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), lightning)
+    assert same_weights(loaded_with_note(folder, "'model.'", "train_loss.weight"), module)
+
+
+def pruned(weights: Weights) -> Weights:
+    """Without heads 2 and 3 of layer 1, as `prune_heads` of transformers 4 left it."""
+    smaller = dict(weights)
+    for name, weight in weights.items():
+        if "layer.1.attention.self" in name:
+            smaller[name] = weight[:12]
+        if "layer.1.attention.output.dense.weight" in name:
+            smaller[name] = weight[:, :12]
+    return smaller
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_reported_05_pruned_heads_name_the_way_on(tmp_path, prefix):
+    folder = save_family(tmp_path / "m", "bert")
+    change_weights(folder, lambda weights: prefixed(prefix)(pruned(weights)))
+    change_config(folder, pruned_heads={"1": [2, 3]})
+    refused(folder, "model.heads_pruned", "pruned_heads", "headlab mask convert config.json")
+
+
+def test_reported_05_pruned_heads_of_whole_weights_are_used_and_said(tmp_path):
+    folder = change_config(save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]})
+    assert loaded_with_note(folder, "names pruned heads").grid.size == 12
+    change_config(folder, pruned_heads={})
+    assert headlab.load(folder, device="cpu").checkpoint.note == ""
+
+
+def test_reported_05_quantised_weights_name_the_package_that_is_missing(tmp_path):
+    folder = save_family(tmp_path / "m", "bert")
+    change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
+    refused(folder, "model.unreadable", "optimum")
+
+
+def test_reported_05_a_file_that_is_not_read_is_no_green_check(tmp_path):
+    folder = save_family(tmp_path / "m", "bert")
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    assert (checked(folder).ok, "model.fp16.safetensors" in checked(folder).words) == (False, True)
+    with raises("model.unreadable", "model.safetensors"):
+        headlab.load(folder, device="cpu")
+
+
+def test_reported_05_the_check_reads_headers_only(tmp_path):
+    folder = change_weights(save_family(tmp_path / "m", "bert"), prefixed("module."))
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:header] + b"\xff" * (len(data) - header))  # numbers that are none
+    assert checked(folder).ok
+
+
+def hub_metadata(folder: Path, prefix: str) -> SafetensorsRepoMetadata:
+    """What the hub tells of a folder's weights."""
+    weights = load_file(folder / "model.safetensors")
+    tensors = {
+        prefix + name: TensorInfo(dtype="F32", shape=list(weight.shape), data_offsets=(0, 0))
+        for name, weight in weights.items()
+    }
+    file = SafetensorsFileMetadata(metadata={}, tensors=tensors)
+    files = dict.fromkeys(tensors, "model.safetensors")
+    return SafetensorsRepoMetadata(None, sharded=False, weight_map=files, files_metadata={"model.safetensors": file})
+
+
+@pytest.mark.parametrize(
+    ("prefix", "layers", "ok", "words"), [("module.", 3, True, "'module.'"), ("", 2, False, "3 layers")]
+)
+def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
+    tmp_path, monkeypatch, prefix, layers, ok, words
+):
+    folder = change_config(save_family(tmp_path / ("a" * 40), "bert"), num_hidden_layers=layers)
+    metadata = hub_metadata(folder, prefix)
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr(load_module, "hub_folder", lambda *_: folder)
+    monkeypatch.setattr(load_module, "hub_sizes", lambda _: {"model.safetensors": 438_000_000})
+    monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: metadata)
+    fact = next(fact for fact in examine("owner/name") if fact.what == "Weights")
+    assert (fact.ok, words in fact.words) == (ok, True)
+
+
+def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
+    module = tiny_module("xlm-roberta", torch.float32)
+    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), prefixed("module."))
+    trained, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
+    expected = module.roberta.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in trained.roberta.state_dict().items())
+    change_config(folder, num_hidden_layers=2)
+    with pytest.raises(HeadlabError) as caught:
+        load_base(find_base(str(folder)), ("a", "b"), words=False)
+    expect(caught.value, "model.weights_unused", 3, 2)
