@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from headlab.encoding import tokens_version
 from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import Batch, Evaluator
 from headlab.extensions import implementation
@@ -285,6 +286,7 @@ def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
             "seed": task.seed,
             "data_hash": task.data_hash(evaluator.examples),
             **classes_of(evaluator.model, task),
+            **tokens_version(evaluator.model, evaluator.examples),
         },
         "ablation": ablation,
     }

@@ -24,6 +24,7 @@ from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
     EMBEDDED,
+    TRAINING,
     base_of,
     fingerprint_delta,
     first_line,
@@ -34,6 +35,7 @@ from headlab.models.embedded import (
 from headlab.models.files import LIGHT, families, fingerprint_folder, hub_folder, hub_sizes, require_safetensors
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
+from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.tasks.base import Task
 
 ADAPTER = "adapter_config.json"
@@ -160,6 +162,8 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
         _settle(config, tokenizer)
         with alone():
             module = _complete(_class_of(config, name), config, folder, name, spread)
+        if tokenizer is not None and (folder / TRAINING).is_file():
+            state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     except BROKEN as error:
         raise _unreadable(name, error) from error
     if problem is not None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from headlab.encoding import tokens_version
 from headlab.errors import require_seed
 from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
@@ -524,6 +525,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     for split in SPLITS:
         found = [pieces.data_of(language, split) for language in pieces.languages]
         sizes[split], hashes = [n for n, _ in found], hashes + [sha for _, sha in found]
+    examples = pieces.source(pieces.languages[0], SPLITS[0]).examples
     return {
         "format": FORMAT,
         "kind": REPORT,
@@ -538,6 +540,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
             "seed": pieces.task.seed,
             "data_hash": content_key(hashes),
             **classes_of(pieces.model, pieces.task),
+            **tokens_version(pieces.model, examples),
         },
         "ablation": pieces.ablation,
         "options": dict(options),
