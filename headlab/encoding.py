@@ -14,17 +14,7 @@ from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
-from headlab.models.tokenising import (
-    INPUT_NAMES,
-    SPACED_WORDS,
-    TokenNeeds,
-    WordSpaces,
-    family_of,
-    spaced,
-    token_needs,
-    tokenise,
-    without_unknown_segments,
-)
+from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
@@ -87,49 +77,6 @@ def encode(
         return columns | {"word_ids": [tokens.word_ids(row) for row in range(len(texts))]}
     rows = zip(texts, columns["input_ids"], strict=True)
     return columns | {"word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]}
-
-
-def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
-    """What a model is given of labelled examples beyond its tokenizer's output."""
-    if any(example.choices or example.target is not None for example in examples):
-        return TokenNeeds()
-    pairs = any(example.pair is not None for example in examples)
-    if any(example.words for example in examples):
-        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
-    return token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False)
-
-
-def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]:
-    """What a spec's task says of the tokens of its examples; nothing for most models.
-
-    Earlier versions of headlab gave a tokenizer's own output, so that their results, which do not say
-    this, are of other tokens.
-    """
-    return needs_of(model, examples).version()
-
-
-def tokens_note(model: Model, needs: TokenNeeds) -> str:
-    """What to know of a model's tokens where its files do not say how it was trained; else empty.
-
-    Args:
-        model: The model that is given the tokens.
-        needs: What it is given beyond its tokenizer's output.
-    """
-    stated = model.tokenizer.init_kwargs
-    trained_with = str(getattr(model.module.config, "transformers_version", None) or "")
-    notes = []
-    if needs.segments and INPUT_NAMES not in stated and not trained_with.startswith(("3.", "4.")):
-        notes.append(
-            f"the tokenizer of {model.name} gives no segment ids, so headlab adds those that "
-            f"{family_of(model.module.config)} models are pretrained with; if this one was fine-tuned without them, "
-            f"list what it takes as {INPUT_NAMES} in its tokenizer_config.json"
-        )
-    if needs.spaced_words and SPACED_WORDS not in stated:
-        notes.append(
-            f"the tokenizer of {model.name} has no add_prefix_space, so headlab puts a space before every word; if the "
-            f"model was fine-tuned on words without it, set {SPACED_WORDS} to false in its tokenizer_config.json"
-        )
-    return "; ".join(notes)
 
 
 def require_padding(model: Model) -> None:

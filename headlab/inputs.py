@@ -30,17 +30,16 @@ from headlab.encoding import (
     log_probabilities,
     longest,
     masks_tokens,
-    needs_of,
     pad,
     padded,
     require,
     require_padding,
     shifted,
-    tokens_note,
 )
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.state import Active, teach_positions
+from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.models.tokenising import held, tokenise
 from headlab.records import Ints
@@ -416,7 +415,7 @@ def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
 
     It reads its answer at the last one.
     """
-    end = model.module.config.eos_token_id
+    end = getattr(model.module.config, "eos_token_id", None)  # MobileBERT's has no such name
     if not model.module.config.is_encoder_decoder or not isinstance(end, int):
         return
     ends = {list(row).count(end) for row in rows}

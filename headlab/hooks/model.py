@@ -101,12 +101,7 @@ class Model:
     @cached_property
     def word_spaces(self) -> WordSpaces:
         """Which words given one by one get a space before them."""
-        return word_spaces(self.tokenizer, labels_words=self.labels_words)
-
-    @property
-    def labels_words(self) -> bool:
-        """Whether it is a token classifier."""
-        return classifies_words(self.module)
+        return word_spaces(self.tokenizer, labels_words=classifies_words(self.module))
 
     @property
     def device(self) -> torch.device:

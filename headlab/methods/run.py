@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from headlab.encoding import tokens_version
 from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import Batch, Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
+from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -35,11 +35,10 @@ class TokenizerLocks:
 LOCKS = TokenizerLocks()
 
 
-@contextmanager
-def held(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
-    """Keep other threads from using a tokenizer through headlab until the block ends."""
-    with LOCKS.lock_of(tokenizer):
-        yield
+def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[Any]:
+    """A block during which no other thread uses the tokenizer through headlab."""
+    lock: AbstractContextManager[Any] = LOCKS.lock_of(tokenizer)
+    return lock
 
 
 # Segment ids: which of two texts a token belongs to.
@@ -54,6 +53,8 @@ SEGMENT_FAMILIES = frozenset(
         "bert",
         "canine",
         "convbert",
+        "deberta",
+        "deberta-v2",
         "electra",
         "ernie",
         "fnet",
@@ -200,7 +201,9 @@ def word_spaces(tokenizer: PreTrainedTokenizerBase, *, labels_words: bool) -> Wo
 
 def spaced(words: Sequence[str], spaces: WordSpaces) -> list[str]:
     """The words of a sentence with the spaces that they get; a word of nothing gets none."""
-    unspaced = {"none": len(words), "inner": 1, "every": 0}[spaces]
+    if spaces == "none":
+        return list(words)
+    unspaced = 1 if spaces == "inner" else 0
     return [*words[:unspaced], *(f" {word}" if word else word for word in words[unspaced:])]
 
 
@@ -285,11 +288,10 @@ class Tokenised:
     batch: BatchEncoding
     kept: Mapping[int, list[int]]
 
-    def of_row(self, row: int, values: Sequence[Any]) -> list[Any]:
+    def of_row(self, row: int, values: list[Any]) -> list[Any]:
         """What is left of values by token, like word ids, of a text before it was cut."""
-        if row not in self.kept:
-            return list(values)
-        return [values[place] for place in self.kept[row]]
+        places = self.kept.get(row)
+        return values if places is None else [values[place] for place in places]
 
     def word_ids(self, row: int) -> list[int | None]:
         """The word of every token of a text, None for special tokens; for fast tokenizers."""

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from headlab.encoding import Rows, encode, lengths, longest, needs_of, pad, tokens_note
+from headlab.encoding import Rows, encode, lengths, longest, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
+from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.inputs import Pairs
 from headlab.models.tokenising import TokenNeeds, spaced, token_needs, tokenise
 from headlab.records import Bools, Ints

@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from headlab.encoding import tokens_version
 from headlab.errors import require_seed
 from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model
+from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards

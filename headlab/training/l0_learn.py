@@ -17,10 +17,11 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from headlab.encoding import IGNORED, needs_of, tokens_version
+from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
