@@ -14,6 +14,7 @@ from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
+from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
@@ -37,24 +38,45 @@ class Sized(Protocol):
 
 
 def encode(
-    model: Model, texts: Sequence[Any], second: Sequence[str] | None = None, *, split: bool = False
+    model: Model,
+    texts: Sequence[Any],
+    second: Sequence[str] | None = None,
+    *,
+    split: bool = False,
+    spaces: WordSpaces | None = None,
 ) -> dict[str, Any]:
-    """The tokenizer's output, one list per example, without padding; with `word_ids` if split.
+    """Model inputs by name, one list per example, cut and not padded; with `word_ids` if split.
 
-    split: texts are lists of words.  Raises HeadlabError for a tokenizer without a padding token.
+    Args:
+        model: The model that is given the texts.
+        texts: Texts, or lists of words if `split`.
+        second: The second text of every pair.
+        split: Whether texts are lists of words.
+        spaces: Which words get a space before them; as the model was trained if left out.
+
+    Raises:
+        HeadlabError: For a tokenizer without a padding token, or that belongs to another model.
     """
     require_padding(model)
-    encoded = model.tokenizer(
-        list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
+    limit, segment_ids = longest(model), model.missing_segment_ids
+    if split:
+        texts = [spaced(words, spaces or model.word_spaces) for words in texts]
+    tokens = tokenise(
+        model.tokenizer,
+        texts,
+        second,
+        split=split,
+        segments=segment_ids.of_texts if second is None else segment_ids.of_pairs,
+        max_tokens=limit,
     )
-    found = {name: encoded[name] for name in encoded}
-    check_tokens(model, found["input_ids"])
+    columns: dict[str, Any] = without_unknown_segments(tokens.columns, model.module.config)
+    check_tokens(model, columns["input_ids"])
     if not split:
-        return found
+        return columns
     if model.tokenizer.is_fast:
-        return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
-    each = zip(texts, found["input_ids"], strict=True)
-    return found | {"word_ids": [word_ids(model.tokenizer, words, ids, longest(model)) for words, ids in each]}
+        return columns | {"word_ids": [tokens.word_ids(row) for row in range(len(texts))]}
+    rows = zip(texts, columns["input_ids"], strict=True)
+    return columns | {"word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]}
 
 
 def require_padding(model: Model) -> None:

@@ -152,9 +152,9 @@ class Evaluator:
 
     @property
     def note(self) -> str:
-        """What to know beside its figures: which class was taken for which label, and whether they are below chance."""
-        words = label_order(self.model, self.task).words if self.task.labels else self.inputs.note
-        return "; ".join(filter(None, (words, self._below_chance)))
+        """What to know beside its figures: of classes taken for labels, of tokens, and figures below chance."""
+        of_labels = label_order(self.model, self.task).words if self.task.labels else ""
+        return "; ".join(filter(None, (of_labels, self.inputs.note, self._below_chance)))
 
     @cached_property
     def equal_texts(self) -> tuple[EqualTexts, ...]:

@@ -39,7 +39,9 @@ from headlab.encoding import (
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.state import Active, teach_positions
+from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
+from headlab.models.tokenising import held, tokenise
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -66,16 +68,17 @@ class LanguageSetup:
 
     @contextmanager
     def set_up(self, tokenizer: Any) -> Iterator[None]:
-        """The tokenizer with the two codes set, until the block ends."""
-        if not self.source:
-            yield
-            return
-        before = tokenizer.src_lang, tokenizer.tgt_lang
-        try:
-            tokenizer.src_lang, tokenizer.tgt_lang = self.source, self.target
-            yield
-        finally:
-            tokenizer.src_lang, tokenizer.tgt_lang = before
+        """The tokenizer with the two codes set, until the block ends; other threads wait for it."""
+        with held(tokenizer):
+            if not self.source:
+                yield
+                return
+            before = tokenizer.src_lang, tokenizer.tgt_lang
+            try:
+                tokenizer.src_lang, tokenizer.tgt_lang = self.source, self.target
+                yield
+            finally:
+                tokenizer.src_lang, tokenizer.tgt_lang = before
 
     def settings(self) -> dict[str, Any]:
         """The same settings as keyword arguments of transformers' `generate`."""
@@ -242,6 +245,7 @@ class Texts(Classified):
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
         super().__init__(model, task, columns, "ForSequenceClassification", "sequence classifier")
+        self.note = tokens_note(model, needs_of(model, examples))
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
         self._tokens = encode(model, [e.text for e in examples], second)
@@ -265,6 +269,7 @@ class Words(Classified):
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
     ) -> None:
         super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
+        self.note = tokens_note(model, needs_of(model, examples))
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         words = self._tokens.pop("word_ids")
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
@@ -297,9 +302,8 @@ class Pairs:
         self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
         self.tokens = encode_sources(model, [e.text for e in examples], self._told)
         with self._told.set_up(model.tokenizer):
-            targets = model.tokenizer(
-                text_target=[e.target or "" for e in examples], truncation=True, max_length=longest(model)
-            )
+            texts = [example.target or "" for example in examples]
+            targets = tokenise(model.tokenizer, texts, target=True, max_tokens=longest(model)).columns
         self._given = int(self._told.first is not None)  # first tokens of a target that are not answers
         whole = slice(-1) if self._told.start is not None else slice(None)
         self._targets: Rows = [row[whole] for row in targets["input_ids"]]
@@ -411,7 +415,7 @@ def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
 
     It reads its answer at the last one.
     """
-    end = model.module.config.eos_token_id
+    end = getattr(model.module.config, "eos_token_id", None)  # MobileBERT's has no such name
     if not model.module.config.is_encoder_decoder or not isinstance(end, int):
         return
     ends = {list(row).count(end) for row in rows}

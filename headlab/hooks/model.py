@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ from headlab.hooks.state import (
 from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
 from headlab.models.checkpoint import Checkpoint, home
+from headlab.models.tokenising import (
+    SegmentIds,
+    WordSpaces,
+    classifies_words,
+    missing_segment_ids,
+    word_spaces,
+)
 from headlab.parallel import Rows, halving, on_device, whole
 from headlab.records import Head, HeadGrid
 
@@ -84,6 +92,16 @@ class Model:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Its tokenizer."""
         return self.checkpoint.tokenizer
+
+    @cached_property
+    def missing_segment_ids(self) -> SegmentIds:
+        """Segment ids that it was trained with and its tokenizer leaves out."""
+        return missing_segment_ids(self.tokenizer, self.module.config)
+
+    @cached_property
+    def word_spaces(self) -> WordSpaces:
+        """Which words given one by one get a space before them."""
+        return word_spaces(self.tokenizer, labels_words=classifies_words(self.module))
 
     @property
     def device(self) -> torch.device:

@@ -19,6 +19,7 @@ from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import Batch, Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
+from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
@@ -286,6 +287,7 @@ def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
             "seed": task.seed,
             "data_hash": task.data_hash(evaluator.examples),
             **classes_of(evaluator.model, task),
+            **tokens_version(evaluator.model, evaluator.examples),
         },
         "ablation": ablation,
     }

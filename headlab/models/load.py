@@ -26,6 +26,7 @@ from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
     DELTA,
     EMBEDDED,
+    TRAINING,
     adapter_folder,
     base_of,
     fingerprint_delta,
@@ -46,6 +47,7 @@ from headlab.models.files import (
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
+from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.weights import (
     LoadReport,
     fit_weights,
@@ -183,6 +185,8 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
         _settle(config, tokenizer)
         with alone():
             module, note = _complete(_class_of(config, name), config, folder, name, spread)
+        if tokenizer is not None and (folder / TRAINING).is_file():
+            state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     except BROKEN as error:
         raise _unreadable(name, error) from error
     if problem is not None:

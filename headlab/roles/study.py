@@ -35,7 +35,7 @@ from headlab.roles.table import (
     resolve,
     syntactic,
 )
-from headlab.roles.tokenised import Given, Question, read, scene, twice
+from headlab.roles.tokenised import Given, Question, needs_of_sentences, read, scene, twice
 from headlab.stats import benjamini_hochberg
 from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval
 from headlab.store import FORMAT, REPORT, Store
@@ -368,7 +368,7 @@ def report_spec(
         "experiment": NAME,
         "version": VERSION,
         "model": model.recorded(),
-        "task": sentences.spec(),
+        "task": {**sentences.spec(), **needs_of_sentences(model, sentences).version()},
         "frequencies": {"source": "none"} if isinstance(frequencies, str) else dict(frequencies.about),
         "ablation": "zero",
         "options": dict(options),

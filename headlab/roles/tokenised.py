@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,9 @@ import torch
 from headlab.encoding import Rows, encode, lengths, longest, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
+from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.inputs import Pairs
+from headlab.models.tokenising import TokenNeeds, spaced, token_needs, tokenise
 from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position
@@ -22,7 +24,6 @@ from headlab.tasks.udpos import Tree
 # Sentences as a model receives them: tokens, the word of each, and which words are complete.
 
 NO_WORD = -1
-PROBED = 8  # sentences that show how a tokenizer treats words
 # Languages written without spaces, so a text's words are not known.
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my", "yue", "bo", "dz")
 
@@ -63,9 +64,27 @@ class Given:
 def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
     """The sentences as the model receives them.
 
-    frequencies: of words, or why there are none.  Raises HeadlabError for a model that does not fit.
+    Args:
+        model: The model whose heads are studied.
+        sentences: Trees, or examples of a task.
+        frequencies: Frequencies of words, or why there are none.
+
+    Raises:
+        HeadlabError: For a model that does not fit.
     """
-    return _trees(model, sentences, frequencies) if sentences.trees else _examples(model, sentences, frequencies)
+    tokenise_sentences = _trees if sentences.trees else _examples
+    given = tokenise_sentences(model, sentences, frequencies)
+    note = tokens_note(model, needs_of_sentences(model, sentences))
+    if note:
+        given = replace(given, notes=(*given.notes, f"{note[0].upper()}{note[1:]}."))
+    return given
+
+
+def needs_of_sentences(model: Model, sentences: Sentences) -> TokenNeeds:
+    """What a model is given of sentences beyond its tokenizer's output."""
+    if sentences.trees:
+        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
+    return needs_of(model, sentences.examples)
 
 
 def causal(stack: str) -> bool:
@@ -165,21 +184,22 @@ def special_ids(model: Model) -> frozenset[int]:
     return frozenset(excluded_ids(model.tokenizer, "special")) - {model.tokenizer.unk_token_id}
 
 
-def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows, list[int]]:
+def _split(
+    model: Model, sentences: Sequence[Sequence[str]], *, of_texts: bool = False
+) -> tuple[dict[str, Any], Rows, list[int]]:
     """Tokens of sentences given as words, the word of each token, and the word at which each sentence was cut.
 
-    Some tokenizers (byte-level ones) take a word without a space before it for the end of another; they get the space.
+    Args:
+        model: The model that is given the sentences.
+        sentences: Words of each sentence.
+        of_texts: Whether the words are those of a text, of which the first has no space before it.
     """
-    probe = [list(found) for found in words[:PROBED]]
-    joined = encode(model, [" ".join(found) for found in probe])["input_ids"]
-    plain, spaced = (
-        sum(a == b for a, b in zip(encode(model, way, split=True)["input_ids"], joined, strict=True))
-        for way in (probe, [_spaced(found) for found in probe])
-    )
-    ways = [_spaced(found) if spaced > plain else list(found) for found in words]
-    tokens = encode(model, ways, split=True)
+    spaces = model.word_spaces
+    if of_texts and spaces == "every":
+        spaces = "inner"
+    tokens = encode(model, sentences, split=True, spaces=spaces)
     places = [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
-    return tokens, places, _ends(model, ways, places)
+    return tokens, places, _ends(model, [spaced(words, spaces) for words in sentences], places)
 
 
 def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:
@@ -188,16 +208,12 @@ def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[in
     # A sentence with the maximum number of tokens was cut, or fits exactly.
     full = [row for row, found in enumerate(places) if len(found) >= longest(model)]
     if full:
-        uncut = model.tokenizer([list(words[row]) for row in full], is_split_into_words=True, verbose=False)
+        uncut = tokenise(model.tokenizer, [list(words[row]) for row in full], split=True).columns
         edge = min if model.tokenizer.truncation_side == "left" else max
         for row, ids in zip(full, uncut["input_ids"], strict=True):
             if len(ids) > len(places[row]):
                 out[row] = edge((place for place in places[row] if place != NO_WORD), default=NO_WORD)
     return out
-
-
-def _spaced(words: Sequence[str]) -> list[str]:
-    return [*words[:1], *(f" {word}" for word in words[1:])]
 
 
 def _words_of(
@@ -208,7 +224,8 @@ def _words_of(
     words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
     if not any(words):
         return [()] * len(examples), [[NO_WORD] * len(row) for row in ids], [NO_WORD] * len(examples)
-    tokens, places, ends = _split(model, [found or ("",) for found in words])
+    texts = not any(example.words for example in examples)
+    tokens, places, ends = _split(model, [found or ("",) for found in words], of_texts=texts)
     same = [found != () and own == row for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)]
     unknown = [[NO_WORD] * len(row) for row in ids]
     return (

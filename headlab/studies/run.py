@@ -15,6 +15,7 @@ from headlab.errors import require_seed
 from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model
+from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
@@ -527,6 +528,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     for split in SPLITS:
         found = [pieces.data_of(language, split) for language in pieces.languages]
         sizes[split], hashes = [n for n, _ in found], hashes + [sha for _, sha in found]
+    examples = pieces.source(pieces.languages[0], SPLITS[0]).examples
     return {
         "format": FORMAT,
         "kind": REPORT,
@@ -541,6 +543,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
             "seed": pieces.task.seed,
             "data_hash": content_key(hashes),
             **classes_of(pieces.model, pieces.task),
+            **tokens_version(pieces.model, examples),
         },
         "ablation": pieces.ablation,
         "options": dict(options),

@@ -34,6 +34,7 @@ from headlab.training.output import (
 )
 from headlab.training.steps import (
     CHECKPOINT_SHARE,
+    Encoded,
     ExampleSteps,
     Keep,
     State,
@@ -106,16 +107,17 @@ def finetune(
     check_examples(examples, labels)
     place = torch.device(device)
     data = content_key(facts(examples, labels))
-    key = content_key({"options": options.record(), "data": data, "base": base.sha256})
-    keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     words = bool(examples[0].words)
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
         encoded = encode(tokenizer, model.config, examples, options.max_length)
+        facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
+        key = content_key(facts_of_run | encoded.needs.version())
+        keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
         state = new_state(model, options)
         ExampleSteps(model, encoded, options, state).run(keep, progress)
-        module, made = finished(model, tokenizer, state, base, labels, words)
+        module, made = finished(model, encoded, state, base, labels)
         record = training_record(options, state, base=base, data=(len(examples), data), device=device)
         measured = evaluate(gateable(module, tokenizer, base)) if evaluate else {}
     write_folder(out, made, record | measured_record(measured))
@@ -164,24 +166,19 @@ def new_state(model: nn.Module, options: FinetuneOptions) -> State:
 
 
 def finished(
-    model: PreTrainedModel | PeftModel,
-    tokenizer: PreTrainedTokenizerBase,
-    state: State,
-    base: Base,
-    labels: Sequence[str],
-    words: bool,
+    model: PreTrainedModel | PeftModel, encoded: Encoded, state: State, base: Base, labels: Sequence[str]
 ) -> tuple[PreTrainedModel, Made]:
     """The trained model, merged and in evaluation mode, and what to write of it."""
     made = None
     if isinstance(model, PeftModel):
-        made = adapter_made(model, labels, words, base.name) if base.embedded else None
+        made = adapter_made(model, labels, encoded.words, base.name) if base.embedded else None
         with alone():
             module: PreTrainedModel = model.merge_and_unload(safe_merge=True)
     else:
         module = model
         made = changed_made(module, state.parameters) if base.embedded else None
     module.requires_grad_(False)
-    return module.eval(), made or whole_made(module, tokenizer)
+    return module.eval(), made or whole_made(module, encoded.tokenizer, encoded.needs)
 
 
 def gateable(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Base) -> Model:

@@ -21,12 +21,14 @@ from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import checkpoint_beside, fingerprint_folder
+from headlab.models.tokenising import TokenNeeds
 from headlab.records import Bools, Ints, content_key
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
@@ -215,10 +217,20 @@ def check_place(out: Path | None) -> Path:
     return out
 
 
-def write_model(model: Model, original: Model, out: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by."""
+def write_model(
+    model: Model, original: Model, out: Path, record: Mapping[str, Any], needs: TokenNeeds
+) -> dict[str, Any]:
+    """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by.
+
+    Args:
+        model: The trained model.
+        original: The model that it was copied from.
+        out: The folder to write.
+        record: How it was trained.
+        needs: What it was given beyond its tokenizer's output.
+    """
     whole = {**record, "base": original.identity(), "versions": versions_of(LIBRARIES)}
-    write_folder(out, _made(model, original), whole)
+    write_folder(out, _made(model, original, needs), whole)
     return {
         "name": f"{original.name} trained with gates",
         "revision": "folder",
@@ -259,13 +271,13 @@ def _holds(out: Path, fingerprint: str) -> bool:
     return (out / MODEL_CONFIG).is_file() and _fingerprint(out) == fingerprint
 
 
-def _made(model: Model, original: Model) -> Made:
+def _made(model: Model, original: Model, needs: TokenNeeds) -> Made:
     """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
     module: PreTrainedModel = model.module
     still = {name for name, p in module.named_parameters() if not p.requires_grad}
     if still and (known := EMBEDDED.get(original.name)) is not None and known.adapter:
         return changed_made(module, {n: t for n, t in module.state_dict().items() if n not in still})
-    return whole_made(module, model.tokenizer)
+    return whole_made(module, model.tokenizer, needs)
 
 
 # Examples and sweeps.
@@ -344,6 +356,7 @@ class Given:
             "task": {
                 "name": task.name, "language": self.language, "split": self.split, "size": len(self.examples),
                 "seed": task.seed, "data_hash": self._hashes["learned"], **classes_of(self.model, task),
+                **tokens_version(self.model, self.examples),
             },
             "judged": {s: {"size": len(e), "data_hash": self._hashes[s]} for s, e in self.judged.items()},
             "ablation": "zero",
@@ -459,7 +472,8 @@ def learn(
         learner.run(_keep(run, watch), watch.progress, watch.tick)
     gates = _record(given, learner, spec, has_gate)
     if trained is not None and place is not None:
-        identity = write_model(trained, given.model, place, {"gates": options.record(), "seed": options.seed})
+        record = {"gates": options.record(), "seed": options.seed}
+        identity = write_model(trained, given.model, place, record, needs_of(given.model, given.examples))
         gates = replace(gates, trained=identity)
         trained.checkpoint = replace(trained.checkpoint, fingerprint=identity["fingerprint"])
     watch.measuring()
@@ -544,7 +558,12 @@ def train_on(
         "language": language,
         "options": {name: value for name, value in options.record().items() if name not in UNUSED},
         "seed": options.seed,
-        "data": {"split": split, "examples": len(examples), "sha256": task.data_hash(examples)},
+        "data": {
+            "split": split,
+            "examples": len(examples),
+            "sha256": task.data_hash(examples),
+            **tokens_version(model, examples),
+        },
         "removed": [] if mask is None else [list(head) for head in mask.removed],
     }
     key = content_key(told)
@@ -554,8 +573,7 @@ def train_on(
         learner = Ungated(trained, read(trained, task, examples, language), options, mask)
         learner.run(keep, progress)
     finish(trained, mask)
-    write_model(
-        trained, model, out, told | {"example_forwards": learner.forwards} | took(learner.state, model.device.type)
-    )
+    record = told | {"example_forwards": learner.forwards} | took(learner.state, model.device.type)
+    write_model(trained, model, out, record, needs_of(model, examples))
     keep.path.unlink(missing_ok=True)
     return out

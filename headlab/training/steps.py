@@ -27,6 +27,16 @@ from transformers import PreTrainedTokenizerBase
 from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded, positions
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
+from headlab.models.tokenising import (
+    TokenNeeds,
+    WordSpaces,
+    missing_segment_ids,
+    spaced,
+    token_needs,
+    tokenise,
+    without_unknown_segments,
+    word_spaces,
+)
 from headlab.parallel import TOO_LARGE
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example
@@ -123,14 +133,15 @@ class State:
 class Encoded:
     """Examples tokenised once, without padding.
 
-    tokens: the tokenizer's output by name, one list per example.  targets: one label per example, or one per token with
-    -100 where there is none.
+    tokens: model inputs by name, one list per example.  targets: one label per example, or one per token with -100
+    where there is none.  needs: what they hold beyond the tokenizer's output.
     """
 
     tokenizer: PreTrainedTokenizerBase
     tokens: dict[str, Rows]
     targets: Rows
     words: bool
+    needs: TokenNeeds = field(default_factory=TokenNeeds, kw_only=True)
 
     @property
     def lengths(self) -> list[int]:
@@ -160,22 +171,34 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[Example], max_length: int) -> Encoded:
-    """Tokenise examples of one kind; a word is labelled at its first token, and one that was cut off has no target.
+    """Tokenise examples of one kind, as a model that is evaluated on them is given them.
 
-    max_length: in tokens; the base's own limit applies too.
+    A word is labelled at its first token, and one that was cut off has no target.
+
+    Args:
+        tokenizer: Of the base.
+        config: The base's configuration.
+        examples: All of texts, of pairs, or of words.
+        max_length: Tokens of an example, at most; the base's own limit applies too.
     """
-    longest = min(max_length, positions(config))
     words = bool(examples[0].words)
-    texts: list[Any] = [list(e.words) if words else e.text for e in examples]
-    pairs = [e.pair for e in examples]
-    second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
-    found = tokenizer(texts, second, truncation=True, max_length=longest, is_split_into_words=words)
-    tokens = {name: found[name] for name in found}
+    pairs = [example.pair for example in examples]
+    second = None if all(pair is None for pair in pairs) else [pair or "" for pair in pairs]
+    texts: list[Any] = [example.text for example in examples]
+    spaces: WordSpaces = "none"
+    if words:
+        spaces = word_spaces(tokenizer, labels_words=True)
+        texts = [spaced(example.words, spaces) for example in examples]
+    segment_ids = missing_segment_ids(tokenizer, config)
+    needs = token_needs(segment_ids, spaces, pairs=second is not None, words=words)
+    limit = min(max_length, positions(config))
+    found = tokenise(tokenizer, texts, second, split=words, segments=needs.segments, max_tokens=limit)
+    tokens = without_unknown_segments(found.columns, config)
     if words:
         targets = [first_tokens(found.word_ids(row), e.labels) for row, e in enumerate(examples)]
     else:
         targets = [[e.label] for e in examples]
-    return Encoded(tokenizer, tokens, targets, words)
+    return Encoded(tokenizer, tokens, targets, words, needs=needs)
 
 
 def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:

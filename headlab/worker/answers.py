@@ -19,6 +19,7 @@ from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.methods.run import answers_spec
+from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
 from headlab.parallel import one_thread
 from headlab.records import Evaluation, Head
 from headlab.roles.tokenised import NO_WORD, special_ids
@@ -80,27 +81,26 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
-    split = _given_words(model, request)
-    texts = [split] if split else [request.text] if request.pair is None else [request.text, request.pair]
-    how = {"is_split_into_words": bool(split)}
-    whole = model.tokenizer(*([text] for text in texts), **how, verbose=False)["input_ids"][0]
-    given = model.tokenizer(*([text] for text in texts), **how, truncation=True, max_length=MAX_TOKENS)
-    cut = given["input_ids"][0]
+    words = _given_words(model, request)
+    tokens = _tokens(model, request, words, MAX_TOKENS)
+    whole = _tokens(model, request, words, None).columns["input_ids"][0]
+    columns = without_unknown_segments(tokens.columns, model.module.config)
+    cut = columns["input_ids"][0]
     check_tokens(model, [cut])
-    inputs = given.convert_to_tensors("pt").to(model.device)
+    inputs = {name: torch.tensor(rows, device=model.device) for name, rows in columns.items()}
     pairs = bool(model.module.config.is_encoder_decoder)  # in which only the encoder attends from a plain sentence
     every = [head for head in model.grid.heads if request.maps and (not pairs or head.stack == "encoder")]
     with one_thread(model.device):  # threads that wait for each other take longer, by far on a busy CPU
         found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
-    words, places = _words(model, given, texts, cut)
+    shown_words, places = _words(model, tokens, request, words)
     return Weights(
         tokens=readable(model.tokenizer, cut),
         weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
         truncated=len(whole) > len(cut),
-        words=words,
+        words=shown_words,
         places=places,
         maps={
             _key(head): b64encode((255 * found[head]).round().byte().numpy().tobytes()).decode("ascii")
@@ -130,29 +130,63 @@ def _given_words(model: Model, request: AttentionRequest) -> list[str]:
     return list(request.words) or (request.text.split() if labels_words and request.pair is None else [])
 
 
+def _tokens(model: Model, request: AttentionRequest, words: Sequence[str], max_tokens: int | None) -> Tokenised:
+    """Tokens of a request's sentence or pair, as an evaluation gives them to the model.
+
+    Args:
+        model: The model whose attention is asked for.
+        request: The sentence or pair.
+        words: Words of the sentence, where the model labels words; else empty.
+        max_tokens: Tokens to cut the sentence to; None for all.
+    """
+    segment_ids = model.missing_segment_ids
+    is_pair = request.pair is not None and not words
+    return tokenise(
+        model.tokenizer,
+        [spaced(words, model.word_spaces) if words else request.text],
+        [request.pair or ""] if is_pair else None,
+        split=bool(words),
+        segments=segment_ids.of_pairs if is_pair else segment_ids.of_texts,
+        max_tokens=max_tokens,
+    )
+
+
 def _words(
-    model: Model, given: BatchEncoding, texts: Sequence[str | list[str]], ids: Sequence[int]
+    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str]
 ) -> tuple[list[str], list[int]]:
     """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known."""
-    if not given.is_fast:
-        words = texts[0] if isinstance(texts[0], list) else texts[0].split()
-        try:
-            known = word_ids(model.tokenizer, words, ids, MAX_TOKENS) if len(texts) == 1 else []
-        except HeadlabError:
-            known = []
-        return (list(words), [NO_WORD if place is None else place for place in known]) if known else ([], [])
-    found: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
-    places = [
-        NO_WORD if word is None or side is None else found.setdefault((side, word), len(found))
-        for side, word in zip(given.sequence_ids(0), given.word_ids(0), strict=True)
-    ]
-    return [_word(given, texts[side], side, word) for side, word in found], places
+    if not tokens.batch.is_fast:
+        return _words_of_python(model, tokens, request, words)
+    texts = [request.text, request.pair or ""]
+    indices: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
+    places = []
+    for side, word in zip(tokens.of_row(0, tokens.batch.sequence_ids(0)), tokens.word_ids(0), strict=True):
+        if word is None or side is None:
+            places.append(NO_WORD)
+        else:
+            places.append(indices.setdefault((side, word), len(indices)))
+    if words:
+        return [words[word] for _, word in indices], places
+    return [_word(tokens.batch, texts[side], side, word) for side, word in indices], places
 
 
-def _word(given: BatchEncoding, text: str | list[str], side: int, word: int) -> str:
-    if isinstance(text, list):
-        return text[word]
-    span = given.word_to_chars(0, word, side)
+def _words_of_python(
+    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str]
+) -> tuple[list[str], list[int]]:
+    """`_words` for tokenizers in Python, which do not know which word a token is of."""
+    if request.pair is not None and not words:
+        return [], []
+    shown_words = list(words) or request.text.split()
+    given_words = spaced(shown_words, model.word_spaces if words else "none")
+    try:
+        known = word_ids(model.tokenizer, given_words, tokens.columns["input_ids"][0], MAX_TOKENS)
+    except HeadlabError:
+        return [], []
+    return shown_words, [NO_WORD if place is None else place for place in known]
+
+
+def _word(batch: BatchEncoding, text: str, side: int, word: int) -> str:
+    span = batch.word_to_chars(0, word, side)
     return text[span.start : span.end].strip()
 
 

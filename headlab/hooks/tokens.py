@@ -1,0 +1,58 @@
+"""What a model is given beyond its tokenizer's output: for the specs of results, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headlab.hooks.model import Model
+from headlab.models.tokenising import (
+    INPUT_NAMES,
+    SPACED_WORDS,
+    TokenNeeds,
+    family_of,
+    token_needs,
+)
+from headlab.tasks.base import Example
+
+
+def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
+    """What a model is given of labelled examples beyond its tokenizer's output."""
+    if any(example.choices or example.target is not None for example in examples):
+        return TokenNeeds()
+    pairs = any(example.pair is not None for example in examples)
+    if any(example.words for example in examples):
+        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
+    return token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False)
+
+
+def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]:
+    """What a spec's task says of the tokens of its examples; nothing for most models.
+
+    Earlier versions of headlab gave a tokenizer's own output, so that their results, which do not say
+    this, are of other tokens.
+    """
+    return needs_of(model, examples).version()
+
+
+def tokens_note(model: Model, needs: TokenNeeds) -> str:
+    """What to know of a model's tokens where its files do not say how it was trained; else empty.
+
+    Args:
+        model: The model that is given the tokens.
+        needs: What it is given beyond its tokenizer's output.
+    """
+    stated = model.tokenizer.init_kwargs
+    trained_with = str(getattr(model.module.config, "transformers_version", None) or "")
+    notes = []
+    if needs.segments and INPUT_NAMES not in stated and not trained_with.startswith(("3.", "4.")):
+        notes.append(
+            f"the tokenizer of {model.name} gives no segment ids, so headlab adds those that "
+            f"{family_of(model.module.config)} models are pretrained with; if this one was fine-tuned without them, "
+            f"list what it takes as {INPUT_NAMES} in its tokenizer_config.json"
+        )
+    if needs.spaced_words and SPACED_WORDS not in stated:
+        notes.append(
+            f"the tokenizer of {model.name} has no add_prefix_space, so headlab puts a space before every word; if the "
+            f"model was fine-tuned on words without it, set {SPACED_WORDS} to false in its tokenizer_config.json"
+        )
+    return "; ".join(notes)
