@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
-from headlab.hooks.state import Active, teach_positions
+from headlab.hooks.positions import teach_positions
+from headlab.hooks.state import Active
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task

@@ -25,6 +25,10 @@ class HeadlabError(Exception):
         return _remade, (type(self), *self.args), self.__dict__
 
 
+class UngatedPassWarning(UserWarning):
+    """A pass was not gated though a block of `headlab.gated` is open on its model, in another thread."""
+
+
 # What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute says more.
 NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$")
 MEMORY_FULL = "memory is full; end other programs, or take a smaller model, a smaller batch or shorter texts"
@@ -56,6 +60,14 @@ def require_type(what: str, value: object, kinds: type | tuple[type, ...], fits:
     """
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise HeadlabError(f"{what} is {value!r:.60} ({type(value).__name__}); give {fits}", code="argument.wrong_type")
+
+
+def require_flag(what: str, value: object) -> None:
+    """Raise HeadlabError unless an argument is True or False.  what: its name."""
+    if not isinstance(value, bool):
+        raise HeadlabError(
+            f"{what} is {value!r:.60} ({type(value).__name__}); give True or False", code="argument.wrong_type"
+        )
 
 
 def require_seed(seed: object) -> int:

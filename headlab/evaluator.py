@@ -18,7 +18,7 @@ import torch
 
 from headlab.encoding import IGNORED, Sized
 from headlab.errors import HeadlabError, require_type
-from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
+from headlab.hooks.model import MODEL, Model, as_gates, gated_here, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import label_order, read
 from headlab.labels import LEVEL, below_chance
@@ -422,7 +422,7 @@ class Evaluator:
 
         def run(part: Rows) -> None:
             asked = rows[part.rows]
-            with torch.inference_mode(), gated(self.model, gates[part.rows], ablation=ablation, means=fill):
+            with torch.inference_mode(), gated_here(self.model, gates[part.rows], ablation=ablation, means=fill):
                 out[part.rows] = self.worth(asked, value_of("accuracy")) == 1
             self.tick()
 

@@ -38,7 +38,8 @@ from headlab.encoding import (
 )
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, not_finite
-from headlab.hooks.state import Active, teach_positions
+from headlab.hooks.positions import teach_positions
+from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.models.tokenising import held, tokenise

@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -292,3 +294,16 @@ def _every_layer(calls: list[Call], model: PreTrainedModel) -> list[Call]:
     path, found = lists.pop(), dict(zip(numbers, calls, strict=True))
     layers = enumerate(model.get_submodule(path).children())
     return [found.get(at) or Call(f"{path}.{at}", layer, 0, layer) for at, layer in layers]
+
+
+class WeightsThere(TorchDispatchMode):
+    """Raises RuntimeError for an operation with a weight that is not in memory, whose result torch leaves undefined.
+
+    A module that uses another's weight without calling it does that: accelerate brings weights for calls.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """The operation, unless some of its tensors have no numbers."""
+        if len({tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}) > 1:
+            raise RuntimeError("a weight that is not in memory is used outside its module")
+        return func(*args, **(kwargs or {}))

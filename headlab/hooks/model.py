@@ -12,12 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError, require_type
-from headlab.hooks.find import FAILURES, PROBE_TOKENS, Call, find, first_output, grid_of, logits, probe_inputs
+from headlab.errors import HeadlabError, require_flag, require_type
+from headlab.hooks.find import (
+    FAILURES,
+    PROBE_TOKENS,
+    Call,
+    WeightsThere,
+    find,
+    first_output,
+    grid_of,
+    logits,
+    probe_inputs,
+)
+from headlab.hooks.positions import excluded_ids as excluded_ids
+from headlab.hooks.positions import sides as sides
 from headlab.hooks.state import (
     SITE,
     Active,
@@ -29,6 +39,7 @@ from headlab.hooks.state import (
     activate,
     active_for,
     apply_gates,
+    open_block,
     wrap_feed_forward,
     wrap_layer,
 )
@@ -147,22 +158,53 @@ class Model:
 
 
 @contextmanager
-def gated(model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None) -> Iterator[Model]:
+def gated(
+    model: Model,
+    gates: Gates,
+    *,
+    ablation: str = "zero",
+    means: torch.Tensor | None = None,
+    threads: bool = False,
+) -> Iterator[Model]:
     """Scale each head's output in every forward pass of this thread, until the block ends.
 
-    gates: a Mask, or bool/float [layer, head] or [row, layer, head] (one coalition per example of the
-    batch); 1 keeps a head, 0 removes it.  ablation: a removed head outputs 0 ("zero") or its mean over
-    a task ("mean", with `means` [layer, head, head_dim] from `headlab.hooks.head_means`).
-    Raises HeadlabError for a shape that does not match the model, before anything is changed.
+    `asyncio.to_thread`, which carries this thread's context, is gated too.  Without `threads`, a pass of the model in
+    another thread gives an `UngatedPassWarning`, once a block.
+
+    Args:
+        model: a model that `headlab.load` returns.
+        gates: a Mask, or bool or float [layer, head] or [row, layer, head] (one coalition per example of the batch);
+            1 keeps a head, 0 removes it.
+        ablation: a removed head outputs 0 ("zero") or its mean over a task ("mean").
+        means: of "mean", [layer, head, head_dim] from `headlab.hooks.head_means`.
+        threads: gate every pass that begins in the block, in every thread that has no gates of its own: for
+            `ThreadPoolExecutor`, the thread of a streamer of `generate`, and the like.
+
+    Raises:
+        HeadlabError: the gates do not fit, or another block gates every thread; nothing has been changed then.
     """
+    require_flag("threads", threads)
+    with open_block(model.owner, _active_of(model, gates, ablation, means), model.name, everywhere=threads):
+        yield model
+
+
+@contextmanager
+def gated_here(
+    model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None
+) -> Iterator[Model]:
+    """`gated` for headlab's own passes: of this thread alone, and no business of other threads."""
+    with model.active(_active_of(model, gates, ablation, means)):
+        yield model
+
+
+def _active_of(model: Model, gates: Gates, ablation: str, means: torch.Tensor | None) -> Active:
+    """The gates of a block, checked; arguments as in `gated`."""
     if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
         raise HeadlabError(
             f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, ...)',
             code="ablation.needs_means",
         )
-    tensor = as_gates(model, gates)
-    with model.active(Active(gates=tensor, fill=means)):
-        yield model
+    return Active(gates=as_gates(model, gates), fill=means)
 
 
 def as_gates(model: Model, gates: Gates) -> torch.Tensor:
@@ -197,7 +239,7 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
     """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
     grid, module = model.grid, model.module
     kept = np.ones((grid.layers, grid.width))
-    with gated(model, kept):
+    with gated_here(model, kept):
         _require_close(
             model, logits(module), untouched, "all gates at 1 change the output", code="model.open_gates_differ"
         )
@@ -210,7 +252,7 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
         # Rows may share a projection: close the same head in all of them.
         head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
         kept[row, head] = 0
-    with gated(model, kept):
+    with gated_here(model, kept):
         closed = logits(module)
     with _zeroed_columns(model, kept, sizes):
         _require_close(
@@ -308,19 +350,6 @@ def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int
 # Finding the heads of a checkpoint and making them gateable.
 
 
-class WeightsThere(TorchDispatchMode):
-    """Raises RuntimeError for an operation with a weight that is not in memory, whose result torch leaves undefined.
-
-    A module that uses another's weight without calling it does that: accelerate brings weights for calls.
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """The operation, unless some of its tensors have no numbers."""
-        if len({tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}) > 1:
-            raise RuntimeError("a weight that is not in memory is used outside its module")
-        return func(*args, **(kwargs or {}))
-
-
 def attach(checkpoint: Checkpoint) -> Model:
     """Find the heads of a checkpoint, make them gateable, and check this on a probe input.
 
@@ -353,7 +382,8 @@ def attach(checkpoint: Checkpoint) -> Model:
     observed = all(call.through_function for call in calls if call.heads)
     model = Model(checkpoint, grid, tuple(call.projection for call in by_row), resumable=False, observed=observed)
     _place_sites(model, by_row)
-    module.register_forward_pre_hook(lambda *_: _restart_count(model))
+    module.register_forward_pre_hook(lambda *_: _begin_pass(model))
+    module.register_forward_hook(lambda *_: model.owner.end_pass(), always_call=True)
     model.resumable = _make_resumable(model, by_row)
     self_test(model, untouched)
     model.gives_weights = observed or _gives_weights(model)
@@ -385,7 +415,8 @@ def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple
     return hook
 
 
-def _restart_count(model: Model) -> None:
+def _begin_pass(model: Model) -> None:
+    model.owner.begin_pass()
     active = active_for(model.owner)
     if active is not None:
         active.calls.clear()
@@ -427,31 +458,7 @@ def _states(model: Model) -> Pass | None:
     return active.states if active is not None else None
 
 
-# Query and key tokens of a batch, and tokens that do not count.
-
-Side = tuple[torch.Tensor, torch.Tensor]
-
-
-def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
-    """Token ids that do not count as attention targets: separator and end of sentence, all special tokens, or none."""
-    if exclude == "none":
-        return []
-    if exclude == "special":
-        return sorted(tokenizer.all_special_ids)
-    return sorted({i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None})
-
-
-def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
-    """Query and key tokens of a stack: for each, ids int [row, token] and whether they are real, bool [row, token].
-
-    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder, unless it is a
-    classifier, which makes them from the source's.
-    """
-    source = (inputs["input_ids"], inputs["attention_mask"].bool())
-    if stack == "encoder" or "decoder_input_ids" not in inputs:
-        return source, source
-    target = (inputs["decoder_input_ids"], inputs["decoder_attention_mask"].bool())
-    return target, source if stack == "cross" else target
+# Decoder inputs where only the encoder is used.
 
 
 def started(model: Model, rows: int) -> dict[str, torch.Tensor]:
@@ -502,7 +509,8 @@ def _eager_weights(
 
 def _own_weights(model: Model, inputs: Inputs) -> list[torch.Tensor]:
     """What a model itself gives as the attention weights of all layers, in the grid's order."""
-    out, stacks = model.module(**inputs, output_attentions=True), model.grid.stacks
+    with model.active(Active()):
+        out, stacks = model.module(**inputs, output_attentions=True), model.grid.stacks
     names = ["attentions"] if len(stacks) == 1 else [f"{stack.name}_attentions" for stack in stacks]
     return [weights for name in names for weights in out.get(name) or ()]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, UngatedPassWarning
 from headlab.parallel import on_device
 
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
@@ -78,6 +79,22 @@ class Indices:
         if device not in self._by_device:
             self._by_device[device] = on_device(self._joined, device).split(self._counts)
         return self._by_device[device][number]
+
+
+def picked(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Some rows of a tensor, which may be on another device than the row numbers."""
+    return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
+
+
+def _take(value: Any, rows: Rows, batch: int) -> Any:
+    """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
+    if isinstance(value, torch.Tensor):
+        return picked(value, rows) if value.dim() > 1 and len(value) == batch else value
+    if isinstance(value, tuple | list):
+        return type(value)(_take(v, rows, batch) for v in value)
+    if isinstance(value, dict):
+        return {k: _take(v, rows, batch) for k, v in value.items()}
+    return value
 
 
 class LayerStates(Pass):
@@ -194,22 +211,6 @@ class FanOut(Pass):
         return self._run_on(slice(0, now), self._batch, inner, hidden, args, kwargs)
 
 
-def picked(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """Some rows of a tensor, which may be on another device than the row numbers."""
-    return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
-
-
-def _take(value: Any, rows: Rows, batch: int) -> Any:
-    """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
-    if isinstance(value, torch.Tensor):
-        return picked(value, rows) if value.dim() > 1 and len(value) == batch else value
-    if isinstance(value, tuple | list):
-        return type(value)(_take(v, rows, batch) for v in value)
-    if isinstance(value, dict):
-        return {k: _take(v, rows, batch) for k, v in value.items()}
-    return value
-
-
 def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
     """Let the last layer's feed-forward part run on the first token only, when a pass requests it.
 
@@ -246,22 +247,18 @@ def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None])
 
 
 # Gates, replacement values and observers in effect on a model, per thread.
-
 Observer = Callable[[int, torch.Tensor], None]
 
 
-class Owner:
-    """Identity of one attached model; gates of one owner never affect another's modules."""
-
-
-@dataclass
+@dataclass(eq=False)
 class Active:
     """Gates and observers of one `with` block.
 
     gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
     fill: output of a closed head in place of 0, [layer, head, head_dim].  contexts, weights: called
     with (layer row, tensor): a layer's head outputs [row, query, head, head_dim] before gating, or its attention
-    weights [row, head, query, key].
+    weights [row, head, query, key].  calls: {first gate row of a shared module: calls in this pass}.  ended: the block
+    ended in another thread than it began in.
     """
 
     gates: torch.Tensor | None = None
@@ -271,24 +268,191 @@ class Active:
     weight_layers: frozenset[int] | None = None
     states: Pass | None = None
     calls: dict[int, int] = field(default_factory=dict)
+    ended: bool = False
 
 
-_active: ContextVar[Mapping[int, Active]] = ContextVar("headlab_active", default={})  # noqa: B039 - never mutated
+@dataclass(eq=False)
+class Block:
+    """A block of `gated` that is open in some thread.
+
+    active: its gates.  model: the model's name.  thread: the identity of the thread that opened it.  everywhere:
+    whether it gates every thread.  warned: whether a pass that it does not gate has been warned of.
+    """
+
+    active: Active
+    model: str
+    thread: int
+    everywhere: bool
+    warned: bool = False
+
+
+class PassesOfThread(threading.local):
+    """What one thread knows of the blocks that other threads opened on a model.
+
+    block, active: the block that gates this thread, and this thread's own copy of its gates, as passes count calls.
+    running: whether a pass of the whole model is running.  pinned: its gates, from its beginning to its end.
+    """
+
+    block: Block | None = None
+    active: Active | None = None
+    running = False
+    pinned: Active | None = None
+
+
+class Owner:
+    """Identity of one attached model; gates of one owner never affect another's modules.
+
+    blocks: open blocks of `gated`, in the order in which they were opened, never changed in place.  is_quiet: no
+    block is open, and no pass has begun in one that gates it.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: tuple[Block, ...] = ()
+        self.passes = PassesOfThread()
+        self.is_quiet = True
+        self._pinned_passes = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Owner], tuple[()]]:
+        """A copy is another owner, which has no open blocks."""
+        return type(self), ()
+
+    def open(self, block: Block) -> None:
+        """Begin a block. Raises HeadlabError if another user's block gates every thread, as this one would."""
+        with self._lock:
+            enclosing = _active.get().get(id(self), ())
+            others = [other for other in self.blocks if other.everywhere]
+            if block.everywhere and not all(any(other.active is outer for outer in enclosing) for other in others):
+                raise HeadlabError(
+                    f"a block of headlab.gated(..., threads=True) is open on {block.model} already, and two cannot "
+                    "both gate every thread; end that one first, or leave threads=True out to gate this thread only",
+                    code="gate.threads_taken",
+                )
+            self.blocks = (*self.blocks, block)
+            self.is_quiet = False
+
+    def close(self, block: Block) -> None:
+        """End a block."""
+        with self._lock:
+            self.blocks = tuple(other for other in self.blocks if other is not block)
+            self.is_quiet = not self.blocks and not self._pinned_passes
+
+    def begin_pass(self) -> None:
+        """Let a pass of the whole model keep to its end the gates of other threads' blocks that it begins with."""
+        self.end_pass()  # a pass that was interrupted from outside has not said so
+        passes = self.passes
+        if self.blocks and gates_of_thread(self) is None:
+            passes.pinned = self.from_elsewhere()
+        if passes.pinned is not None:
+            self._count_pinned(1)
+        passes.running = True
+
+    def end_pass(self) -> None:
+        """The pass has ended, with or without an exception."""
+        passes = self.passes
+        passes.running = False
+        if passes.pinned is not None:
+            passes.pinned = None
+            self._count_pinned(-1)
+
+    def _count_pinned(self, change: int) -> None:
+        with self._lock:
+            self._pinned_passes += change
+            self.is_quiet = not self.blocks and not self._pinned_passes
+
+    def from_elsewhere(self) -> Active | None:
+        """Gates that another thread's block puts on this thread, which has none of its own; None if there are none."""
+        passes = self.passes
+        if passes.running:
+            return passes.pinned
+        blocks = self.blocks
+        if not blocks:
+            return None
+        everywhere = [block for block in blocks if block.everywhere]
+        if not everywhere:
+            self._warn(blocks)
+            return None
+        if passes.block is not everywhere[-1]:
+            passes.block = everywhere[-1]
+            passes.active = replace(everywhere[-1].active, calls={})
+        return passes.active
+
+    def _warn(self, blocks: Iterable[Block]) -> None:
+        """Say once a block that it does not gate a pass of this thread."""
+        here = threading.get_ident()
+        for block in blocks:
+            if block.thread == here:
+                continue
+            with self._lock:
+                is_first, block.warned = not block.warned, True
+            if is_first:
+                warnings.warn(
+                    f"a pass of {block.model} in thread {threading.current_thread().name} is not gated: the block of "
+                    "headlab.gated that is open gates only the thread it was opened in; "
+                    "headlab.gated(model, gates, threads=True) gates every thread",
+                    UngatedPassWarning,
+                    stacklevel=2,
+                )
+
+
+_active: ContextVar[Mapping[int, tuple[Active, ...]]] = ContextVar("headlab_active", default={})  # noqa: B039 - never mutated
+
+
+def gates_of_thread(owner: Owner) -> Active | None:
+    """Gates and observers that this thread itself has put on the owner's model; None if there are none."""
+    stack = _active.get().get(id(owner))
+    if not stack:
+        return None
+    if not stack[-1].ended:
+        return stack[-1]
+    return next((active for active in reversed(stack) if not active.ended), None)
 
 
 def active_for(owner: Owner) -> Active | None:
-    """Gates and observers of this thread for the owner's model; None if there are none."""
-    return _active.get().get(id(owner))
+    """Gates and observers that hold for this thread's passes of the owner's model; None if there are none."""
+    active = gates_of_thread(owner)
+    if active is None and not owner.is_quiet:
+        return owner.from_elsewhere()
+    return active
 
 
 @contextmanager
 def activate(owner: Owner, active: Active) -> Iterator[Active]:
-    """Apply `active` to this thread and this model until the block ends, with or without an exception."""
-    token = _active.set({**_active.get(), id(owner): active})
+    """Apply `active` to this thread and this model until the block ends, with or without an exception.
+
+    Blocks may end in any order, as those of generators do, and in another thread than they began in.
+    """
+    key = id(owner)
+    _active.set({**_active.get(), key: (*_active.get().get(key, ()), active)})
     try:
         yield active
     finally:
-        _active.reset(token)
+        stack = _active.get().get(key, ())
+        remaining = tuple(other for other in stack if other is not active)
+        active.ended = len(remaining) == len(stack)
+        _active.set({**_active.get(), key: remaining})
+
+
+@contextmanager
+def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) -> Iterator[None]:
+    """Apply gates to this thread, or to every thread, and let others' passes be warned of.
+
+    Args:
+        owner: of the model.
+        active: the gates.
+        model: the model's name, in messages.
+        everywhere: whether every thread is gated.
+
+    Raises:
+        HeadlabError: another thread's block gates every thread already.
+    """
+    block = Block(active, model, threading.get_ident(), everywhere)
+    owner.open(block)
+    try:
+        with activate(owner, active):
+            yield
+    finally:
+        owner.close(block)
 
 
 @dataclass(frozen=True)
@@ -341,82 +505,6 @@ def _gate_of(active: Active, row: int, heads: int, context: torch.Tensor) -> tor
     if gate.dim() == 2:
         return gate[:, None, :, None]
     return gate.transpose(1, 2)[:, :queries, :, None]
-
-
-# Inputs of language models beside those of transformers: positions at which answers are read, and choices packed into
-# one row behind their common context.
-
-_asked: ContextVar[torch.Tensor | None] = ContextVar("headlab_asked", default=None)
-_taught = threading.Lock()
-TAUGHT = "_headlab_positions"
-
-
-def teach_positions(module: PreTrainedModel) -> None:
-    """Let a language model's passes take `asked` and `segments` among their inputs; may be called repeatedly.
-
-    asked: int [row, answer], positions whose scores are wanted: the output then is [row, answer, vocabulary].
-    segments: int [row, token], 0 for a context, n for its n-th continuation, -1 for padding: a continuation sees the
-    context and itself, as if it alone followed.  Other inputs that the model does not know, of `PLAIN`, are left out.
-    """
-    with _taught:
-        if not hasattr(module, TAUGHT):
-            head: Any = module.get_output_embeddings()
-            if head is None:
-                raise _unread(module)
-            module.register_forward_pre_hook(_taken, with_kwargs=True)
-            head.register_forward_pre_hook(_gathered)
-            module.register_forward_hook(_require_read)
-            setattr(module, TAUGHT, True)
-
-
-PLAIN = ("wanted", "choice")  # inputs that only headlab reads
-OWN = ("asked", "segments", *PLAIN)
-
-
-def plain(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Inputs without those that only `teach_positions` makes known to a model: every row is then one text."""
-    return {name: tensor for name, tensor in inputs.items() if name not in OWN}
-
-
-def _require_read(module: nn.Module, _args: object, _out: object) -> None:
-    if _asked.get() is not None:
-        _asked.set(None)
-        raise _unread(module)
-
-
-def _unread(module: nn.Module) -> HeadlabError:
-    return HeadlabError(
-        f"{type(module).__name__} has no output layer over tokens that can be found, so it cannot be evaluated at "
-        "selected tokens; use another model for tasks of likelihood",
-        code="model.positions_unread",
-    )
-
-
-def _taken(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    given = {name: value for name, value in kwargs.items() if name not in PLAIN}
-    _asked.set(given.pop("asked", None))
-    segments = given.pop("segments", None)
-    return args, given if segments is None else given | _laid_out(segments)
-
-
-def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
-    before = torch.ones(segments.shape[1], segments.shape[1], dtype=torch.bool, device=segments.device).tril()
-    own = (segments[:, :, None] == segments[:, None, :]) & before
-    context = segments == 0
-    seen = own | (before & context[:, None, :] & (segments >= 0)[:, :, None])
-    place = own.sum(dim=-1) - 1 + context.sum(dim=1, keepdim=True) * (segments > 0)
-    return {"attention_mask": seen[:, None], "position_ids": place * (segments >= 0)}
-
-
-def _gathered(_head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    asked = _asked.get()
-    if asked is None:
-        return None
-    _asked.set(None)
-    hidden = args[0]
-    asked = asked.to(hidden.device)
-    return (hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1])), *args[1:])
 
 
 # The attention function headlab registers with transformers: SDPA, then gates.

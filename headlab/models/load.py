@@ -32,6 +32,7 @@ from headlab.models.embedded import (
     fingerprint_delta,
     first_line,
     is_delta,
+    named_as_in_classifier,
     read_embedded,
     read_labels,
     weights_of,
@@ -49,6 +50,7 @@ from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.weights import (
+    SINGLE,
     LoadReport,
     fit_weights,
     folder_shapes,
@@ -269,12 +271,20 @@ def _complete(
     module, report = _loaded(kind, config, folder, name, spread, {})
     if report.is_clean and not getattr(config, "pruned_heads", None):
         return module, ""
-    fit = fit_weights(kind, config, folder_shapes(folder, config), name)
+    fit = fit_weights(kind, config, _shapes_of(folder, config), name)
     if fit.renames:
         del module  # before the second one takes memory
         module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
     return module, "" if is_delta(folder) else fit.note  # a delta's base has parts that not every class takes
+
+
+def _shapes_of(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
+    """{name: shape} of every weight of a folder; for changes to the embedded base, its weights too."""
+    if not is_delta(folder):
+        return folder_shapes(folder, config)
+    base = stored_shapes(base_of(folder), [SINGLE])
+    return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
 
 
 def _loaded(
@@ -507,7 +517,7 @@ def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Pa
     """
     try:
         is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
-        shapes = folder_shapes(folder, config) if is_here else hub_shapes(name)
+        shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
         if shapes is None:
             return weights._replace(words=f"{weights.words} Once fetched, they are compared with the class.")
         fit = fit_weights(kind, config, shapes, name)

@@ -16,8 +16,6 @@ from transformers import PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.models.checkpoint import alone
-from headlab.models.embedded import DELTA, is_delta, named_as_in_classifier
-from headlab.models.embedded import base_of as embedded_base_of
 
 # Names and shapes of stored weights, from the headers of the files that transformers reads.
 
@@ -78,15 +76,12 @@ def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ..
 
 
 def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
-    """{name: shape} of every weight of a local folder; for changes to the embedded base, its weights too.
+    """{name: shape} of every weight of a local folder that holds a whole model.
 
     Raises:
-        HeadlabError: the base or the index is missing.
+        HeadlabError: the index of weights cannot be read.
         OSError, SafetensorError: a file is missing or torn.
     """
-    if is_delta(folder):
-        base = stored_shapes(embedded_base_of(folder), [SINGLE])
-        return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
     file_names = [path.name for path in folder.iterdir()]
     return stored_shapes(folder, weight_files(folder, file_names, config))
 

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, gated
-from headlab.hooks.state import plain
+from headlab.hooks.model import Model, gated_here
+from headlab.hooks.positions import plain
+from headlab.hooks.state import Active
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
@@ -97,8 +98,9 @@ def compare(
     others, digest, different = 0, hashlib.sha256(), set[bytes]()
     for batch in map(plain, inputs):
         with torch.inference_mode():
-            untouched = logits_of(model.module, batch)
-            with gated(model, mask):
+            with model.active(Active()):
+                untouched = logits_of(model.module, batch)
+            with gated_here(model, mask):
                 masked = logits_of(model.module, batch)
         real = real_tokens(batch, masked)
         masked, got = masked[real].double(), other(batch).to(masked.device)[real].double()

@@ -17,7 +17,8 @@ from transformers.pytorch_utils import Conv1D
 from headlab.encoding import encode, pad
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, as_gates
-from headlab.hooks.state import Active, plain
+from headlab.hooks.positions import plain
+from headlab.hooks.state import Active
 from headlab.inputs import read
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
@@ -397,13 +398,16 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
     """Passes of the untouched, the masked and, if there is one, the shrunk model over the batches."""
     gates = as_gates(model, mask)
 
+    def run_under(active: Active) -> None:
+        with model.active(active):
+            for batch in batches:
+                model.module(**batch)
+
     def untouched() -> None:
-        for batch in batches:
-            model.module(**batch)
+        run_under(Active())
 
     def masked() -> None:
-        with model.active(Active(gates=gates)):
-            untouched()
+        run_under(Active(gates=gates))
 
     def without() -> None:
         assert shrunk is not None

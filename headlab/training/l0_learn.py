@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
@@ -133,7 +133,7 @@ class Learner(GateSteps[GateStep]):
         for at in range(0, len(chosen), rows):
             part = chosen[at : at + rows]
             own = uniform[at : at + rows] if len(uniform) > 1 else uniform
-            with torch.enable_grad(), gated(self.model, self.gates(own)):
+            with torch.enable_grad(), gated_here(self.model, self.gates(own)):
                 logits = self.inputs.logits(self.inputs.tensors(part))
             loss = self.loss(logits, part) / asked
             loss.backward(inputs=list(self.state.parameters.values()))  # frozen ones may require a gradient

@@ -14,7 +14,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.model import Model, attach, gated_here
 from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
         concrete = self.options.concrete
-        with gated(self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))):
+        with gated_here(self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))):
             loss = self.loss(ids, follow)
         return loss, self.options.weight_at(step) * concrete.open(self.log_alpha).sum()
 

@@ -20,7 +20,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from headlab.encoding import IGNORED, shifted
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.model import Model, attach, gated_here
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import first_line
@@ -254,7 +254,7 @@ def without(model: Model, mask: Mask | None) -> Iterator[None]:
     """Run the block with a mask's heads removed. Raises HeadlabError if the mask has another shape."""
     checked(model, mask)
     # The mask of another model is accepted here: the same architecture, trained from scratch.
-    with nullcontext() if mask is None else gated(model, model.grid.gates(mask.kept)):
+    with nullcontext() if mask is None else gated_here(model, model.grid.gates(mask.kept)):
         yield
 
 

@@ -93,6 +93,7 @@ def test_undone_after_an_exception(model: Model, batch: dict[str, torch.Tensor])
     assert torch.equal(logits(model, batch), whole)
 
 
+@pytest.mark.filterwarnings("ignore::headlab.errors.UngatedPassWarning")
 def test_two_threads_never_mix(model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator) -> None:
     masks = [rng.random(ones(model).shape) < 0.5 for _ in range(2)]
     want = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from app_pages import app_on, run_page, said
 from fake_client import FakeWorker
+from safetensors.torch import load_file, save_file
 from saved import save_classifier
 from streamlit.testing.v1 import AppTest
 from worker_fake import FakeBench
@@ -86,7 +87,7 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
     (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
     (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
-    (lambda folder: _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2), "Labels"),
+    (lambda folder: _two_labels(folder), "Labels"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
     (lambda folder: _shard(folder), "Weights"),
     (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
@@ -102,6 +103,39 @@ def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(tmp_path: Path, 
         (tmp_path / "model" / left).unlink(missing_ok=True)
     app.button(key="own-again").click().run()
     assert "✗" not in signs(app).values()
+
+
+def _two_labels(folder: Path) -> None:
+    """As if the model had been trained for two classes without names."""
+    _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
+    weights = load_file(folder / "model.safetensors")
+    for name in ("classifier.weight", "classifier.bias"):
+        weights[name] = weights[name][:2].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_path: Path) -> None:
+    folder = save_classifier(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    compiled = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
+    save_file(compiled, folder / "model.safetensors", metadata={"format": "pt"})
+    app = entered(folder)
+    assert signs(app)["Weights"] == "✓"
+    assert "which data-parallel training and torch.compile put before their names" in said(app)
+    assert disabled(app)["own-load"] is False
+    _config(folder, num_hidden_layers=1)
+    app.button(key="own-again").click().run()
+    assert signs(app)["Weights"] == "✗"
+    assert "weights of 2 layers" in said(app)
+    assert disabled(app)["own-load"] is True
+    _config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
+    pruned = {name: weight[:18] if "layer.1.attention.self" in name else weight for name, weight in weights.items()}
+    pruned = {name: weight.clone() for name, weight in pruned.items()}
+    save_file(pruned, folder / "model.safetensors", metadata={"format": "pt"})
+    app.button(key="own-again").click().run()
+    assert signs(app)["Weights"] == "✗"
+    assert "headlab mask convert config.json" in said(app)
 
 
 def _shard(folder: Path) -> None:
