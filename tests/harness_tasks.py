@@ -46,13 +46,13 @@ TASKS = {
     "mini_lambada": """
 output_type: loglikelihood
 doc_to_text: '{{text}}'
-doc_to_target: '{{ending}}'
+doc_to_target: ' {{ending}}'
 metric_list: [{metric: perplexity}, {metric: acc}]
 """,
     "mini_choices": """
 output_type: multiple_choice
 doc_to_text: '{{text}}'
-doc_to_choice: ['{{ending}}', zebra, under]
+doc_to_choice: '{{[ending, "zebra", "under"]}}'
 doc_to_target: 0
 metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_bytes}, {metric: brier_score}, {metric: acc_mutual_info}]
 """,
@@ -100,7 +100,7 @@ metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bit
     "mini_own": """
 output_type: loglikelihood
 doc_to_text: '{{text}}'
-doc_to_target: '{{ending}}'
+doc_to_target: ' {{ending}}'
 process_results: !function own.process
 metric_list:
 - {metric: spread, aggregation: !function own.largest, higher_is_better: false}

@@ -43,7 +43,7 @@ class TaskNotes:
             ),
             *self._of_documents(
                 self.merged,
-                "the tokenizer merges the end of the context with a choice, so the context of all "
+                "the tokenizer merges the end of the context with what follows, so the context of all "
                 "its choices ends before the merged token; the harness's own models score other "
                 "tokens there, or none",
             ),
