@@ -16,6 +16,7 @@ from headlab.hooks.model import Model
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
+from headlab.parallel import on_device
 from headlab.records import Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
@@ -135,7 +136,72 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
     """Model inputs of some examples, padded to the longest of them, on the model's device."""
     picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
     found = model.tokenizer.pad(picked, return_tensors="pt", padding_side=PADDED)
-    return {name: t.to(model.device) for name, t in found.items()}
+    return {name: on_device(t, model.device) for name, t in found.items()}
+
+
+class DeviceRows:
+    """Rows of numbers that are brought to a device once, and from which padded batches are cut there.
+
+    Args:
+        rows: The rows, of any lengths.
+        device: Where the batches are needed.
+    """
+
+    def __init__(self, rows: Rows, device: torch.device) -> None:
+        self._lengths_here = lengths(rows)
+        ends = np.cumsum(self._lengths_here)
+        numbers = [number for row in rows for number in row]
+        self._numbers = on_device(np.array([*numbers, 0], dtype=np.int64), device)
+        self._starts = on_device(ends - self._lengths_here, device)
+        self._lengths = on_device(self._lengths_here, device)
+
+    def padded(self, rows: Ints, filler: int, width: int = 0) -> torch.Tensor:
+        """Some rows, padded on the right to the longest of them and at least to a width.
+
+        Args:
+            rows: Numbers of the rows, int [row].
+            filler: What stands behind the end of a shorter row.
+            width: Columns at least.
+
+        Returns:
+            int64 [row, column].
+        """
+        width = max(width, int(self._lengths_here[rows].max(initial=0)))
+        chosen = on_device(rows, self._starts.device)
+        columns = torch.arange(width, device=chosen.device)
+        places = (self._starts[chosen][:, None] + columns).clamp(max=len(self._numbers) - 1)
+        inside = columns < self._lengths[chosen][:, None]
+        return torch.where(inside, self._numbers[places], filler)
+
+
+class TokenRows:
+    """What a tokenizer gave for some examples, on the model's device; batches as `pad` makes them.
+
+    Args:
+        model: The model they are for.
+        tokens: By name, [example][token].
+    """
+
+    def __init__(self, model: Model, tokens: Mapping[str, Rows]) -> None:
+        self._model, self._tokens = model, tokens
+        tokenizer = model.tokenizer
+        self._fillers = {
+            "input_ids": tokenizer.pad_token_id,
+            "token_type_ids": tokenizer.pad_token_type_id,
+            "attention_mask": 0,
+        }
+        self._rows_by_name: dict[str, DeviceRows] | None = None
+        if set(tokens) <= set(self._fillers):  # others are padded in ways that only the tokenizer knows
+            columns = dict(tokens)
+            if "attention_mask" in tokenizer.model_input_names:
+                columns.setdefault("attention_mask", [[1] * len(row) for row in tokens["input_ids"]])
+            self._rows_by_name = {name: DeviceRows(rows, model.device) for name, rows in columns.items()}
+
+    def batch(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some examples, padded to the longest of them."""
+        if self._rows_by_name is None:
+            return pad(self._model, self._tokens, rows)
+        return {name: numbers.padded(rows, self._fillers[name]) for name, numbers in self._rows_by_name.items()}
 
 
 def padded(rows: Rows, filler: int, width: int = 0) -> torch.Tensor:
@@ -235,19 +301,21 @@ class Asked:
         check_tokens(model, [*rows, *wanted])
         self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
         self.lengths: Ints = lengths(rows)
+        self._on_device = {
+            "input_ids": (DeviceRows(rows, model.device), model.tokenizer.pad_token_id or 0),
+            "attention_mask": (DeviceRows([[1] * len(row) for row in rows], model.device), 0),
+            "asked": (DeviceRows(asked, model.device), 0),
+        }
+        self._targets = DeviceRows(wanted, model.device)
         teach_positions(model.module)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Tokens and positions asked, padded to the longest of some examples."""
-        padding, device = self.model.tokenizer.pad_token_id or 0, self.model.device
-        real = padded([[1] * len(self._rows[i]) for i in rows], 0)
-        found = {"input_ids": padded([self._rows[i] for i in rows], padding), "attention_mask": real,
-                 "asked": padded([self._asked[i] for i in rows], 0)}  # fmt: skip
-        return {name: tensor.to(device) for name, tensor in found.items()}
+        return {name: numbers.padded(rows, filler) for name, (numbers, filler) in self._on_device.items()}
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the texts, int [row, answer]."""
-        return padded([self._wanted[i] for i in rows], IGNORED, width).to(self.model.device)
+        return self._targets.padded(rows, IGNORED, width)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the tokens asked for, [row, answer, vocabulary]."""
@@ -314,7 +382,7 @@ class Chosen:
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Numbers of the right continuations, int [row]."""
-        return torch.as_tensor(self.answers[rows], device=self.model.device)
+        return on_device(self.answers[rows], self.model.device)
 
 
 def log_probabilities(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -346,18 +414,13 @@ class Choices(Chosen, Asked):
         names, reaches = [example.reference for example in examples], list(map(_reach, self._segments))
         Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
         Chosen.__init__(self, examples)
+        self._on_device["wanted"] = (self._targets, IGNORED)
+        self._on_device["choice"] = (DeviceRows(self._choice, model.device), 0)
         self.note = _begins(rows, wanted, self._choice)
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
+            self._on_device["segments"] = (DeviceRows(self._segments, model.device), -1)
             self._check_packing(task, examples)
-
-    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """Contexts with their continuations, and the tokens wanted of them."""
-        more = {"wanted": padded([self._wanted[i] for i in rows], IGNORED),
-                "choice": padded([self._choice[i] for i in rows], 0)}  # fmt: skip
-        if self._packs:
-            more["segments"] = padded([self._segments[i] for i in rows], -1)
-        return super().tensors(rows) | {name: tensor.to(self.model.device) for name, tensor in more.items()}
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +19,11 @@ from headlab.encoding import (
     MASKED,
     Choices,
     Chosen,
+    DeviceRows,
     NextTokens,
     Rows,
     Sized,
+    TokenRows,
     asked_words,
     check_lengths,
     check_tokens,
@@ -43,6 +46,7 @@ from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.models.tokenising import held, tokenise
+from headlab.parallel import on_device
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -231,7 +235,11 @@ class Classified:
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """See `Inputs.tensors`."""
-        return pad(self.model, self._tokens, rows)
+        return self._token_rows.batch(rows)
+
+    @cached_property
+    def _token_rows(self) -> TokenRows:
+        return TokenRows(self.model, self._tokens)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, label] or [row, token, label]."""
@@ -257,7 +265,7 @@ class Texts(Classified):
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels, int [row]."""
-        return torch.as_tensor(self.answers[rows], device=self.model.device)
+        return on_device(self.answers[rows], self.model.device)
 
 
 class Words(Classified):
@@ -274,6 +282,7 @@ class Words(Classified):
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         words = self._tokens.pop("word_ids")
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
+        self._label_rows = DeviceRows(self._labels, model.device)
         self.words = [asked_words(words[row], e.labels) for row, e in enumerate(examples)]
         self.lengths = lengths(self._tokens["input_ids"])
         asked = [[label for label in row if label != IGNORED] for row in self._labels]
@@ -282,7 +291,7 @@ class Words(Classified):
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
-        return padded([self._labels[i] for i in rows], IGNORED, width).to(self.model.device)
+        return self._label_rows.padded(rows, IGNORED, width)
 
 
 class Pairs:
@@ -328,7 +337,7 @@ class Pairs:
         return found
 
     def _padded(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        return padded([self._targets[i] for i in rows], IGNORED, width).to(self.model.device)
+        return on_device(padded([self._targets[i] for i in rows], IGNORED, width), self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the next token, [row, token, vocabulary]."""
@@ -384,7 +393,9 @@ class TargetChoices(Chosen):
             wanted[place, : len(self._targets[i])] = padded(self._targets[i], IGNORED, width)
         right = wanted[torch.arange(len(rows)), torch.as_tensor(self.answers[rows])]
         found = self._decoded(right) | {"wanted": wanted}
-        return pad(self.model, self._tokens, rows) | {name: t.to(self.model.device) for name, t in found.items()}
+        return pad(self.model, self._tokens, rows) | {
+            name: on_device(t, self.model.device) for name, t in found.items()
+        }
 
     def _decoded(self, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """The decoder's inputs for continuations, int [row, token]."""
