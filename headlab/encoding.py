@@ -10,17 +10,19 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from headlab.context import MAX_TOKENS as MAX_TOKENS
+from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
+from headlab.context import context_length as context_length
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active, teach_positions
-from headlab.records import Floats, Ints
+from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 
-MAX_TOKENS = 512
 IGNORED = -100
 Rows = list[list[int]]
 
@@ -44,9 +46,8 @@ def encode(
     split: texts are lists of words.  Raises HeadlabError for a tokenizer without a padding token.
     """
     require_padding(model)
-    encoded = model.tokenizer(
-        list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
-    )
+    limit = longest(model)
+    encoded = model.tokenizer(list(texts), second, truncation=True, max_length=limit, is_split_into_words=split)
     found = {name: encoded[name] for name in encoded}
     check_tokens(model, found["input_ids"])
     if not split:
@@ -54,7 +55,7 @@ def encode(
     if model.tokenizer.is_fast:
         return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
     each = zip(texts, found["input_ids"], strict=True)
-    return found | {"word_ids": [word_ids(model.tokenizer, words, ids, longest(model)) for words, ids in each]}
+    return found | {"word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in each]}
 
 
 def require_padding(model: Model) -> None:
@@ -82,19 +83,6 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
             f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
             code="tokenizer.larger_than_model",
         )
-
-
-def longest(model: Model, most: int = MAX_TOKENS) -> int:
-    """Maximum number of tokens of an input: the model's positions, at most 512 or what is given."""
-    return min(most, positions(model.module.config))
-
-
-def positions(config: Any) -> int:
-    """Number of usable positions of a model with this configuration; 512 where it does not say."""
-    found = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
-    if "roberta" in config.model_type or "camembert" in config.model_type:  # shrunk ones included
-        found -= int(config.pad_token_id or 0) + 1  # their positions start after the padding's
-    return found
 
 
 def window(config: Any) -> float:
@@ -182,6 +170,62 @@ def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]
     return [word for word in seen if labels[word] != IGNORED]
 
 
+def omitted_from_texts(
+    model: Model, tokens: Rows, texts: Sequence[str], second: Sequence[str] | None = None
+) -> OmissionsByExample:
+    """Which texts, encoded as `tokens`, were longer than the limit."""
+    full = _full_rows(model, tokens)
+    cut = np.zeros(len(tokens), dtype=bool)
+    if full:
+        pairs = None if second is None else [second[row] for row in full]
+        uncut = model.tokenizer([texts[row] for row in full], pairs, verbose=False)["input_ids"]
+        cut[full] = [len(ids) > len(tokens[row]) for row, ids in zip(full, uncut, strict=True)]
+    return OmissionsByExample(longest(model), cut)
+
+
+def omitted_from_words(
+    model: Model, tokens: Rows, sentences: Sequence[Sequence[str]], labels: Sequence[Sequence[int]],
+    answered: Sequence[Sequence[int]],
+) -> OmissionsByExample:  # fmt: skip
+    """Which sentences were longer than the limit, and which of their labelled words have no answer, and why.
+
+    Args:
+        model: the loaded model.
+        tokens: [sentence][token], the sentences as `encode` gave them.
+        sentences: [sentence][word].
+        labels: [sentence][word], IGNORED for words without a label.
+        answered: [sentence][answer], the word of each answer.
+    """
+    full = _full_rows(model, tokens)
+    cut = np.zeros(len(tokens), dtype=bool)
+    words_of_uncut = dict[int, set[int]]()
+    for row in full:
+        words = list(sentences[row])
+        uncut = model.tokenizer([words], is_split_into_words=True, verbose=False)
+        ids = uncut["input_ids"][0]
+        cut[row] = len(ids) > len(tokens[row])
+        if cut[row]:
+            if model.tokenizer.is_fast:
+                known = uncut.word_ids(0)
+            else:
+                known = word_ids(model.tokenizer, words, ids, len(ids) + 1)
+            words_of_uncut[row] = {word for word in known if word is not None}
+    left_out = {reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)}
+    for row, row_labels in enumerate(labels):
+        labelled = {word for word, label in enumerate(row_labels) if label != IGNORED}
+        unanswered = labelled - set(answered[row])
+        beyond = unanswered & words_of_uncut.get(row, set())
+        left_out[BEYOND_LIMIT][row] = len(beyond)
+        left_out[WITHOUT_TOKEN][row] = len(unanswered) - len(beyond)
+    return OmissionsByExample(longest(model), cut, left_out)
+
+
+def _full_rows(model: Model, tokens: Rows) -> list[int]:
+    """Rows with the maximum number of tokens: those that were cut, or fit exactly."""
+    limit = longest(model)
+    return [row for row, ids in enumerate(tokens) if len(ids) >= limit]
+
+
 def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
     before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
@@ -191,7 +235,7 @@ def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
 # Continuations.
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}  # of log-probabilities, relative to the largest
-LONGEST = 2048  # tokens of a text with its continuations
+PACKED = 2048  # tokens of a context with all its continuations in one row, or what the model takes if that is more
 MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
 
 
@@ -212,6 +256,8 @@ class Asked:
         check_tokens(model, [*rows, *wanted])
         self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
         self.lengths: Ints = lengths(rows)
+        self.omitted = nothing_omitted(model, len(rows))
+        self.note = default_context(model)
         teach_positions(model.module)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
@@ -267,10 +313,11 @@ class NextTokens(Asked):
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
         behind = (len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True))
         if not masked and any(asked < most for asked, most in zip(self.units, behind, strict=True)):
-            self.note = (
+            start = (
                 "the first token of each text is not predicted, as the tokenizer has no start token, but its bytes and "
                 "word are counted, so bits per byte and word perplexity are too low"
             )
+            self.note = "; ".join(filter(None, (self.note, start)))
 
 
 class Chosen:
@@ -323,7 +370,7 @@ class Choices(Chosen, Asked):
         names, reaches = [example.reference for example in examples], list(map(_reach, self._segments))
         Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
         Chosen.__init__(self, examples)
-        self.note = _begins(rows, wanted, self._choice)
+        self.note = "; ".join(filter(None, (self.note, _begins(rows, wanted, self._choice))))
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
             self._check_packing(task, examples)
@@ -378,15 +425,21 @@ class Choices(Chosen, Asked):
         return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
 
 
-def check_lengths(model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = ()) -> None:
-    """Raise HeadlabError, naming the example, for a row that is too long for the model. reaches: as in `Asked`."""
-    most = longest(model, LONGEST)
+def check_lengths(
+    model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = (), *, targets: bool = False
+) -> None:
+    """Raise HeadlabError, naming the example, for a row that is too long for the model.
+
+    reaches: as in `Asked`.  targets: as in `context_length`.
+    """
+    limit = context_length(model, targets=targets)
+    most_packed = max(limit, PACKED)
     for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
-        if reach > most or len(row) > LONGEST:
+        tokens, most = (reach, limit) if reach > limit else (len(row), most_packed)
+        if tokens > most:
             raise HeadlabError(
-                f"{task}, example {name}: {reach if reach > most else len(row):,} tokens, and headlab "
-                f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
-                "model whose tokenizer needs fewer tokens for this language",
+                f"{task}, example {name}: {tokens:,} tokens, and headlab takes {most:,} with {model.name}; give a "
+                "shorter text, or use a model whose tokenizer needs fewer tokens for this language",
                 code="data.text_too_long",
             )
 

@@ -13,7 +13,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from headlab.encoding import IGNORED, LONGEST, Asked, encoded, longest, predicts_next
+from headlab.encoding import IGNORED, Asked, context_length, encoded, predicts_next
 from headlab.errors import HeadlabError
 from headlab.evaluator import cut, token_budget
 from headlab.hooks.model import Model, as_gates
@@ -75,7 +75,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         return list(self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"])
 
     def _loglikelihood_tokens(self, requests: Sequence[Pair], **_: Any) -> list[tuple[float, bool]]:
-        most = longest(self.model, LONGEST)
+        most = context_length(self.model)
         wholes = [([*context, *rest][-most - 1 :], rest[-most:]) for _, context, rest in requests]
         rows = [whole[:-1] for whole, _ in wholes]
         asked = [list(range(len(row) - len(rest), len(row))) for row, (_, rest) in zip(rows, wholes, strict=True)]
@@ -104,7 +104,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         """Log-probability of whole texts, in windows that fit the model."""
         out = []
         for request in requests:
-            tokens, most = self.tok_encode(request.args[0]), longest(self.model, LONGEST)
+            tokens, most = self.tok_encode(request.args[0]), context_length(self.model)
             windows = get_rolling_token_windows(tokens, self.prefix_token_id, most, 1)
             pairs = [(None, *make_disjoint_window(window)) for window in windows]
             out.append(sum(value for value, _ in self._loglikelihood_tokens(pairs)))
@@ -118,7 +118,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         ends = settings.get("until") or []
         ends = [ends] if isinstance(ends, str) else list(ends)
         new = int(settings.get("max_gen_toks", NEW_TOKENS))
-        ids = self.tok_encode(context)[-max(1, longest(self.model, LONGEST) - new) :] or [self.prefix_token_id]
+        ids = self.tok_encode(context)[-max(1, context_length(self.model) - new) :] or [self.prefix_token_id]
         module: Any = self.model.module
         given = torch.tensor([ids], device=self.model.device)
         with torch.inference_mode(), self.model.active(Active(gates=self._gates)):

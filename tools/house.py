@@ -29,7 +29,7 @@ LEVELS = {
     "statistics, masks, tasks": ("stats", "bleu", "labels", "masks", "tasks", "scores", "l0_gates", "parallel"),
     "models and their heads": ("models", "hooks"),
     "results on disk": ("store",),
-    "answers under a mask": ("encoding", "inputs", "evaluator", "changes", "generation", "lm_eval"),
+    "answers under a mask": ("context", "encoding", "inputs", "evaluator", "changes", "generation", "lm_eval"),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
     "pictures, and one question a file": ("pictures", "plots", "cluster", "studies", "api"),
     "whole pieces of work": ("worker", "reproduce", "report"),

@@ -28,6 +28,7 @@ from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
+from headlab.records import omission_fields
 from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.studies.table import HOW, JOBS
 
@@ -139,6 +140,7 @@ def record(scores: HeadScores) -> dict[str, Any]:
             "values_sha256": scores.values_sha256(),
         }
         | ({"caution": caution(scores.method)} if caution(scores.method) else {})
+        | omission_fields(scores.omissions)
     )
 
 
@@ -162,6 +164,8 @@ def _parts(scores: HeadScores) -> Iterator[str]:
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     if text := caution(scores.method):
         yield text
+    if scores.omissions is not None and scores.omissions.sentence:
+        yield scores.omissions.sentence
 
 
 # `headlab curve`: accuracy as heads are removed, lowest score first.
@@ -226,6 +230,7 @@ def curve_record(curve: Curve) -> dict[str, Any]:
         "seconds": curve.seconds,
         "example_forwards": curve.example_forwards,
         "values_sha256": curve.values_sha256(),
+        **omission_fields(curve.omissions),
     }
 
 

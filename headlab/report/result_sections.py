@@ -11,7 +11,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
-from headlab.masks.compare import Seen, seen
+from headlab.masks.compare import Seen, accuracy_notes, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
 from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
@@ -22,7 +22,7 @@ from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
 from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
 from headlab.roles.table import NAME as ROLES
-from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary
+from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary, omission_notes
 from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
@@ -153,6 +153,7 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
         yield words
     if first.low is None:
         yield "These scores have no intervals: what lies close together may be equal."
+    yield from omission_notes(every)
     ablation = first.spec["ablation"]
     yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
 
@@ -408,6 +409,7 @@ def _masks_notes(mask: Mask) -> Iterator[str]:
         yield "This mask removes more than half of the heads: few models keep their accuracy beyond that."
     if not seen(mask):
         yield "The file carries no accuracies: judge the mask on test, by the command below."
+    yield from accuracy_notes([mask])
     yield "A mask alone makes a model no faster: it switches heads off. headlab shrink takes them out."
 
 

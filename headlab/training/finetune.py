@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -112,12 +113,13 @@ def finetune(
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
-        encoded = encode(tokenizer, model.config, examples, options.max_length)
+        module: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        encoded = encode(tokenizer, module, examples, options.max_length)
         state = new_state(model, options)
         ExampleSteps(model, encoded, options, state).run(keep, progress)
-        module, made = finished(model, tokenizer, state, base, labels, words)
+        finished_module, made = finished(model, tokenizer, state, base, labels, words)
         record = training_record(options, state, base=base, data=(len(examples), data), device=device)
-        measured = evaluate(gateable(module, tokenizer, base)) if evaluate else {}
+        measured = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
     write_folder(out, made, record | measured_record(measured))
     keep.path.unlink(missing_ok=True)
     return out

@@ -22,9 +22,10 @@ from torch import nn
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded, positions
+from headlab.context import MAX_TOKENS, positions
+from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
 from headlab.parallel import TOO_LARGE
@@ -159,12 +160,14 @@ class Encoded:
         )
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[Example], max_length: int) -> Encoded:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, base: PreTrainedModel, examples: Sequence[Example], max_length: int
+) -> Encoded:
     """Tokenise examples of one kind; a word is labelled at its first token, and one that was cut off has no target.
 
     max_length: in tokens; the base's own limit applies too.
     """
-    longest = min(max_length, positions(config))
+    longest = min(max_length, positions(base) or MAX_TOKENS)
     words = bool(examples[0].words)
     texts: list[Any] = [list(e.words) if words else e.text for e in examples]
     pairs = [e.pair for e in examples]

@@ -16,7 +16,7 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
 from headlab.records import Bools, Head, HeadGrid, part
-from headlab.scores import HeadScores, coarse
+from headlab.scores import HeadScores, coarse, omission_notes
 from headlab.studies.savings import Costs
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
@@ -207,4 +207,5 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
         words[-1] += f". {short}" if short else filled if tests else "."
     if text := caution(s.method):
         words.append(f"**Caution: {text}.**")
+    words += map(plain, omission_notes(scores.values()))
     return " ".join(words)

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from headlab.masks import Mask
-from headlab.records import canonical_json
+from headlab.records import Omissions, canonical_json, omission_fields
 from headlab.stats import holm
 from headlab.ui.figures import with_p
 from headlab.ui.names import language_title, plain
@@ -35,7 +35,8 @@ class Figure:
 
     baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is
     switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.  note: what to
-    know beside it, such as which class was taken for which label.
+    know beside it, such as which class was taken for which label.  omissions: what of the examples was cut or has no
+    answer; None where the worker does not say.
     """
 
     language: str
@@ -51,6 +52,7 @@ class Figure:
     flipped_right: int | None = None
     flipped_wrong: int | None = None
     note: str = ""
+    omissions: Omissions | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,10 @@ def _ask(client: Client, question: Question, language: str) -> Generator[Figure]
     )  # fmt: skip
     try:
         for answer in answers:
-            yield Figure(language, **{name: answer[name] for name in names if name in answer})
+            values = {name: answer[name] for name in names if name in answer}
+            if values.get("omissions") is not None:
+                values["omissions"] = Omissions.from_json(values["omissions"])
+            yield Figure(language, **values)
     finally:
         if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
             close()
@@ -219,16 +224,25 @@ def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], questio
 
 def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     """The final accuracies as the mask file stores them; empty while there are none."""
-    final = {
-        name: {
-            field.name: value
-            for field in fields(row)
-            if field.name not in ("language", "done", "total") and (value := getattr(row, field.name)) not in (None, "")
-        }
-        for name, row in rows.items()
-        if row.done
-    }
+    final = {name: _stored(row) for name, row in rows.items() if row.done}
     return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}
+
+
+def _stored(row: Figure) -> dict[str, Any]:
+    """One language's final figure as the mask file stores it."""
+    names = [field.name for field in fields(row) if field.name not in ("language", "done", "total", "omissions")]
+    values = {name: getattr(row, name) for name in names}
+    figure = {name: value for name, value in values.items() if value not in (None, "")}
+    return figure | omission_fields(row.omissions)
+
+
+def omission_notes(rows: Mapping[str, Figure]) -> list[str]:
+    """A sentence for each language with a final figure in which examples were cut or words have no answer."""
+    notes = []
+    for language, row in rows.items():
+        if row.done and row.omissions is not None and row.omissions.sentence:
+            notes.append(f"{language_title(language)}: {row.omissions.sentence}.")
+    return notes
 
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
@@ -319,6 +333,8 @@ def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Que
         st.caption(progress_words(rows, languages, question) + more)
     for note in dict.fromkeys(row.note for row in rows.values() if row.note):
         st.caption(plain(note))
+    if omitted := omission_notes(rows):
+        st.caption(plain(" ".join(omitted)))
 
 
 def _forget() -> None:

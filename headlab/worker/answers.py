@@ -13,6 +13,7 @@ import torch
 from transformers import BatchEncoding
 
 from headlab.changes import answers_to
+from headlab.context import longest
 from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
@@ -68,7 +69,14 @@ def figure(seen: Evaluation) -> Figure:
     """Accuracy of the untouched model over the examples seen."""
     low, high = accuracy_interval(seen)
     return Figure(
-        language=seen.language, n=seen.n, total=seen.total, accuracy=seen.accuracy, low=low, high=high, done=seen.done
+        language=seen.language,
+        n=seen.n,
+        total=seen.total,
+        accuracy=seen.accuracy,
+        low=low,
+        high=high,
+        done=seen.done,
+        omissions=seen.omissions,
     )
 
 
@@ -76,7 +84,11 @@ def figure(seen: Evaluation) -> Figure:
 
 
 def weights_of(model: Model, request: AttentionRequest) -> Weights:
-    """Attention of some heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for unknown heads."""
+    """Attention of some heads for one sentence or pair, cut to 64 tokens or what the model takes.
+
+    Raises HeadlabError for unknown heads.
+    """
+    limit = min(MAX_TOKENS, longest(model))
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
@@ -84,7 +96,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     texts = [split] if split else [request.text] if request.pair is None else [request.text, request.pair]
     how = {"is_split_into_words": bool(split)}
     whole = model.tokenizer(*([text] for text in texts), **how, verbose=False)["input_ids"][0]
-    given = model.tokenizer(*([text] for text in texts), **how, truncation=True, max_length=MAX_TOKENS)
+    given = model.tokenizer(*([text] for text in texts), **how, truncation=True, max_length=limit)
     cut = given["input_ids"][0]
     check_tokens(model, [cut])
     inputs = given.convert_to_tensors("pt").to(model.device)
@@ -93,7 +105,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     with one_thread(model.device):  # threads that wait for each other take longer, by far on a busy CPU
         found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
-    words, places = _words(model, given, texts, cut)
+    words, places = _words(model, given, texts, cut, limit)
     return Weights(
         tokens=readable(model.tokenizer, cut),
         weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
@@ -131,13 +143,16 @@ def _given_words(model: Model, request: AttentionRequest) -> list[str]:
 
 
 def _words(
-    model: Model, given: BatchEncoding, texts: Sequence[str | list[str]], ids: Sequence[int]
+    model: Model, given: BatchEncoding, texts: Sequence[str | list[str]], ids: Sequence[int], limit: int
 ) -> tuple[list[str], list[int]]:
-    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known."""
+    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known.
+
+    limit: number of tokens to which the sentence was cut.
+    """
     if not given.is_fast:
         words = texts[0] if isinstance(texts[0], list) else texts[0].split()
         try:
-            known = word_ids(model.tokenizer, words, ids, MAX_TOKENS) if len(texts) == 1 else []
+            known = word_ids(model.tokenizer, words, ids, limit) if len(texts) == 1 else []
         except HeadlabError:
             known = []
         return (list(words), [NO_WORD if place is None else place for place in known]) if known else ([], [])
