@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from headlab.context import MAX_TOKENS as MAX_TOKENS
+from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
+from headlab.context import context_length as context_length
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
@@ -17,13 +21,12 @@ from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.parallel import on_device
-from headlab.records import Floats, Ints
+from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 
-MAX_TOKENS = 512
 IGNORED = -100
 Rows = list[list[int]]
 
@@ -46,6 +49,7 @@ def encode(
     *,
     split: bool = False,
     spaces: WordSpaces | None = None,
+    cut: bool = True,
 ) -> dict[str, Any]:
     """Model inputs by name, one list per example, cut and not padded; with `word_ids` if split.
 
@@ -55,12 +59,14 @@ def encode(
         second: The second text of every pair.
         split: Whether texts are lists of words.
         spaces: Which words get a space before them; as the model was trained if left out.
+        cut: Whether texts are cut to the model's limit.
 
     Raises:
         HeadlabError: For a tokenizer without a padding token, or that belongs to another model.
     """
     require_padding(model)
-    limit, segment_ids = longest(model), model.missing_segment_ids
+    limit = longest(model) if cut else sys.maxsize
+    segment_ids = model.missing_segment_ids
     if split:
         texts = [spaced(words, spaces or model.word_spaces) for words in texts]
     tokens = tokenise(
@@ -69,7 +75,7 @@ def encode(
         second,
         split=split,
         segments=segment_ids.of_texts if second is None else segment_ids.of_pairs,
-        max_tokens=limit,
+        max_tokens=limit if cut else None,
     )
     columns: dict[str, Any] = without_unknown_segments(tokens.columns, model.module.config)
     check_tokens(model, columns["input_ids"])
@@ -106,19 +112,6 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
             f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
             code="tokenizer.larger_than_model",
         )
-
-
-def longest(model: Model, most: int = MAX_TOKENS) -> int:
-    """Maximum number of tokens of an input: the model's positions, at most 512 or what is given."""
-    return min(most, positions(model.module.config))
-
-
-def positions(config: Any) -> int:
-    """Number of usable positions of a model with this configuration; 512 where it does not say."""
-    found = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
-    if "roberta" in config.model_type or "camembert" in config.model_type:  # shrunk ones included
-        found -= int(config.pad_token_id or 0) + 1  # their positions start after the padding's
-    return found
 
 
 def window(config: Any) -> float:
@@ -271,6 +264,57 @@ def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]
     return [word for word in seen if labels[word] != IGNORED]
 
 
+def omitted_from_texts(
+    model: Model, tokens: Rows, texts: Sequence[str], second: Sequence[str] | None = None
+) -> OmissionsByExample:
+    """Which texts, encoded as `tokens`, were longer than the limit."""
+    full = _full_rows(model, tokens)
+    cut = np.zeros(len(tokens), dtype=bool)
+    if full:
+        pairs = None if second is None else [second[row] for row in full]
+        uncut = encode(model, [texts[row] for row in full], pairs, cut=False)["input_ids"]
+        cut[full] = [len(ids) > len(tokens[row]) for row, ids in zip(full, uncut, strict=True)]
+    return OmissionsByExample(longest(model), cut)
+
+
+def omitted_from_words(
+    model: Model, tokens: Rows, sentences: Sequence[Sequence[str]], labels: Sequence[Sequence[int]],
+    answered: Sequence[Sequence[int]],
+) -> OmissionsByExample:  # fmt: skip
+    """Which sentences were longer than the limit, and which of their labelled words have no answer, and why.
+
+    Args:
+        model: the loaded model.
+        tokens: [sentence][token], the sentences as `encode` gave them.
+        sentences: [sentence][word].
+        labels: [sentence][word], IGNORED for words without a label.
+        answered: [sentence][answer], the word of each answer.
+    """
+    full = _full_rows(model, tokens)
+    cut = np.zeros(len(tokens), dtype=bool)
+    words_of_uncut: dict[int, set[int]] = {}
+    if full:
+        uncut = encode(model, [list(sentences[row]) for row in full], split=True, cut=False)
+        for row, ids, known in zip(full, uncut["input_ids"], uncut["word_ids"], strict=True):
+            cut[row] = len(ids) > len(tokens[row])
+            if cut[row]:
+                words_of_uncut[row] = {word for word in known if word is not None}
+    left_out = {reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)}
+    for row, row_labels in enumerate(labels):
+        labelled = {word for word, label in enumerate(row_labels) if label != IGNORED}
+        unanswered = labelled - set(answered[row])
+        beyond = unanswered & words_of_uncut.get(row, set())
+        left_out[BEYOND_LIMIT][row] = len(beyond)
+        left_out[WITHOUT_TOKEN][row] = len(unanswered) - len(beyond)
+    return OmissionsByExample(longest(model), cut, left_out)
+
+
+def _full_rows(model: Model, tokens: Rows) -> list[int]:
+    """Rows with the maximum number of tokens: those that were cut, or fit exactly."""
+    limit = longest(model)
+    return [row for row, ids in enumerate(tokens) if len(ids) >= limit]
+
+
 def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
     before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
@@ -280,7 +324,7 @@ def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
 # Continuations.
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}  # of log-probabilities, relative to the largest
-LONGEST = 2048  # tokens of a text with its continuations
+PACKED = 2048  # tokens of a context with all its continuations in one row, or what the model takes if that is more
 MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
 
 
@@ -307,6 +351,8 @@ class Asked:
             "asked": (DeviceRows(asked, model.device), 0),
         }
         self._targets = DeviceRows(wanted, model.device)
+        self.omitted = nothing_omitted(model, len(rows))
+        self.note = default_context(model)
         teach_positions(model.module)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
@@ -358,10 +404,11 @@ class NextTokens(Asked):
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
         behind = (len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True))
         if not masked and any(asked < most for asked, most in zip(self.units, behind, strict=True)):
-            self.note = (
+            start = (
                 "the first token of each text is not predicted, as the tokenizer has no start token, but its bytes and "
                 "word are counted, so bits per byte and word perplexity are too low"
             )
+            self.note = "; ".join(filter(None, (self.note, start)))
 
 
 class Chosen:
@@ -416,7 +463,7 @@ class Choices(Chosen, Asked):
         Chosen.__init__(self, examples)
         self._on_device["wanted"] = (self._targets, IGNORED)
         self._on_device["choice"] = (DeviceRows(self._choice, model.device), 0)
-        self.note = _begins(rows, wanted, self._choice)
+        self.note = "; ".join(filter(None, (self.note, _begins(rows, wanted, self._choice))))
         self._packs = any(any(row) for row in self._segments)
         if self._packs:
             self._on_device["segments"] = (DeviceRows(self._segments, model.device), -1)
@@ -464,15 +511,21 @@ class Choices(Chosen, Asked):
         return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
 
 
-def check_lengths(model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = ()) -> None:
-    """Raise HeadlabError, naming the example, for a row that is too long for the model. reaches: as in `Asked`."""
-    most = longest(model, LONGEST)
+def check_lengths(
+    model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = (), *, targets: bool = False
+) -> None:
+    """Raise HeadlabError, naming the example, for a row that is too long for the model.
+
+    reaches: as in `Asked`.  targets: as in `context_length`.
+    """
+    limit = context_length(model, targets=targets)
+    most_packed = max(limit, PACKED)
     for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
-        if reach > most or len(row) > LONGEST:
+        tokens, most = (reach, limit) if reach > limit else (len(row), most_packed)
+        if tokens > most:
             raise HeadlabError(
-                f"{task}, example {name}: {reach if reach > most else len(row):,} tokens, and headlab "
-                f"takes {most if reach > most else LONGEST:,} with {model.name}; give a shorter text, or use a "
-                "model whose tokenizer needs fewer tokens for this language",
+                f"{task}, example {name}: {tokens:,} tokens, and headlab takes {most:,} with {model.name}; give a "
+                "shorter text, or use a model whose tokenizer needs fewer tokens for this language",
                 code="data.text_too_long",
             )
 

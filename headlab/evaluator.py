@@ -8,7 +8,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from headlab.inputs import label_order, read
 from headlab.labels import LEVEL, below_chance
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
-from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
+from headlab.records import Bools, Comparison, Evaluation, Floats, Ints, Omissions
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task, answer_names
 from headlab.tasks.equal_texts import EqualTexts, equal_texts
@@ -162,6 +162,11 @@ class Evaluator:
         return equal_texts(self.task, self.language, self.split, self.examples)
 
     @property
+    def omissions(self) -> Omissions:
+        """What of its examples was cut, or has no answer."""
+        return self.inputs.omitted.first(len(self.examples))
+
+    @property
     def weights(self) -> Floats | None:
         """Share of all answers that belong to each example, [example]; None where all have equally many."""
         units = self.inputs.units
@@ -277,9 +282,12 @@ class Evaluator:
             chunk[:] = fitted  # batches that did not fit in memory stay cut
             seen += sum(len(batch.rows) for batch in chunk)
             given = predicted[: self._last[seen - 1]].copy()
+            if not len(given):
+                continue  # none of these sentences has a word with an answer, so there is no share yet
             ids, groups = answer_names(self.examples[:seen], self.inputs.units[:seen])
             right = given == self.inputs.answers[: len(given)]
-            evaluation = Evaluation(self.language, right, given, ids, groups, len(predicted))
+            omissions = self.inputs.omitted.first(seen)
+            evaluation = Evaluation(self.language, right, given, ids, groups, len(predicted), omissions)
             if evaluation.done:
                 self._remember(key, evaluation)
                 if kept.kept.all():
@@ -293,8 +301,9 @@ class Evaluator:
 
     def know(self, whole: Evaluation) -> None:
         """Take the untouched model's answers to these examples from elsewhere, as from an earlier process."""
-        self._remember(_named(full_mask(self.model.grid)), whole)
-        self._note_chance(whole)
+        known = replace(whole, omissions=self.omissions)
+        self._remember(_named(full_mask(self.model.grid)), known)
+        self._note_chance(known)
 
     def _note_chance(self, whole: Evaluation) -> None:
         """Warn if the untouched model is significantly worse than guessing."""
@@ -456,6 +465,7 @@ def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
         *paired,
         int((new & ~old).sum()),
         int((old & ~new).sum()),
+        after.omissions or before.omissions,
     )
 
 

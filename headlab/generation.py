@@ -13,7 +13,8 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.bleu import Bleu, bleu, metric_of
-from headlab.encoding import IGNORED, Chosen, NextTokens, lengths, longest, pad
+from headlab.context import longest
+from headlab.encoding import IGNORED, Chosen, NextTokens, lengths, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Gates, Model, as_gates, not_finite
@@ -141,7 +142,7 @@ class Sources:
     def __init__(self, model: Model, texts: Sequence[str], about: LanguageSetup) -> None:
         self.model, self._tokens = model, encode_sources(model, texts, about)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
-        self.limits: Ints = np.minimum(TIMES * self.lengths + MORE, longest(model) - 1)
+        self.limits: Ints = np.minimum(TIMES * self.lengths + MORE, longest(model, targets=True) - 1)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
+from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.encoding import (
     IGNORED,
     MASKED,
@@ -31,8 +32,9 @@ from headlab.encoding import (
     first_tokens,
     lengths,
     log_probabilities,
-    longest,
     masks_tokens,
+    omitted_from_texts,
+    omitted_from_words,
     pad,
     padded,
     require,
@@ -184,10 +186,12 @@ class Inputs(Sized, Protocol):
 
     lengths: int [example], tokens that determine a batch's padding.  units: int [example], answers per example:
     one for a text, one per labelled word, one per token of a target.  answers: int [unit], the right
-    answers, example by example.  note: what to know beside figures of these examples; mostly empty.
+    answers, example by example.  note: what to know beside figures of these examples; mostly empty.  omitted: what of
+    them was cut, or has no answer.
     """
 
     note: str
+    omitted: OmissionsByExample
     lengths: Ints
     units: Ints
     answers: Ints
@@ -257,8 +261,10 @@ class Texts(Classified):
         self.note = tokens_note(model, needs_of(model, examples))
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
-        self._tokens = encode(model, [e.text for e in examples], second)
+        texts = [e.text for e in examples]
+        self._tokens = encode(model, texts, second)
         check_ends(model, self._tokens["input_ids"])
+        self.omitted = omitted_from_texts(model, self._tokens["input_ids"], texts, second)
         self.answers = np.array([e.label for e in examples], dtype=np.int64)
         self.lengths = lengths(self._tokens["input_ids"])
         self.units = np.ones_like(self.lengths)
@@ -279,14 +285,24 @@ class Words(Classified):
     ) -> None:
         super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
         self.note = tokens_note(model, needs_of(model, examples))
-        self._tokens = encode(model, [list(e.words) for e in examples], split=True)
+        sentences = [list(e.words) for e in examples]
+        self._tokens = encode(model, sentences, split=True)
         words = self._tokens.pop("word_ids")
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
         self._label_rows = DeviceRows(self._labels, model.device)
         self.words = [asked_words(words[row], e.labels) for row, e in enumerate(examples)]
+        labels = [e.labels for e in examples]
+        self.omitted = omitted_from_words(model, self._tokens["input_ids"], sentences, labels, self.words)
         self.lengths = lengths(self._tokens["input_ids"])
         asked = [[label for label in row if label != IGNORED] for row in self._labels]
         self.units = lengths(asked)
+        if not self.units.any():
+            raise HeadlabError(
+                f"{task.name}: none of the labelled words of {len(examples):,} "
+                f"{'sentence' if len(examples) == 1 else 'sentences'} has an answer of {model.name}, "
+                f"{self.omitted.first(len(examples)).sentence}; give sentences with words that its tokenizer knows",
+                code="data.words_unanswered",
+            )
         self.answers = np.concatenate(asked).astype(np.int64)
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
@@ -311,9 +327,11 @@ class Pairs:
             )
         self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
         self.tokens = encode_sources(model, [e.text for e in examples], self._told)
+        texts = [e.target or "" for e in examples]
+        limit = longest(model, targets=True)
         with self._told.set_up(model.tokenizer):
-            texts = [example.target or "" for example in examples]
-            targets = tokenise(model.tokenizer, texts, target=True, max_tokens=longest(model)).columns
+            targets = tokenise(model.tokenizer, texts, target=True, max_tokens=limit).columns
+        self.omitted = self._omitted(examples, targets["input_ids"], limit)
         self._given = int(self._told.first is not None)  # first tokens of a target that are not answers
         whole = slice(-1) if self._told.start is not None else slice(None)
         self._targets: Rows = [row[whole] for row in targets["input_ids"]]
@@ -321,6 +339,24 @@ class Pairs:
         self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
         self.units = lengths(self._targets) - self._given
         self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(np.int64)
+
+    def _omitted(self, examples: Sequence[Example], targets: Rows, limit: int) -> OmissionsByExample:
+        """Which examples were cut, in their source or in their target.
+
+        Args:
+            examples: the examples, in the order of `targets`.
+            targets: [example][token], as the tokenizer cut them.
+            limit: maximum number of tokens of a target.
+        """
+        tokenizer = self.model.tokenizer
+        sources = [self._told.prefix + example.text for example in examples]
+        full = [row for row, ids in enumerate(targets) if len(ids) >= limit]
+        with self._told.set_up(tokenizer):
+            omitted = omitted_from_texts(self.model, self.tokens["input_ids"], sources)
+            for row in full:
+                uncut = tokenise(tokenizer, [examples[row].target or ""], target=True).columns["input_ids"][0]
+                omitted.cut[row] |= len(uncut) > len(targets[row])
+        return omitted
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one position."""
@@ -367,6 +403,8 @@ class TargetChoices(Chosen):
         self._tokens: dict[str, Rows] = {name: list(found[name]) for name in found}
         self._targets: list[Rows] = [[[*first, *tokens] for tokens in rows] for rows in own]
         check_lengths(model, task.name, names, self._tokens["input_ids"])
+        self.omitted = nothing_omitted(model, len(examples))
+        self.note = default_context(model)
         for name, context, rows in zip(names, self._tokens["input_ids"], self._targets, strict=True):
             if not context:
                 raise HeadlabError(
@@ -374,7 +412,7 @@ class TargetChoices(Chosen):
                     "context",
                     code="data.context_empty",
                 )
-            check_lengths(model, task.name, [name] * len(rows), rows)
+            check_lengths(model, task.name, [name] * len(rows), rows, targets=True)
             if any(len(row) <= self._given for row in rows):
                 raise HeadlabError(
                     f"{task.name}, example {name}: the tokenizer of {model.name} gives one of its choices no token; "

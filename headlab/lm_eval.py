@@ -12,13 +12,13 @@ from lm_eval.api.registry import AGGREGATION_REGISTRY
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from headlab.context import context_length, default_context
 from headlab.encoding import predicts_next
 from headlab.errors import HeadlabError
 from headlab.harness.answers import AnswerSettings, check_answer_length, written_answer
 from headlab.harness.continuations import (
     Continuation,
     ContinuationTokens,
-    context_length,
     continuation_tokens,
     log_likelihoods,
     text_tokens,
@@ -55,7 +55,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             )
         self.model = model
         self.tokenizer = model.tokenizer
-        self.notes = TaskNotes()
+        self.notes = TaskNotes(limit=default_context(model))
         self._gates = as_gates(model, full_mask(model.grid) if mask is None else mask)
 
     @property

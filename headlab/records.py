@@ -194,12 +194,98 @@ def describe(heads: tuple[int, ...]) -> str:
     return f"{len(heads)} layers of {'/'.join(map(str, heads))} heads"
 
 
+# Why a labelled word has no answer, as in JSON.
+WITHOUT_TOKEN = "without_token"
+BEYOND_LIMIT = "beyond_limit"
+
+
+@dataclass(frozen=True)
+class Omissions:
+    """What of some examples did not reach the model, or has no answer. Means and `n` are over what is left.
+
+    Attributes:
+        examples: number of examples.
+        examples_cut: number of those that were longer than the limit, and lost what is beyond it.
+        token_limit: maximum number of tokens of an example.
+        words_left_out: number of labelled words without an answer, by reason (WITHOUT_TOKEN, BEYOND_LIMIT); None for
+            tasks that do not label words.
+    """
+
+    examples: int
+    examples_cut: int
+    token_limit: int
+    words_left_out: Mapping[str, int] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The omissions in words, without a full stop; empty if there are none."""
+        parts = list[str]()
+        if self.examples_cut:
+            verb = "was" if self.examples_cut == 1 else "were"
+            parts.append(
+                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to {self.token_limit:,} tokens"
+            )
+        left_out = {reason: count for reason, count in (self.words_left_out or {}).items() if count}
+        if left_out:
+            words = {BEYOND_LIMIT: "beyond the limit", WITHOUT_TOKEN: "without a token"}
+            total = sum(left_out.values())
+            noun, verb = ("word", "is") if total == 1 else ("words", "are")
+            reasons = ", ".join(f"{count:,} {words.get(reason, reason)}" for reason, count in sorted(left_out.items()))
+            parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values; `words_left_out` only where words are labelled."""
+        fields: dict[str, Any] = {
+            "examples": self.examples, "examples_cut": self.examples_cut, "token_limit": self.token_limit,
+        }  # fmt: skip
+        if self.words_left_out is not None:
+            fields["words_left_out"] = dict(self.words_left_out)
+        return fields
+
+    @staticmethod
+    def from_json(value: Any) -> Omissions:
+        """Inverse of `to_json`. Raises HeadlabError for anything else."""
+        if not isinstance(value, Mapping):
+            raise _no_omissions(value)
+        counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
+        words = value.get("words_left_out")
+        if words is not None and not (isinstance(words, Mapping) and all(isinstance(name, str) for name in words)):
+            raise _no_omissions(value)
+        if not all(_is_count(count) for count in (*counts, *(words or {}).values())):
+            raise _no_omissions(value)
+        left_out = None
+        if words is not None:
+            left_out = {reason: int(count) for reason, count in words.items()}
+        examples, examples_cut, token_limit = (int(count) for count in counts)
+        return Omissions(examples, examples_cut, token_limit, left_out)
+
+
+def omission_fields(omissions: Omissions | None) -> dict[str, Any]:
+    """The fields that a result's JSON has about omissions; none where they are unknown, as in older results."""
+    return {} if omissions is None else omissions.to_json()
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a value is a whole number of 0 or more; 3.0 is one, as in JSON."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and (isinstance(value, int) or value.is_integer())
+
+
+def _no_omissions(value: Any) -> HeadlabError:
+    return HeadlabError(
+        f"what was left out is {value!r:.60}, not counts of examples and words", code="result.omissions_invalid"
+    )
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Right or wrong for each example, so that every comparison is paired.
 
     correct: bool [example].  predicted: int [example], index into the task's labels.
-    ids, groups: of the examples, in the same order.
+    ids, groups: of the examples, in the same order.  omissions: what of the examples seen has no answer; None where
+    that is unknown.
     """
 
     language: str
@@ -208,6 +294,7 @@ class Evaluation:
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     total: int
+    omissions: Omissions | None = None
 
     @property
     def accuracy(self) -> float:
@@ -230,7 +317,8 @@ class Comparison:
     """A masked model against the untouched one on the same examples.
 
     difference: accuracy(masked) - accuracy(whole), 0.01 = one point.  low, high: 95 % interval,
-    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.
+    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.  omissions: as of
+    an `Evaluation`.
     """
 
     language: str
@@ -244,6 +332,7 @@ class Comparison:
     p: float
     flipped_right: int
     flipped_wrong: int
+    omissions: Omissions | None = None
 
 
 def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:

@@ -12,7 +12,7 @@ import numpy as np
 from headlab.errors import HeadlabError, require_type
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
-from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
+from headlab.records import Bools, Floats, HeadGrid, Ints, Omissions, arrays_sha256
 from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
 from headlab.tables import Table
 
@@ -23,6 +23,7 @@ PLAIN = {
     "seconds": float,
 }  # fmt: skip
 SIGNED = "signed"  # a plain value that older results lack
+OMISSIONS = "omissions"  # of the examples, which older results lack
 
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
@@ -40,7 +41,8 @@ class HeadScores:
     "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
     values from the first and from the second half of the examples alone, where the method provides them.
     signed: whether a sign means help or harm; if not, values are sizes. Results stored before this field existed are
-    signed if they have intervals or negative values.
+    signed if they have intervals or negative values.  omissions: what of the examples was cut or has no answer; None
+    in results stored before this field existed.
     """
 
     grid: HeadGrid
@@ -59,6 +61,7 @@ class HeadScores:
     spec: Mapping[str, Any] = field(default_factory=dict)
     halves: Floats | None = None
     signed: bool | None = None
+    omissions: Omissions | None = None
 
     def __post_init__(self) -> None:
         if self.signed is None:
@@ -118,7 +121,8 @@ class HeadScores:
         """Everything but the halves as JSON values, arrays as flat lists [head]."""
         lists = {name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS}
         plain = {name: getattr(self, name) for name in (*PLAIN, SIGNED)}
-        return {"grid": self.grid.to_json(), "spec": dict(self.spec), **plain, **lists}
+        omissions = None if self.omissions is None else self.omissions.to_json()
+        return {"grid": self.grid.to_json(), "spec": dict(self.spec), **plain, **lists, OMISSIONS: omissions}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> HeadScores:
@@ -129,6 +133,8 @@ class HeadScores:
         if any(array.shape != (grid.size,) for array in arrays.values()):
             raise ValueError("another size than the grid's")
         fields: dict[str, Any] = {name: value[name] for name in PLAIN} | {SIGNED: value.get(SIGNED)} | arrays
+        if value.get(OMISSIONS) is not None:
+            fields[OMISSIONS] = Omissions.from_json(value[OMISSIONS])
         return HeadScores(grid, spec=value["spec"], **fields)
 
     def mask(
@@ -153,6 +159,18 @@ class HeadScores:
         named = self.spec.get("task", {}).get("name")
         chosen |= {"task": named} if named else {}
         return Mask(self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)})
+
+
+def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
+    """A sentence for each language in which examples were cut or words have no answer.
+
+    Older results do not say it, and have none.
+    """
+    omissions = ((result.language, result.omissions) for result in results)
+    sentences = (
+        f"{language}: {found.sentence}." for language, found in omissions if found is not None and found.sentence
+    )
+    return tuple(dict.fromkeys(sentences))
 
 
 def coarse(scores: Iterable[HeadScores]) -> str:
@@ -228,7 +246,7 @@ class Curve:
     resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
     [point], of "the difference is 0", two-sided; with no head removed the three are 0, 0 and 1.
     ordering: the method whose scores gave the order.  caution: caveat about the
-    curve, or empty.  spec: everything the numbers depend on.
+    curve, or empty.  spec: everything the numbers depend on.  omissions: as of `HeadScores`.
     """
 
     grid: HeadGrid
@@ -246,6 +264,7 @@ class Curve:
     seconds: float
     caution: str = ""
     spec: Mapping[str, Any] = field(default_factory=dict)
+    omissions: Omissions | None = None
 
     @property
     def n(self) -> int:
@@ -402,6 +421,7 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
         "is ruled out at every count up to there. Each interval is for its own count of heads: among many counts some "
         "are off by chance.",
         *dict.fromkeys(curve.caution for curve in curves if curve.caution),
+        *omission_notes(curves),
     )
     formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
     return Table("curve-summary", "Accuracy as heads are removed", columns, formats, rows, notes)

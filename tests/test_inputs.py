@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +13,20 @@ from errors import raises
 from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
+from headlab.api import describe
+from headlab.cli.evaluate import record
 from headlab.encoding import IGNORED, first_tokens
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import attention, gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
+from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Omissions
+from headlab.scores import HeadScores, omission_notes
 from headlab.stats import group_bootstrap
+from headlab.store import Store
+from headlab.studies.curves import prune_curve
+from headlab.studies.run import Pieces
 from headlab.tasks.base import Example, Split, Task
 from headlab.value_functions import CLIP, value_of
 
@@ -237,3 +246,122 @@ def test_labels_and_targets_are_part_of_the_data_hash():
     other = [replace(rows[0][0], labels=(4,) * len(rows[0][0].words)), replace(rows[1][0], target="w9")]
     for task, examples, changed in zip((WORDS, PAIRS), rows, other, strict=True):
         assert task.data_hash(examples) != task.data_hash([changed, *examples[1:]])
+
+
+# Words without an answer: `n` counts those with one, and the rest is said with the reason.
+
+
+def labelled(*sentences: str) -> Task:
+    """Sentences whose every word has a label; a word of one space is one that the tokenizer gives no token."""
+    examples = [
+        Example(
+            str(row), text, words=tuple(word or " " for word in text.split("_")), labels=(1,) * len(text.split("_"))
+        )
+        for row, text in enumerate(sentences)
+    ]
+    return replace(WORDS, read=lambda *_: examples)
+
+
+def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apart():
+    """As of a zero-width space, a lone combining mark, and a sentence of 709 words."""
+    long = "_".join(["w5"] * 100 + [" "] * 3)
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, labelled("w4_ _w6", long, "w7_w8"), "xx")
+    evaluation = evaluator.evaluate()
+    assert evaluation.n == 2 + 62 + 2
+    assert evaluation.omissions == Omissions(3, 1, 64, {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38})
+    words = sum(len(example.words) for example in evaluator.examples)
+    assert words == evaluation.n + sum((evaluation.omissions.words_left_out or {}).values())
+    masked = evaluator.evaluate(Mask(model.grid, np.arange(12) > 2, model.identity()))
+    assert compare(evaluation, masked).omissions == evaluation.omissions
+    assert "n=66" in describe(evaluation)
+    assert evaluation.omissions.sentence in describe(evaluation)
+    assert record(evaluation)["words_left_out"] == {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38}
+
+
+def test_reported_06_words_without_a_label_are_not_missed():
+    example = Example("1", "w4 w5", words=("w4", " "), labels=(1, IGNORED))
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    omissions = Evaluator(model, replace(WORDS, read=lambda *_: [example]), "xx").omissions
+    assert omissions == Omissions(1, 0, 64, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0})
+    assert omissions.sentence == ""
+
+
+def test_reported_06_sentences_may_lose_every_word_but_not_all_of_them():
+    """Also the first ones, of which the first figure would be."""
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, labelled(*[" _ "] * 20, "w4_w5"), "xx")
+    figures = list(evaluator.stream())
+    assert [(figure.n, figure.accuracy in (0, 0.5, 1)) for figure in figures] == [(2, True)]
+    assert figures[-1].omissions == Omissions(21, 0, 64, {WITHOUT_TOKEN: 40, BEYOND_LIMIT: 0})
+    for method in ("leave-one-out", "gradient", "confidence", "shapley"):
+        scores = score(model, labelled(*[" _ "] * 20, "w4_w5"), method=method)
+        assert np.isfinite(scores.values).all()
+        assert scores.low is None or np.isfinite(scores.low).all()
+        assert scores.omissions == figures[-1].omissions
+    with raises("data.words_unanswered", "words"):
+        Evaluator(model, labelled(" _ ", " "), "xx")
+
+
+def test_reported_06_a_limit_that_is_met_exactly_cuts_nothing():
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    omissions = Evaluator(model, labelled("_".join(["w5"] * 62)), "xx").omissions
+    assert (omissions.examples_cut, omissions.words_left_out) == (0, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0})
+
+
+def test_reported_06_words_lost_on_the_left_are_beyond_the_limit_too():
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    model.tokenizer.truncation_side = "left"
+    omissions = Evaluator(model, labelled("_".join(["w5"] * 70)), "xx").omissions
+    assert (omissions.examples_cut, omissions.words_left_out) == (1, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 8})
+
+
+def test_reported_06_texts_and_translations_say_how_many_were_cut():
+    """A translation is cut in its source or in its target; both at once count as one."""
+    long = " ".join(["w5"] * 90)
+    texts = replace(tiny_task(), read=lambda *_: [Example("a", long, 0), Example("b", "w4", 1, pair=long)])
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    evaluation = Evaluator(model, texts, "xx").evaluate()
+    assert evaluation.omissions == Omissions(2, 2, 64)
+    pairs = [Example("a", long, target="w4"), Example("b", "w4", target=long), Example("c", long, target=long)]
+    task = replace(PAIRS, read=lambda *_: [*pairs, Example("d", "w4", target="w5")])
+    omissions = Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), task, "xx").omissions
+    assert omissions == Omissions(4, 3, 64)
+
+
+def test_reported_06_results_hold_it_and_older_ones_say_nothing(tmp_path: Path):
+    """The key of a result stays the same, and a result that lacks the field is given it when it is asked for again."""
+    task = labelled("w4_ _w6", "_".join(["w5"] * 100))
+    model, store = tiny_model("bert-tokens", tokenizer=tiny_tokenizer()), Store(tmp_path)
+    scores = score(model, task, method="leave-one-out", store=store)
+    expected = Omissions(2, 1, 64, {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38})
+    curve = prune_curve(model, task, scores=scores, split="dev", points=3, store=store)
+    assert scores.omissions == curve.omissions == expected
+    (stored,) = store.scan().results
+    assert (stored.record.omissions, store.curves().results[0].record.omissions) == (expected, expected)
+    assert HeadScores.from_json(json.loads(json.dumps(stored.record.to_json()))).omissions == expected
+    store.run(scores.spec).finish(replace(scores, omissions=None), {})
+    (older,) = store.scan().results
+    assert (older.key, older.record.omissions) == (stored.key, None)
+    assert HeadScores.from_json({k: v for k, v in older.record.to_json().items() if k != "omissions"}).omissions is None
+    assert score(model, task, method="leave-one-out", store=store).omissions == expected
+    pieces = Pieces(model, task, store)
+    pieces.answers("xx", split="dev")
+    assert pieces.omission_notes() == (f"xx, dev: {expected.sentence}.",)
+    again = Pieces(model, task, store)
+    again.answers("xx", split="dev")
+    assert (again.forwards, again.omission_notes()) == (0, pieces.omission_notes())
+    assert omission_notes([older.record]) == ()
+    assert expected.sentence in omission_notes([stored.record])[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], {"examples": 1}, {"examples": 1, "examples_cut": -1, "token_limit": 3},
+     {"examples": 1, "examples_cut": True, "token_limit": 3}, {"examples": "1", "examples_cut": 0, "token_limit": 3},
+     {"examples": 1, "examples_cut": 0, "token_limit": 3, "words_left_out": {"a": 0.5}},
+     {"examples": 1, "examples_cut": 0, "token_limit": float("inf"), "words_left_out": []}],
+)  # fmt: skip
+def test_reported_06_what_is_no_count_is_refused(value: object):
+    with raises("result.omissions_invalid"):
+        Omissions.from_json(value)

@@ -25,7 +25,7 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic
 from headlab.masks import Mask, load_mask
-from headlab.records import Comparison, Evaluation
+from headlab.records import Comparison, Evaluation, omission_fields
 from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.tasks.equal_texts import equal_texts_notes, equal_texts_record
@@ -427,6 +427,8 @@ def record(row: Comparison | Evaluation) -> dict[str, Any]:
         from headlab.evaluator import accuracy_interval
 
         low, high = accuracy_interval(row)
-        return {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
-    names = ("accuracy", "n", "baseline", "difference", "low", "high", "p", "flipped_right", "flipped_wrong")
-    return {name: getattr(row, name) for name in names}
+        figures = {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
+    else:
+        names = ("accuracy", "n", "baseline", "difference", "low", "high", "p", "flipped_right", "flipped_wrong")
+        figures = {name: getattr(row, name) for name in names}
+    return figures | omission_fields(row.omissions)

@@ -29,6 +29,7 @@ from headlab.methods.costs import caution, cost_of, most_forwards, refuse, remar
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
+from headlab.records import omission_fields
 from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.studies.table import HOW, JOBS
 from headlab.tasks.base import Task
@@ -161,6 +162,7 @@ def record(scores: HeadScores) -> dict[str, Any]:
         }
         | ({"caution": caution(scores.method)} if caution(scores.method) else {})
         | ({"notes": notes} if (notes := list(remarks([scores]))) else {})
+        | omission_fields(scores.omissions)
     )
 
 
@@ -183,6 +185,8 @@ def _parts(scores: HeadScores) -> Iterator[str]:
         yield f"samples a head {least} / {median:g} / {most}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
+    if scores.omissions is not None and scores.omissions.sentence:
+        yield scores.omissions.sentence
 
 
 # `headlab curve`: accuracy as heads are removed, lowest score first.
@@ -253,6 +257,7 @@ def curve_record(curve: Curve) -> dict[str, Any]:
         "seconds": curve.seconds,
         "example_forwards": curve.example_forwards,
         "values_sha256": curve.values_sha256(),
+        **omission_fields(curve.omissions),
     }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from headlab.context import context_length
 from headlab.errors import HeadlabError
-from headlab.harness.continuations import context_length
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlab.context import context_length
 from headlab.encoding import (
     IGNORED,
-    LONGEST,
     Asked,
     adds_no_token,
     encoded,
     log_probabilities,
-    longest,
     shared_length,
 )
 from headlab.errors import HeadlabError
@@ -26,11 +25,6 @@ from headlab.harness.notes import TaskNotes
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
 from headlab.parallel import one_thread, spread
-
-
-def context_length(model: Model) -> int:
-    """Maximum number of tokens that a model takes in a task of the harness."""
-    return longest(model, LONGEST)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class TaskNotes:
     """Documents that are not answered as their task writes them, and settings that are not used.
 
     Attributes:
+        limit: a sentence on the number of tokens that the model takes, where it is a guess.
         cut: documents whose context lost its beginning, as the model takes fewer tokens.
         merged: documents of whose context and choices the tokenizer makes common tokens.
         blank: documents with a choice of white space alone.
@@ -27,6 +28,7 @@ class TaskNotes:
         repeats: number of answers to each document, where a task asks for several.
     """
 
+    limit: str = ""
     cut: Documents = field(default_factory=_documents)
     merged: Documents = field(default_factory=_documents)
     blank: Documents = field(default_factory=_documents)
@@ -35,8 +37,10 @@ class TaskNotes:
     repeats: dict[str, int] = field(default_factory=dict)
 
     def sentences(self) -> list[str]:
-        """All notes, each a sentence that begins with its task."""
+        """All notes; each of a task is a sentence that begins with its name."""
+        of_model = [self.limit] if self.limit else []
         return [
+            *of_model,
             *self._of_documents(
                 self.cut,
                 "the beginning of the context is cut, as the model takes fewer tokens",

@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.masks.mask import Mask, common_ablation, shown
-from headlab.records import Bools, Head, HeadGrid, by_layer
+from headlab.records import Bools, Head, HeadGrid, Omissions, by_layer
 from headlab.tables import Cell, Table
 
 # Two masks side by side: heads removed by only one of them, and their similarity.
@@ -234,6 +234,15 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
 
 
 def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
-    """What stands beside the accuracies recorded in masks, like the label map they were measured with; each once."""
-    notes = (one.figure.get("note") for mask in masks for one in seen(mask))
-    return list(dict.fromkeys(shown(note, 500) for note in notes if note))
+    """What stands beside the accuracies recorded in masks, each once.
+
+    Such are the label map they were measured with, and what of the examples was cut or has no answer.
+    """
+    notes = list[str]()
+    for mask in masks:
+        for _, _, language, figure in seen(mask):
+            if note := figure.get("note"):
+                notes.append(shown(note, 500))
+            if "examples_cut" in figure and (sentence := Omissions.from_json(figure).sentence):
+                notes.append(shown(f"{language}: {sentence}.", 500))
+    return list(dict.fromkeys(notes))

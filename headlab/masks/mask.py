@@ -79,6 +79,11 @@ def versions(value: Any) -> bool:
     return record(value) and all(map(text, value.values()))
 
 
+def counts(value: Any) -> bool:
+    """Whether a value is an object of whole numbers."""
+    return record(value) and all(map(whole, value.values()))
+
+
 def shown(value: str, longest: int = LINE) -> str:
     """Text from a file on one line: without control characters, which a terminal would obey, and shortened to fit."""
     line = "".join(c if c.isprintable() else "?" for c in value[: longest + 1])
@@ -95,6 +100,7 @@ class Field(NamedTuple):
 TEXT, NAMED = Field(text, "text"), Field(named, "text, or null where it is of no one model")
 NUMBER, SHARE = Field(number, "a number"), Field(partial(number, low=0, high=1), "a number from 0 to 1")
 COUNT = Field(whole, "a whole number of 0 or more")
+COUNTS = Field(counts, "an object of whole numbers of 0 or more")
 SOME = Field(partial(whole, low=1), "a whole number of 1 or more")
 ABLATION = Field(("zero", "mean").__contains__, '"zero" or "mean"')
 ABLATIONS = Field(("zero", "mean", MIXED).__contains__, '"zero", "mean" or "mixed"')
@@ -109,7 +115,7 @@ EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLAT
 FIGURE = {
     "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
     "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,
-    "note": TEXT,
+    "note": TEXT, "examples": COUNT, "examples_cut": COUNT, "token_limit": COUNT, "words_left_out": COUNTS,
 }  # fmt: skip
 TOP = {
     "model": OBJECT, "removed": COUNT, "chosen": OBJECT,
@@ -148,6 +154,8 @@ def check_evaluated(value: Any, what: str) -> None:
             of = f"{place}.languages.{shown(language)}"
             _object(figure, what, of)
             _check(figure, FIGURE, ("accuracy", "n"), what, f"{of}.")
+            if "examples_cut" in figure:
+                _check(figure, FIGURE, ("examples", "token_limit"), what, f"{of}.")
             if contradiction := contradicts(figure):
                 raise HeadlabError(
                     f"{what}: {of} contradicts itself: {contradiction}; correct or remove it",

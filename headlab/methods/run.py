@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, NoneType
 from typing import Any, Protocol, TypeVar
@@ -329,7 +329,7 @@ def score(
     run = store.run(spec) if store is not None else None
     done = stored(run, model.grid) if run is not None else None
     if done is not None:
-        return done.record
+        return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold
     evaluator.tick = tick or evaluator.tick
     return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
 
@@ -408,6 +408,7 @@ def _compute(
             evaluator.model, f"a {chosen.key} score that is not finite for {place}", code="model.answers_not_finite"
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
+    scores = replace(scores, omissions=evaluator.omissions)
     if run is not None:
         device = evaluator.model.device.type if helpers is None else helpers.kind
         run.finish(scores, made_now(device) | equal_texts_record(evaluator.equal_texts))

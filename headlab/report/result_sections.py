@@ -22,7 +22,7 @@ from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
 from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
 from headlab.roles.table import NAME as ROLES
-from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary
+from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary, omission_notes
 from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
 from headlab.tables import Cell, Report, Table
@@ -164,6 +164,7 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
         yield words
     if first.low is None:
         yield "These scores have no intervals: what lies close together may be equal."
+    yield from omission_notes(every)
     ablation = first.spec["ablation"]
     yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
 

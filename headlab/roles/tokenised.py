@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from headlab.encoding import Rows, encode, lengths, longest, pad
+from headlab.context import OmissionsByExample, longest
+from headlab.encoding import Rows, encode, lengths, omitted_from_texts, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.hooks.tokens import needs_of, tokens_note
@@ -127,13 +128,15 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     if examples[0].target is not None and sentences.task is not None:
         pairs = Pairs(model, sentences.task, examples, sentences.language)
         tokens = pairs.tokens
-        make, long = pairs.tensors, pairs.lengths
+        make, long, omitted = pairs.tensors, pairs.lengths, pairs.omitted
     elif examples[0].words:
-        tokens = _split(model, [e.words for e in examples])[0]
+        tokens, _, ends_of_cut = _split(model, [e.words for e in examples])
+        omitted = OmissionsByExample(longest(model), np.array(ends_of_cut) != NO_WORD)
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
     else:
         second = None if all(e.pair is None for e in examples) else [e.pair or "" for e in examples]
-        tokens = encode(model, [e.text for e in examples], second)
+        tokens = encode(model, texts := [e.text for e in examples], second)
+        omitted = omitted_from_texts(model, tokens["input_ids"], texts, second)
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
     words, places, ends = _words_of(model, examples, tokens["input_ids"], sentences.language)
     whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
@@ -157,7 +160,7 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
         tuple(words),
         tuple(whole),
         rare,
-        notes=(*notes, *more),
+        notes=(*notes, *more, *omitted.notes()),
     )
 
 
@@ -167,9 +170,10 @@ def twice(model: Model, given: Given) -> Given:
     For models with one stack.  Sentences without tokens are left out.
     """
     ids, special, second = list[list[int]](), list[list[int]](), list[int]()
+    limit = longest(model)
     for row, flags in zip(given.ids, given.special, strict=True):
         begin = flags.index(0) if 0 in flags else len(flags)
-        body = [token for token, flag in zip(row, flags, strict=True) if not flag][: (longest(model) - begin) // 2]
+        body = [token for token, flag in zip(row, flags, strict=True) if not flag][: (limit - begin) // 2]
         if body:
             ids.append([*row[:begin], *body, *body])
             special.append([1] * begin + [0] * (2 * len(body)))
@@ -206,7 +210,8 @@ def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[in
     """The word at which each sentence was cut; -1 for those that were not."""
     out = [NO_WORD] * len(places)
     # A sentence with the maximum number of tokens was cut, or fits exactly.
-    full = [row for row, found in enumerate(places) if len(found) >= longest(model)]
+    limit = longest(model)
+    full = [row for row, found in enumerate(places) if len(found) >= limit]
     if full:
         uncut = tokenise(model.tokenizer, [list(words[row]) for row in full], split=True).columns
         edge = min if model.tokenizer.truncation_side == "left" else max

@@ -76,11 +76,20 @@ def resampled_means(
     draws: int,
     answers: Ints | None = None,
 ) -> Floats:
-    """Means of resamples of whole groups, float [row, draw]; arguments as in `group_bootstrap`."""
+    """Means of resamples of whole groups, float [row, draw]; arguments as in `group_bootstrap`.
+
+    Groups without answers are left out where a resample would otherwise be of such groups alone.
+    """
     _, member = np.unique(np.array(groups), return_inverse=True)
     sizes = np.append(np.bincount(member, answers), [1, 1]).astype(np.float64)
     sums = [np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values]
-    return np.array(_resampled(sums, sizes, int(rng.integers(2**63)), draws))
+    seed = int(rng.integers(2**63))
+    with np.errstate(invalid="ignore"):
+        means = np.array(_resampled(sums, sizes, seed, draws))
+    if np.isnan(means).any():
+        answered = sizes > 0
+        means = np.array(_resampled([row[answered] for row in sums], sizes[answered], seed, draws))
+    return means
 
 
 def summary(resampled: Floats, level: float) -> Bootstrap:

@@ -13,8 +13,8 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
 from headlab.l0_gates import HardConcrete, LearnedGates
-from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key, part
-from headlab.scores import ARRAYS, PLAIN, SIGNED, Curve, HeadScores
+from headlab.records import Bools, Evaluation, HeadGrid, Ints, Omissions, canonical_json, content_key, part
+from headlab.scores import ARRAYS, OMISSIONS, PLAIN, SIGNED, Curve, HeadScores
 from headlab.store.folder import (
     FORMAT,
     SCORE,
@@ -62,6 +62,8 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapp
         "ids_sha256": content_key(list(evaluation.ids)),
         "sha256": _sha256(arrays),
     }
+    if evaluation.omissions is not None:
+        about[OMISSIONS] = evaluation.omissions.to_json()
     return npz({**arrays, "about": np.array(canonical_json(about))})
 
 
@@ -91,7 +93,7 @@ def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: 
         raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
     check_array("correct", arrays["correct"], (-(-len(ids) // 8),), np.uint8)
     correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
-    return Evaluation(spec["task"]["language"], correct, predicted, ids, groups, len(ids))
+    return Evaluation(spec["task"]["language"], correct, predicted, ids, groups, len(ids), _omissions(about))
 
 
 def _small(values: Ints) -> Array:
@@ -212,7 +214,14 @@ def _pack_scores(scores: HeadScores) -> Content:
 
 def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str]) -> dict[str, Any]:
     fields = {name: getattr(record, name) for name in names}
+    if not isinstance(record, LearnedGates) and record.omissions is not None:
+        fields[OMISSIONS] = record.omissions.to_json()
     return fields | {"grid": record.grid.to_json(), "values_sha256": record.values_sha256()}
+
+
+def _omissions(about: Mapping[str, Any]) -> Omissions | None:
+    """What was omitted of the examples of a result; None in those stored before this was recorded."""
+    return Omissions.from_json(about[OMISSIONS]) if OMISSIONS in about else None
 
 
 def _matching(record: R, about: Mapping[str, Any], named: bool) -> R:
@@ -232,7 +241,8 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
         check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
     kinds = PLAIN | ({SIGNED: bool} if SIGNED in about else {})
     fields = {name: read_field(about, name, kind) for name, kind in kinds.items()}
-    scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    omissions = _omissions(about)
+    scores = HeadScores(grid, spec=spec, omissions=omissions, **fields, **given)  # type: ignore[arg-type] # checked
     _check_intervals(scores, "head")
     named = spec["task"]["language"], part(spec, "method", "name")
     return _matching(scores, about, (scores.language, scores.method) == named)
@@ -295,6 +305,7 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     _check_counts(arrays, grid.size)
     given = {name: arrays[name] for name in (*CURVE_FLOATS, "order", "removed", "groups")}
     fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
+    fields[OMISSIONS] = _omissions(about)
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     _check_intervals(curve, "point")
     named = spec["task"]["language"], spec["task"]["split"], part(spec, "order", "method"), spec.get("removed")

@@ -244,7 +244,7 @@ class Walk:
         return Curve(
             evaluator.model.grid, spec["task"]["language"], spec["task"]["split"], spec["order"]["method"],
             self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
-            self._forwards, self.seconds, caution_of(spec), spec,
+            self._forwards, self.seconds, caution_of(spec), spec, evaluator.omissions,
         )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def measured(
     run = None if store is None else store.run(spec)
     done = None if run is None else run.result(Curve)
     if done is not None:
-        return done.record
+        return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold
     curve = Walk(evaluator, spec, order, run).go(report, tick)
     if run is not None:
         run.finish(curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts))

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
-from headlab.records import Bools, Comparison, Evaluation, Ints, Progress, content_key
+from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
@@ -52,6 +52,7 @@ class Source:
 
 
 Kind = Literal["scores", "answers", "curve", "passes"]
+Piece = TypeVar("Piece", HeadScores, Evaluation, Curve)
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Pieces:
         self._read: dict[tuple[str, Split, int], Sequence[Example]] = {}
         self._scores: dict[str, HeadScores] = {}
         self._sources: dict[tuple[str, Split], Source] = {}
+        self._omissions: dict[tuple[str, Split], Omissions] = {}
         self._specs: dict[tuple[str, Split], dict[str, Any]] = {}
         self._known: list[HeadScores] | None = None
         self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
@@ -134,7 +136,7 @@ class Pieces:
         """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
         found = self.found(language, method, seed=seed, **options)
         if found is not None:
-            return found
+            return self._noted(language, "dev", found)
         spec = self.score_spec(language, method, seed, options)
         before, expected = self.forwards, self.expected(language, method, **options)
 
@@ -147,7 +149,7 @@ class Pieces:
             ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, **options,
         )  # fmt: skip
         self.forwards = before + scores.example_forwards
-        return scores
+        return self._noted(language, "dev", scores)
 
     def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
         """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
@@ -192,7 +194,7 @@ class Pieces:
         mask = self._mask(kept)
         found = self._lookup(language, mask, split)
         if found is not None:
-            return found
+            return self._noted(language, split, found)
         evaluator = self.evaluator(language, split)
         before, heads = self.forwards, len(mask.removed)
         note = f"{split} answers in {language}, {heads} head{'' if heads == 1 else 's'} gone"
@@ -212,7 +214,7 @@ class Pieces:
         if run is not None:
             run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
         counted()
-        return self._remember((language, split, mask.digest), evaluation)
+        return self._noted(language, split, self._remember((language, split, mask.digest), evaluation))
 
     def all_answers(self, language: str, masks: Sequence[Bools | None], split: Split = "test") -> list[Evaluation]:
         """Answers under several masks, in the order given."""
@@ -235,7 +237,7 @@ class Pieces:
         """Accuracy on test as heads are removed, lowest score first; arguments and errors as `headlab.prune_curve`."""
         found = self.found_curve(language, scores, points)
         if found is not None:
-            return found
+            return self._noted(language, "test", found)
         before = self.forwards
 
         def on_progress(step: Progress) -> None:
@@ -246,7 +248,7 @@ class Pieces:
             ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, seed=self.seed,
         )  # fmt: skip
         self.forwards = before + curve.example_forwards
-        return curve
+        return self._noted(language, "test", curve)
 
     def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
         """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
@@ -281,6 +283,17 @@ class Pieces:
         if key not in self._read:
             self._read[key] = self.task.read(language, split, seed)
         return self._read[key]
+
+    def omission_notes(self) -> tuple[str, ...]:
+        """A sentence for each language and split that was used, of which examples were cut or words have no answer."""
+        sentences = sorted((where, omissions.sentence) for where, omissions in self._omissions.items())
+        return tuple(f"{language}, {split}: {words}." for (language, split), words in sentences if words)
+
+    def _noted(self, language: str, split: Split, piece: Piece) -> Piece:
+        """The piece; what was omitted of its examples is remembered for the report. Older pieces do not say it."""
+        if piece.omissions is not None:
+            self._omissions[language, split] = piece.omissions
+        return piece
 
     def source(self, language: str, split: Split) -> Evaluator:
         """The part of an evaluator that specs need, without its tokens."""
@@ -490,10 +503,9 @@ def run_experiment(
     expected = sum(ask.forwards for ask in _lacking(about, pieces, resolved))
     with _Watch(pieces, expected, on_progress) as watch:
         tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
-    notes = [*notes, *notes_by_language(pieces.task, pieces.dev_size)]
-    report = Report(
-        about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
-    )  # fmt: skip
+    notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
+    forwards = pieces.forwards - before
+    report = Report(about.key, tuple(tables), notes, spec, forwards, time.perf_counter() - began)
     if run is not None:
         run.finish(report, made_now())
     return report

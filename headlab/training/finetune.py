@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -111,15 +112,16 @@ def finetune(
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
-        encoded = encode(tokenizer, model.config, examples, options.max_length)
+        module: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        encoded = encode(tokenizer, module, examples, options.max_length)
         facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
         key = content_key(facts_of_run | encoded.needs.version())
         keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
         state = new_state(model, options)
         ExampleSteps(model, encoded, options, state).run(keep, progress)
-        module, made = finished(model, encoded, state, base, labels)
+        finished_module, made = finished(model, encoded, state, base, labels)
         record = training_record(options, state, base=base, data=(len(examples), data), device=device)
-        measured = evaluate(gateable(module, tokenizer, base)) if evaluate else {}
+        measured = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
     write_folder(out, made, record | measured_record(measured))
     keep.path.unlink(missing_ok=True)
     return out

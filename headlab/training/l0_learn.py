@@ -29,7 +29,7 @@ from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import checkpoint_beside, fingerprint_folder
 from headlab.models.tokenising import TokenNeeds
-from headlab.records import Bools, Ints, content_key
+from headlab.records import Bools, Ints, content_key, omission_fields
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.equal_texts import compared_with, equal_texts_notes
@@ -386,8 +386,19 @@ class Given:
                 "accuracy_high": high, "baseline": found.baseline, "difference": found.difference,
                 "low": found.low, "high": found.high, "p": found.p, "flipped_right": found.flipped_right,
                 "flipped_wrong": found.flipped_wrong, "kept": int(mask.kept.sum()), "undecided": undecided,
+                **omission_fields(asked.omissions),
             }  # fmt: skip
         return out, forwards
+
+    def omission_notes(self, learned_on: Inputs) -> tuple[str, ...]:
+        """What was cut, or has no answer, of the examples that gates were learned on and of those they are judged on.
+
+        learned_on: the examples that the gates were learned on.
+        """
+        omissions = {f"learned on {self.split}": learned_on.omitted.first(len(learned_on.lengths))}
+        for split, evaluator in self._evaluators.items():
+            omissions[f"measured on {split}"] = evaluator.omissions
+        return tuple(f"{where}: {found.sentence}" for where, found in omissions.items() if found.sentence)
 
     def _evaluator(self, split: Split, model: Model) -> Evaluator:
         # one pass per mask, and no two masks are similar: no layer inputs worth caching
@@ -480,7 +491,10 @@ def learn(
     began = time.perf_counter()
     measured, forwards = given.measured(gates, watch.tick, trained)
     seconds = gates.seconds + time.perf_counter() - began
-    gates = replace(gates, measured=measured, example_forwards=gates.example_forwards + forwards, seconds=seconds)
+    notes = (*gates.notes, *given.omission_notes(learner.inputs))
+    gates = replace(
+        gates, measured=measured, example_forwards=gates.example_forwards + forwards, seconds=seconds, notes=notes
+    )
     if run is not None:
         run.finish(gates, _made_of(learner))
     return gates

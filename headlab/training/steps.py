@@ -22,9 +22,10 @@ from torch import nn
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded, positions
+from headlab.context import MAX_TOKENS, positions
+from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
 from headlab.models.tokenising import (
@@ -170,14 +171,16 @@ class Encoded:
         )
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[Example], max_length: int) -> Encoded:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, base: PreTrainedModel, examples: Sequence[Example], max_length: int
+) -> Encoded:
     """Tokenise examples of one kind, as a model that is evaluated on them is given them.
 
     A word is labelled at its first token, and one that was cut off has no target.
 
     Args:
         tokenizer: Of the base.
-        config: The base's configuration.
+        base: The model that is trained.
         examples: All of texts, of pairs, or of words.
         max_length: Tokens of an example, at most; the base's own limit applies too.
     """
@@ -189,11 +192,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[E
     if words:
         spaces = word_spaces(tokenizer, labels_words=True)
         texts = [spaced(example.words, spaces) for example in examples]
-    segment_ids = missing_segment_ids(tokenizer, config)
+    segment_ids = missing_segment_ids(tokenizer, base.config)
     needs = token_needs(segment_ids, spaces, pairs=second is not None, words=words)
-    limit = min(max_length, positions(config))
+    limit = min(max_length, positions(base) or MAX_TOKENS)
     found = tokenise(tokenizer, texts, second, split=words, segments=needs.segments, max_tokens=limit)
-    tokens = without_unknown_segments(found.columns, config)
+    tokens = without_unknown_segments(found.columns, base.config)
     if words:
         targets = [first_tokens(found.word_ids(row), e.labels) for row, e in enumerate(examples)]
     else:

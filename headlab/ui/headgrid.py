@@ -16,7 +16,7 @@ from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
 from headlab.records import Bools, Head, HeadGrid, part
-from headlab.scores import HeadScores, coarse
+from headlab.scores import HeadScores, coarse, omission_notes
 from headlab.studies.savings import Costs
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
@@ -206,4 +206,5 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
         filled = f", a filled one also after Holm's correction for all {tests:,} tests."
         words[-1] += f". {short}" if short else filled if tests else "."
     words += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
+    words += map(plain, omission_notes(scores.values()))
     return " ".join(words)

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from headlab.masks import Mask
-from headlab.records import canonical_json
+from headlab.records import Omissions, canonical_json, omission_fields
 from headlab.stats import holm
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.ui.figures import with_p
@@ -38,6 +38,8 @@ class Figure:
     switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.  note: what to
     know beside it, such as which class was taken for which label.  equal_texts: {other split: numbers of the texts that
     it has too}.
+    know beside it, such as which class was taken for which label.  omissions: what of the examples was cut or has no
+    answer; None where the worker does not say.
     """
 
     language: str
@@ -54,6 +56,7 @@ class Figure:
     flipped_wrong: int | None = None
     note: str = ""
     equal_texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    omissions: Omissions | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,10 @@ def _ask(client: Client, question: Question, language: str) -> Generator[Figure]
     )  # fmt: skip
     try:
         for answer in answers:
-            yield Figure(language, **{name: answer[name] for name in names if name in answer})
+            values = {name: answer[name] for name in names if name in answer}
+            if values.get("omissions") is not None:
+                values["omissions"] = Omissions.from_json(values["omissions"])
+            yield Figure(language, **values)
     finally:
         if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
             close()
@@ -226,7 +232,7 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}
 
 
-NOT_STORED = ("language", "done", "total", "equal_texts")
+NOT_STORED = ("language", "done", "total", "equal_texts", "omissions")
 
 
 def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
@@ -234,7 +240,17 @@ def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
     numbers = {part.name: getattr(row, part.name) for part in fields(row) if part.name not in NOT_STORED}
     notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
     numbers["note"] = "; ".join(filter(None, notes))
-    return {name: value for name, value in numbers.items() if value not in (None, "")}
+    stored = {name: value for name, value in numbers.items() if value not in (None, "")}
+    return stored | omission_fields(row.omissions)
+
+
+def omission_notes(rows: Mapping[str, Figure]) -> list[str]:
+    """A sentence for each language with a final figure in which examples were cut or words have no answer."""
+    notes = []
+    for language, row in rows.items():
+        if row.done and row.omissions is not None and row.omissions.sentence:
+            notes.append(f"{language_title(language)}: {row.omissions.sentence}.")
+    return notes
 
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
@@ -325,6 +341,8 @@ def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Que
         st.caption(progress_words(rows, languages, question) + more)
     for note in dict.fromkeys(row.note for row in rows.values() if row.note):
         st.caption(plain(note))
+    if omitted := omission_notes(rows):
+        st.caption(plain(" ".join(omitted)))
     for note in equal_texts_of(rows, question.split):
         st.caption(plain(note))
 

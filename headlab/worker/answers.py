@@ -13,6 +13,7 @@ import torch
 from transformers import BatchEncoding
 
 from headlab.changes import answers_to
+from headlab.context import longest
 from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
@@ -69,7 +70,14 @@ def figure(seen: Evaluation) -> Figure:
     """Accuracy of the untouched model over the examples seen."""
     low, high = accuracy_interval(seen)
     return Figure(
-        language=seen.language, n=seen.n, total=seen.total, accuracy=seen.accuracy, low=low, high=high, done=seen.done
+        language=seen.language,
+        n=seen.n,
+        total=seen.total,
+        accuracy=seen.accuracy,
+        low=low,
+        high=high,
+        done=seen.done,
+        omissions=seen.omissions,
     )
 
 
@@ -77,12 +85,16 @@ def figure(seen: Evaluation) -> Figure:
 
 
 def weights_of(model: Model, request: AttentionRequest) -> Weights:
-    """Attention of some heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for unknown heads."""
+    """Attention of some heads for one sentence or pair, cut to 64 tokens or what the model takes.
+
+    Raises HeadlabError for unknown heads.
+    """
+    limit = min(MAX_TOKENS, longest(model))
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
     words = _given_words(model, request)
-    tokens = _tokens(model, request, words, MAX_TOKENS)
+    tokens = _tokens(model, request, words, limit)
     whole = _tokens(model, request, words, None).columns["input_ids"][0]
     columns = without_unknown_segments(tokens.columns, model.module.config)
     cut = columns["input_ids"][0]
@@ -93,7 +105,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     with one_thread(model.device):  # threads that wait for each other take longer, by far on a busy CPU
         found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
-    shown_words, places = _words(model, tokens, request, words)
+    shown_words, places = _words(model, tokens, request, words, limit)
     return Weights(
         tokens=readable(model.tokenizer, cut),
         weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
@@ -152,11 +164,14 @@ def _tokens(model: Model, request: AttentionRequest, words: Sequence[str], max_t
 
 
 def _words(
-    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str]
+    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str], limit: int
 ) -> tuple[list[str], list[int]]:
-    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known."""
+    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known.
+
+    limit: number of tokens to which the sentence was cut.
+    """
     if not tokens.batch.is_fast:
-        return _words_of_python(model, tokens, request, words)
+        return _words_of_python(model, tokens, request, words, limit)
     texts = [request.text, request.pair or ""]
     indices: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
     places = []
@@ -171,7 +186,7 @@ def _words(
 
 
 def _words_of_python(
-    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str]
+    model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str], limit: int
 ) -> tuple[list[str], list[int]]:
     """`_words` for tokenizers in Python, which do not know which word a token is of."""
     if request.pair is not None and not words:
@@ -179,7 +194,7 @@ def _words_of_python(
     shown_words = list(words) or request.text.split()
     given_words = spaced(shown_words, model.word_spaces if words else "none")
     try:
-        known = word_ids(model.tokenizer, given_words, tokens.columns["input_ids"][0], MAX_TOKENS)
+        known = word_ids(model.tokenizer, given_words, tokens.columns["input_ids"][0], limit)
     except HeadlabError:
         return [], []
     return shown_words, [NO_WORD if place is None else place for place in known]

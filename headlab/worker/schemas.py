@@ -12,7 +12,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraint
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
 from headlab.options import Option
-from headlab.records import Change
+from headlab.records import Change, Omissions
 from headlab.studies.table import HOW, JOBS
 from headlab.training.l0_options import GateOptions
 
@@ -270,7 +270,8 @@ class Figure(Strict):
     Without a mask, low and high are the 95 % interval of the accuracy; with one, the paired
     bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which label, and
     whether the untouched model is surely worse than guessing; empty if there is nothing to say.  equal_texts: of the
-    last line alone, {other split: how many of the examples have a text that it has too}.
+    last line alone, {other split: how many of the examples have a text that it has too}.  omissions: what of the
+    examples was cut or has no answer, as in `headlab.records.Omissions`.
     """
 
     language: str
@@ -287,6 +288,7 @@ class Figure(Strict):
     flipped_wrong: int | None = None
     note: str = ""
     equal_texts: dict[str, dict[str, int]] = Field(default_factory=dict)
+    omissions: Omissions | None = None
 
 
 class Changed(Strict):
@@ -375,6 +377,7 @@ class Scores(Strict):
     samples: list[int] | None
     p_values: list[float] | None
     signed: bool
+    omissions: Omissions | None = None
 
 
 class Snapshot(Strict):

@@ -45,7 +45,8 @@ COMMANDS = (
     "worker",
 )
 SCORE_FIELDS = {"values", "half_width", "samples", "estimand", "seconds", "example_forwards", "values_sha256"}
-MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"}
+OMISSION_FIELDS = {"examples", "examples_cut", "token_limit"}
+MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"} | OMISSION_FIELDS
 PAIRED = {"difference", "low", "high", "p", "flipped_right", "flipped_wrong"}
 SHAPLEY = ["--method", "shapley", "-o", "samples=48", "-o", "target=none", "--seed", "1", "--size", "24"]
 
@@ -289,7 +290,8 @@ def test_evaluate_prints_accuracy_and_n(folder, answer):
     rows = answer("evaluate", "--model", folder, "--languages", "de,en", "--size", 32)["languages"]
     assert list(rows) == ["de", "en"]
     for row in rows.values():
-        assert {"accuracy", "n"} <= set(row) <= {"accuracy", "n", "accuracy_low", "accuracy_high"}
+        assert set(row) == {"accuracy", "n", "accuracy_low", "accuracy_high"} | OMISSION_FIELDS
+        assert (row["examples"], row["examples_cut"]) == (32, 0)
         assert row["n"] == 32
         assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"]
 
@@ -298,7 +300,7 @@ def test_evaluate_with_a_mask_prints_the_paired_difference(folder, model, tmp_pa
     masked(model, 0, 4).save(tmp_path / "mask.json")
     command = ["evaluate", "--model", folder, "--languages", "de", "--size", 64]
     row = answer(*command, "--mask", tmp_path / "mask.json")["languages"]["de"]
-    assert set(row) == {"accuracy", "n", "baseline"} | PAIRED
+    assert set(row) == {"accuracy", "n", "baseline"} | PAIRED | OMISSION_FIELDS
     assert row["baseline"] == answer(*command)["languages"]["de"]["accuracy"]
     assert row["difference"] == pytest.approx(row["accuracy"] - row["baseline"])
     assert row["difference"] * row["n"] == pytest.approx(row["flipped_right"] - row["flipped_wrong"])
@@ -345,7 +347,7 @@ def test_prune_writes_masks_and_a_table(folder, model, tmp_path, run, answer):
     rows = answer(*command)
     assert rows["split"] == "test"
     for language, row in rows["languages"].items():
-        assert set(row) == {"removed", "accuracy", "n", "baseline"} | PAIRED
+        assert set(row) == {"removed", "accuracy", "n", "baseline"} | PAIRED | OMISSION_FIELDS
         mask = load_mask(out / f"{language}.json")
         mask.check(model.grid, model.fingerprint)
         assert row["removed"] == len(mask.removed) == 2

@@ -21,7 +21,7 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
 from headlab.masks import Mask
-from headlab.records import HeadGrid, Stack
+from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Stack
 from headlab.report import build
 from headlab.report.build import document, find, ordered_on
 from headlab.report.parts import Item
@@ -304,6 +304,18 @@ def test_a_curve_has_its_points_its_order_and_its_caution():
         assert [str(curve.removed[at]), *shown, f"{curve.p_values[at]:.4f}"] in found.rows
     first = curve.grid.heads[int(curve.order[0])]
     assert f"layer {first.layer}, head {first.head}: leaves as number 1" in found.text
+
+
+def test_reported_06_the_report_says_what_was_cut_and_which_words_have_no_answer():
+    omitted = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
+    one = scores()
+    figure = {"accuracy": 0.7, "n": 900, **omitted.to_json()}
+    mask = one.mask("bottom", k=2)
+    mask = replace(mask, chosen=mask.chosen | {"evaluated": {"dev": {"task": "slots", "languages": {"de": figure}}}})
+    for record in (replace(one, omissions=omitted), replace(made_curve(), omissions=omitted), mask):
+        assert omitted.sentence in " ".join(read(record).text.split())
+    for record in (one, made_curve()):
+        assert "not counted" not in read(record).text
 
 
 def test_curves_alike_are_told_apart_by_their_seed():

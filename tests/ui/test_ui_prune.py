@@ -9,14 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from errors import raises
+from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.errors import HeadlabError
-from headlab.masks import Mask
-from headlab.records import HeadGrid, Stack
+from headlab.masks import Mask, mask_from_json
+from headlab.masks.compare import accuracy_notes
+from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Stack
 from headlab.scores import HeadScores
+from headlab.ui.headgrid import reading
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take, with_seen
+from headlab.ui.names import plain
 from headlab.ui.prune_figures import (
     Figure,
     Question,
@@ -24,6 +28,7 @@ from headlab.ui.prune_figures import (
     figures,
     headline,
     mean_figure,
+    omission_notes,
     progress_words,
     table,
 )
@@ -322,6 +327,67 @@ def test_a_warning_where_most_heads_go(off, words):
     sentence = risk(mask(*range(off)).kept)
     assert (sentence is None) == (words is None)
     assert words is None or words in sentence
+
+
+OMITTED = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
+
+
+class Omitting(FakeClient):
+    """Says what of the examples was cut or has no answer, as a worker does; an older one does not."""
+
+    def evaluate(self, *given, **more):
+        for row in super().evaluate(*given, **more):
+            yield row | {"omissions": OMITTED.to_json()}
+
+
+def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_file():
+    known = {}
+    rows = list(figures(Omitting(), question(mask(1)), ["de"], known))[-1]
+    assert rows["de"].omissions == OMITTED
+    assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
+    assert omission_notes({"de": replace(rows["de"], done=False)}) == []
+    exported = with_seen(mask(1), question(mask(1)), known, ["de"])
+    stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
+    assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
+    assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
+    assert "omissions" not in stored
+    assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [f"de: {OMITTED.sentence}."]
+    without = list(figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
+    assert (omission_notes(without), without["de"].omissions) == ([], None)
+
+
+def test_reported_06_the_page_says_how_many_words_are_left_out():
+    def page():
+        import streamlit as st
+        from test_ui_prune import Omitting, mask, question
+
+        from headlab.ui.prune_figures import figures, show
+        from headlab.ui.shell import Latest
+
+        asked = question(mask(1))
+        live = Latest(lambda: figures(Omitting(), asked, ["de"], {}))
+        live.wait(99, 60)  # it ends before
+        show(st.container(), st.container(), live, ["de"], asked)
+
+    app = AppTest.from_function(page, default_timeout=30)
+    app.run()
+    assert not app.exception
+    assert any(plain(OMITTED.sentence) in caption.value for caption in app.caption)
+
+
+def test_reported_06_the_caption_of_the_maps_says_it_too():
+    assert plain(f"de: {OMITTED.sentence}.") in reading({"de": replace(scores(), omissions=OMITTED)})
+    assert "not counted" not in reading({"de": scores()})
+
+
+@pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])
+def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
+    known = {}
+    list(figures(Omitting(), question(mask(1)), ["de"], known))
+    file = json.loads(mask_text(with_seen(mask(1), question(mask(1)), known, ["de"])))
+    file["chosen"]["evaluated"]["dev"]["languages"]["de"][field] = {"a": -1}
+    with raises("mask.field_invalid"):
+        mask_from_json(file, "file")
 
 
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():

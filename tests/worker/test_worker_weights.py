@@ -44,6 +44,14 @@ def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_pa
     assert all(tokens[place] == "</s>" for place in separators)
 
 
+def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) -> None:
+    """RoBERTa's 64 positions begin after that of the padding, number 1: 62 tokens fit, and 64 were an IndexError."""
+    model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
+    request = AttentionRequest(model="m", text=" ".join(["w5"] * 100), heads=[("encoder", 0, 0)])
+    seen = weights_of(model, request)
+    assert (len(seen.tokens), seen.truncated) == (62, True)
+
+
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
     seen = weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)]))

@@ -1,0 +1,214 @@
+"""How many tokens a model takes: wherever its configuration says it, against what the model itself can run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from errors import raises
+from test_encoding import language_model
+from tiny import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
+from tiny_task import tiny_tokenizer
+from transformers import PreTrainedModel
+
+from headlab.context import DEFAULT_CONTEXT, MAX_TOKENS, context_length, default_context, longest, positions
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import attach
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.tasks.base import Example, Task
+from headlab.training.steps import encode as encode_for_training
+
+ENCODER = SMALL | {"pad_token_id": 0}
+LAYERS = {"vocab_size": VOCAB, "n_layers": 2, "n_heads": 4}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A family, the positions that its tiny model has, and whether one more position than that is an error."""
+
+    model: str
+    config: str
+    positions: int | None
+    options: dict[str, Any] = field(default_factory=dict)
+    bounded: bool = True
+
+
+PLAIN = [
+    Stated("BertForSequenceClassification", "BertConfig", 64, ENCODER),
+    Stated("GPT2LMHeadModel", "GPT2Config", 40, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
+                                                  "n_positions": 40}),
+    Stated("CTRLLMHeadModel", "CTRLConfig", 40, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
+                                                 "dff": 32, "n_positions": 40}),
+    Stated("GPTJForCausalLM", "GPTJConfig", 40, {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4,
+                                                 "rotary_dim": 4, "n_positions": 40}),
+    Stated("MptForCausalLM", "MptConfig", 40, LAYERS | {"d_model": 32, "max_seq_len": 40}),
+    Stated("LEDForConditionalGeneration", "LEDConfig", 40, SEQ2SEQ | {
+        "decoder_attention_heads": 4, "max_encoder_position_embeddings": 40, "max_decoder_position_embeddings": 24,
+        "attention_window": 8}),
+    Stated("LlamaForCausalLM", "LlamaConfig", 64, DECODER, bounded=False),
+    Stated("FalconForCausalLM", "FalconConfig", 64, DECODER | {"alibi": True, "num_kv_heads": 4}, bounded=False),
+    Stated("OPTForCausalLM", "OPTConfig", 64, {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2,
+                                               "num_attention_heads": 4, "ffn_dim": 32, "max_position_embeddings": 64,
+                                               "word_embed_proj_dim": 24}),
+]  # fmt: skip
+# Their positions begin after that of the padding token.
+SHIFTED = [
+    Stated(f"{name}ForSequenceClassification", f"{name}Config", 64 - padding - 1, SMALL | {"pad_token_id": padding})
+    for name, padding in (
+        ("Roberta", 1), ("XLMRoberta", 0), ("Camembert", 1), ("Data2VecText", 1), ("Esm", 1), ("IBert", 1),
+        ("MPNet", 1), ("RobertaPreLayerNorm", 1),
+    )
+] + [
+    Stated("LongformerForSequenceClassification", "LongformerConfig", 62, SMALL | {
+        "pad_token_id": 1, "attention_window": [8, 8, 8]}),
+    Stated("XmodForSequenceClassification", "XmodConfig", 62, SMALL | {
+        "pad_token_id": 1, "languages": ["en_XX"], "default_language": "en_XX"}),
+]  # fmt: skip
+# Models whose configuration states nothing: relative positions and ALiBi.
+UNSTATED = [
+    Stated("BloomForCausalLM", "BloomConfig", None, {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2,
+                                                     "n_head": 4}),
+    Stated("T5ForConditionalGeneration", "T5Config", None, {"vocab_size": VOCAB, "d_model": 24, "d_kv": 6,
+                                                            "num_layers": 2, "num_heads": 4, "d_ff": 32,
+                                                            "pad_token_id": 0, "decoder_start_token_id": 0}),
+]  # fmt: skip
+
+
+def module_of(family: Stated) -> PreTrainedModel:
+    """A tiny random model of a family."""
+    with alone():
+        torch.manual_seed(0)
+        module: PreTrainedModel = getattr(hf, family.model)(getattr(hf, family.config)(**family.options))
+    return module.eval()
+
+
+def run(module: PreTrainedModel, tokens: int) -> None:
+    """Pass a text of so many tokens through a model. Raises what the model raises."""
+    ids = torch.full((1, tokens), 7)
+    targets = {"decoder_input_ids": ids[:, :2]} if module.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        logits = module(input_ids=ids, attention_mask=torch.ones_like(ids), **targets).logits
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("family", [*PLAIN, *SHIFTED], ids=lambda family: family.config)
+def test_reported_04_positions_are_those_that_the_model_runs(family: Stated):
+    module = module_of(family)
+    assert positions(module) == family.positions
+    run(module, family.positions or 0)
+    if family.bounded:
+        with pytest.raises((IndexError, RuntimeError, ValueError)):
+            run(module, (family.positions or 0) + 1)
+
+
+@pytest.mark.parametrize("family", UNSTATED, ids=lambda family: family.config)
+def test_reported_04_without_a_stated_length_it_is_a_default_that_is_said(family: Stated):
+    model = attach(Checkpoint("tiny", "test", "tiny", module_of(family), tiny_tokenizer()))
+    assert positions(model.module) is None
+    expected = MAX_TOKENS if model.module.config.is_encoder_decoder else DEFAULT_CONTEXT
+    assert (context_length(model), longest(model)) == (expected, MAX_TOKENS)
+    assert f"{expected:,}" in default_context(model)
+    run(model.module, 600)
+
+
+def test_reported_04_a_length_below_1_is_none():
+    """XLNet states -1."""
+    config = hf.XLNetConfig(vocab_size=VOCAB, d_model=24, n_layer=2, n_head=4, d_inner=32)
+    with alone():
+        assert positions(hf.XLNetLMHeadModel(config)) is None
+
+
+def test_reported_04_the_tokenizer_says_it_where_the_configuration_does_not():
+    model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
+    model.tokenizer.model_max_length = 900
+    assert (context_length(model), default_context(model)) == (900, "")
+    assert longest(model) == MAX_TOKENS
+
+
+def test_reported_04_the_configuration_counts_before_the_tokenizer():
+    model = language_model("llama-lm")
+    model.tokenizer.model_max_length = 20
+    assert context_length(model) == 64
+
+
+@pytest.mark.parametrize("name", ["seq_length", "n_positions", "max_sequence_length", "n_ctx", "model_max_length"])
+def test_reported_04_the_length_is_found_under_any_of_its_names(name: str):
+    """As in BLOOM's and T5's own config.json files, of which transformers keeps fields that it does not know."""
+    model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
+    setattr(model.module.config, name, 300)
+    assert (context_length(model), longest(model)) == (300, 300)
+
+
+def test_reported_04_a_model_of_several_kinds_of_input_says_it_of_its_text():
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "image_size": 8, "patch_size": 4, "max_position_embeddings": 9}  # fmt: skip
+    config = hf.LlavaConfig(
+        vision_config={"model_type": "clip_vision_model", **vision}, text_config={"model_type": "llama", **DECODER},
+        image_token_index=5,
+    )  # fmt: skip
+    with alone():
+        assert positions(hf.LlavaForConditionalGeneration(config)) == DECODER["max_position_embeddings"]
+
+
+def test_reported_04_each_side_of_two_models_has_its_own_length():
+    led = module_of(PLAIN[5])
+    assert (positions(led), positions(led, targets=True)) == (40, 24)
+    shorter = hf.BertConfig(**SMALL | {"max_position_embeddings": 48, "is_decoder": True, "add_cross_attention": True})
+    config = hf.EncoderDecoderConfig.from_encoder_decoder_configs(hf.BertConfig(**SMALL), shorter)
+    with alone():
+        both = hf.EncoderDecoderModel(config)
+    assert (positions(both), positions(both, targets=True)) == (64, 48)
+
+
+TEXTS = [Example("long", "w5 " * 90, 0), Example("short", "w6 w7", 1), Example("full", "w8 " * 38, 1)]
+
+
+@pytest.mark.parametrize("family", [PLAIN[4], SHIFTED[6]], ids=["MPT", "MPNet"])
+def test_reported_04_sentences_are_cut_to_what_the_model_takes(family: Stated):
+    """Both failed, as they were held to 512 and to 64 tokens."""
+    classifier = "MptForSequenceClassification" if family.config == "MptConfig" else family.model
+    labels = {"num_labels": 2, "id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
+    options = family.options | labels | {"pad_token_id": family.options.get("pad_token_id", 0)}
+    module = module_of(Stated(classifier, family.config, family.positions, options))
+    model = attach(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
+    evaluation = Evaluator(model, Task("ab", ("a", "b"), ("xx",), False, lambda *_: TEXTS), "xx").evaluate()
+    assert evaluation.n == 3
+    assert evaluation.omissions is not None
+    assert (evaluation.omissions.examples_cut, evaluation.omissions.token_limit) == (1, family.positions)
+
+
+def test_reported_04_fine_tuning_is_held_to_the_same_positions():
+    module = module_of(SHIFTED[6])
+    encoded = encode_for_training(tiny_tokenizer(), module, TEXTS, 512)
+    assert max(encoded.lengths) == SHIFTED[6].positions
+
+
+def test_reported_04_texts_and_choices_may_be_as_long_as_the_model_takes():
+    """They were held to 512 tokens where the configuration states no length under the one name that was read."""
+    model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
+    text = Example("long", "w4", target=" w5" * 700)
+    choices = Example("long", "w5 " * 700, 0, choices=(" w6", " w7"))
+    for example, likelihood in ((text, "tokens"), (choices, "choices")):
+        task = Task("made", (), ("xx",), False, lambda *_, example=example: [example], likelihood=likelihood)
+        evaluator = Evaluator(model, task, "xx")
+        assert default_context(model) in evaluator.inputs.note
+        omissions = evaluator.evaluate().omissions
+        assert omissions is not None
+        assert (omissions.examples_cut, omissions.token_limit) == (0, DEFAULT_CONTEXT)
+    longer = Task("made", (), ("xx",), False, lambda *_: [Example("a", "w4", target=" w5" * 3000)], likelihood="tokens")
+    with raises("data.text_too_long", "a", "2,048"):
+        Evaluator(model, longer, "xx")
+
+
+def test_reported_04_a_long_context_is_not_cut_at_2048():
+    options = DECODER | {"max_position_embeddings": 4096}
+    module = module_of(Stated("LlamaForCausalLM", "LlamaConfig", 4096, options, bounded=False))
+    model = attach(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
+    example = Example("long", "w5 " * 3000, 0, choices=(" w6", " w7 w8"))
+    task = Task("made", (), ("xx",), False, lambda *_: [example], likelihood="choices")
+    assert Evaluator(model, task, "xx").evaluate().n == 1
+    assert json.dumps(Evaluator(model, task, "xx").omissions.to_json())
