@@ -14,13 +14,13 @@ from transformers import PreTrainedTokenizerBase
 from headlab.context import MAX_TOKENS as MAX_TOKENS
 from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.context import context_length as context_length
+from headlab.devices import on_device
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
-from headlab.parallel import on_device
 from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability

@@ -15,6 +15,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
+from headlab.devices import on_device
 from headlab.encoding import (
     IGNORED,
     MASKED,
@@ -48,7 +49,6 @@ from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
 from headlab.models.tokenising import held, tokenise
-from headlab.parallel import on_device
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides

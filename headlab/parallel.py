@@ -10,9 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
 import torch
 
 from headlab.errors import HeadlabError, out_of_memory
@@ -110,28 +109,6 @@ class Machine(Protocol):
     @property
     def offloaded(self) -> bool:
         """Whether its weights come and go with each pass."""
-
-
-# Bringing numbers to a device.
-
-
-def on_device(values: torch.Tensor | np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
-    """The values as a tensor on a device.
-
-    The copy to a GPU starts from page-locked memory, so that the processor need not wait until
-    the GPU has done what it was given before.
-
-    Args:
-        values: An array or a tensor; one that is on the device already is not copied.
-        device: Where the values are needed.
-
-    Returns:
-        A tensor of the same shape and dtype.
-    """
-    tensor = torch.as_tensor(values)
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 # Use of a process's cores: batches in parallel, each on one thread, so that no result depends on their number.

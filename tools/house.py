@@ -26,7 +26,17 @@ BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n
 # A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
 LEVELS = {
     "records and files": ("errors", "extensions", "files", "records", "options", "tables", "value_functions"),
-    "statistics, masks, tasks": ("stats", "bleu", "labels", "masks", "tasks", "scores", "l0_gates", "parallel"),
+    "statistics, masks, tasks": (
+        "stats",
+        "bleu",
+        "labels",
+        "masks",
+        "tasks",
+        "scores",
+        "l0_gates",
+        "devices",
+        "parallel",
+    ),
     "models and their heads": ("models", "hooks"),
     "results on disk": ("store",),
     "answers under a mask": (

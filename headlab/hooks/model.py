@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlab.devices import on_device
 from headlab.errors import HeadlabError, require_flag, require_type
 from headlab.hooks.find import (
     FAILURES,
@@ -53,7 +54,7 @@ from headlab.models.tokenising import (
     missing_segment_ids,
     word_spaces,
 )
-from headlab.parallel import Rows, halving, on_device, whole
+from headlab.parallel import Rows, halving, whole
 from headlab.records import Head, HeadGrid
 
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from headlab.devices import on_device
 from headlab.evaluator import Evaluator, token_budget, width_of
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
-from headlab.parallel import Tick, on_device, one_thread, spread
+from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
 from headlab.value_functions import FINE, Value, surrogate, value_of
 
