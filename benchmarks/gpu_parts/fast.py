@@ -85,7 +85,11 @@ def shape_figures(setting: Setting, record: Record, shape: str, dtype: str, rate
         )
     if dtype == "bfloat16":
         record.measure(f"{name}: tokens a batch", lambda: batch_sizes(setting, evaluator, cycle))
-        record.measure(f"{name}: time by kernel", lambda: kernel_times(setting, evaluator, cycle))
+        for question in ("marginals", "screened"):
+            record.measure(
+                f"{name}: time by kernel, {question}",
+                lambda: kernel_times(setting, evaluator, cycle, question),  # noqa: B023
+            )
         record.measure(f"{name}: waits", lambda: waits(setting, evaluator, cycle))
     record.add(f"{name}: peak memory, GB", peak_memory(setting))
 
@@ -205,11 +209,11 @@ KERNELS = {
 }
 
 
-def kernel_times(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, Any]:
-    """Seconds of a screened cycle by class of kernel, what is left idle, and the ten longest kernels."""
+def kernel_times(setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str) -> dict[str, Any]:
+    """Seconds of a cycle by class of kernel, what is left idle, and the ten longest kernels."""
     activities = [ProfilerActivity.CUDA] if setting.on_card else [ProfilerActivity.CPU]
     with profile(activities=activities) as profiler:
-        seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, "screened"))
+        seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, question))
     by_class: Counter[str] = Counter()
     by_name: Counter[str] = Counter()
     calls = 0

@@ -228,7 +228,7 @@ def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
     module, tokenizer = FAMILIES["albert"]()
     even_out_classes(module, tokenizer)
     examples = pair_task([0] * 20).examples("xx", "dev")
-    prepared = encode_for_training(tokenizer, module.config, examples, 64)
+    prepared = encode_for_training(tokenizer, module, examples, 64)
     right = answers_by_hand(module, tokenizer, segments=True)
     without = answers_by_hand(module, tokenizer, segments=False)
     for name, needs, answers in (("now", prepared.needs, right), ("before", TokenNeeds(), without)):
@@ -304,7 +304,7 @@ def test_reported_07_roles_accuracy_training_and_attention_see_the_same_tokens()
     assert any("spaced_words" in note for note in given.notes)
     assert report_spec(model, sentences, {}, "none are wanted")["task"]["spaced_words"] is True
     examples = task.examples("xx", "dev")
-    assert encode_for_training(model.tokenizer, model.module.config, examples, 64).tokens["input_ids"] == tokens
+    assert encode_for_training(model.tokenizer, model.module, examples, 64).tokens["input_ids"] == tokens
     seen = weights_of(model, AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)]))
     assert len(seen.tokens) == len(tokens[0])
     assert [seen.words[place] for place in seen.places if place >= 0 and seen.words[place] == "the"] == ["the"] * 2
@@ -413,7 +413,7 @@ def test_reported_10_no_use_changes_the_tokenizer_that_threads_share():
             weights_of(model, AttentionRequest(model="m", text=long, heads=[("encoder", 0, 0)]))
             assert (backend.truncation, backend.padding) == (None, None)
     tokenizer = tiny_tokenizer()
-    encode_for_training(tokenizer, model.module.config, texts.examples("xx", "dev"), 16)
+    encode_for_training(tokenizer, model.module, texts.examples("xx", "dev"), 16)
     assert tokenizer.backend_tokenizer.truncation is None
 
 
