@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -177,18 +178,21 @@ def cycle_figures(setting: Setting, evaluator: Evaluator, cycle: Cycle, question
 
 
 def operations_of(call: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products and attention of a call, by torch's own count.
+    """Floating-point operations of the matrix products and attention of a call, by torch's own count."""
+    with single_thread(), FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
 
-    The count is of one thread, so a processor computes the call in one.
-    """
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Let a processor compute in this thread alone, the only one that torch counts and profiles."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with FlopCounterMode(display=False) as counter:
-            call()
+        yield
     finally:
         torch.set_num_threads(threads)
-    return int(counter.get_total_flops())
 
 
 def batch_sizes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
@@ -212,7 +216,7 @@ KERNELS = {
 def kernel_times(setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str) -> dict[str, Any]:
     """Seconds of a cycle by class of kernel, what is left idle, and the ten longest kernels."""
     activities = [ProfilerActivity.CUDA] if setting.on_card else [ProfilerActivity.CPU]
-    with profile(activities=activities) as profiler:
+    with single_thread(), profile(activities=activities) as profiler:
         seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, question))
     by_class: Counter[str] = Counter()
     by_name: Counter[str] = Counter()
