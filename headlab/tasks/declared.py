@@ -32,7 +32,7 @@ from headlab.tasks.base import (
     state_of,
     unspaced,
 )
-from headlab.tasks.division import VERSIONS
+from headlab.tasks.equal_texts import VERSIONS
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
@@ -57,7 +57,7 @@ class Declaration:
     path: the declaration file; `files` is relative to its folder.  columns: meaning -> column.  splits: name of each
     split in the data.  labels, languages: None if they are to be collected from the data.  label_map: {label: class of
     the model}, None if the model's own names are to be matched.  division: the version of the division by share that
-    made the files (`headlab.tasks.division`); None where they came divided, or were before there were versions.
+    made the files (`headlab.tasks.equal_texts`); None where they came divided, or were before there were versions.
     """
 
     path: Path

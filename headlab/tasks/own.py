@@ -39,8 +39,7 @@ from headlab.tasks.declared import (
     example_of,
     labels_of,
 )
-from headlab.tasks.division import FIRST, NEWEST, DividedRow, dev_rows
-from headlab.tasks.equal_texts import notes_of_examples, text_of
+from headlab.tasks.equal_texts import FIRST, NEWEST, DividedRow, dev_rows, notes_of_examples, text_of
 
 # Files as they were sent, and what is to be made of them.
 
@@ -71,7 +70,7 @@ class Draft:
     """A task to be made.  columns, splits, aligned: as in a declaration.
 
     share: of the rows that become dev, the others being test; None where a column or the files tell the split.
-    division: the version of the division by share (`headlab.tasks.division`).
+    division: the version of the division by share (`headlab.tasks.equal_texts`).
     """
 
     name: str

@@ -20,8 +20,7 @@ from headlab.store import Store
 from headlab.tasks import SAVED, task
 from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.declared import read_declaration
-from headlab.tasks.division import DividedRow, dev_rows
-from headlab.tasks.equal_texts import comparable, compared_with, equal_texts, text_of
+from headlab.tasks.equal_texts import DividedRow, comparable, compared_with, dev_rows, equal_texts, text_of
 from headlab.tasks.intents.templates import LABELS
 from headlab.tasks.own import Checked, Draft, Upload, check, save
 
