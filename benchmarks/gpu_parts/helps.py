@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -12,9 +13,14 @@ import numpy as np
 import torch
 
 from headlab import parallel
-from headlab.evaluator import Evaluator
+from headlab.evaluator import Evaluator, token_budget
 from headlab.hooks.model import as_gates
 from headlab.hooks.state import Active
+from headlab.methods import model_game
+from headlab.methods.model_game import ModelGame
+from headlab.methods.sampling import plan_of
+from headlab.methods.table import method
+from headlab.methods.tmab import estimate
 
 from .fast import Cycle, full_passes
 from .record import Record
@@ -30,16 +36,26 @@ def run(setting: Setting, record: Record) -> None:
     evaluator = setting.random_encoder(DTYPE)
     cycle = Cycle.drawn(evaluator)
     record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
-    record.measure("two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
+    record.measure("a quarter of the tokens a batch", lambda: seconds_of(setting, evaluator, cycle, parts=4))
+    record.measure("the same in two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
+    record.measure("draws a round", lambda: rounds(setting))
     record.measure("CUDA graphs of full passes", lambda: graphs(setting, evaluator))
     record.measure("torch.compile of each layer", lambda: compiled(setting, cycle))
     record.measure("torch.compile of full passes", lambda: compiled_passes(setting))
 
 
-def seconds_of(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
-    """Seconds of a screened cycle and of full passes over all examples."""
-    cycle.play(evaluator, "screened")
-    repeats = [timed(setting.device, lambda: cycle.play(evaluator, "screened"))[0] for _ in range(3)]
+def seconds_of(setting: Setting, evaluator: Evaluator, cycle: Cycle, parts: int = 1) -> dict[str, float]:
+    """Seconds of a screened cycle, and of full passes over all examples.
+
+    Args:
+        setting: The device.
+        evaluator: The model and its examples.
+        cycle: What is played.
+        parts: A batch has this fraction of the tokens that suit the device.
+    """
+    tokens = token_budget(evaluator.model) // parts
+    cycle.play(evaluator, "screened", tokens)
+    repeats = [timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0] for _ in range(3)]
     passes = full_passes(setting, evaluator)
     return {"screened cycle, s": median(repeats), "full passes, s": passes["seconds"]}
 
@@ -52,7 +68,26 @@ def with_two_lanes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict
         yield 2
 
     with patch.object(parallel, "one_thread", lanes):
-        return seconds_of(setting, evaluator, cycle)
+        return seconds_of(setting, evaluator, cycle, parts=4)
+
+
+def rounds(setting: Setting) -> dict[str, float]:
+    """Seconds of the first two cycles of the embedded model's scores, by the draws of a round."""
+    evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)
+    draws = 2 * len(evaluator.examples)
+    plan = plan_of(method("shapley").resolve({"samples": draws, "target": 0.01, "stop": "width"}))
+    seconds = {}
+    for size in (64, 128, 256, 512):
+        with patch.dict(model_game.ROUND, {torch.device(setting.device).type: size}):
+            run_through = partial(exhausted, partial(estimate, ModelGame(evaluator), plan, seed=0))
+            seconds[str(size)] = timed(setting.device, run_through)[0]
+    return seconds
+
+
+def exhausted(snapshots: Callable[[], Iterator[object]]) -> None:
+    """Take all snapshots of a run."""
+    for _ in snapshots():
+        pass
 
 
 def compiled(setting: Setting, cycle: Cycle) -> dict[str, Any]:
