@@ -192,17 +192,19 @@ def count_failures(part: dict[str, Any]) -> int:
 
 
 def commit_of(kit: Path | None) -> str:
-    """The commit that is measured; from the kit where the checkout has no history."""
+    """The commit that is measured; the kit's, where there is one, as a copied tree has no history of its own."""
     import subprocess
 
     from gpu_parts.setting import COMMIT_FILE
     from machine import commit
 
+    path = None if kit is None else kit / COMMIT_FILE
+    if path is not None and path.is_file():
+        return path.read_text(encoding="utf-8").strip()
     try:
         return commit()
     except (OSError, subprocess.CalledProcessError):
-        path = None if kit is None else kit / COMMIT_FILE
-        return path.read_text(encoding="utf-8").strip() if path is not None and path.is_file() else "unknown"
+        return "unknown"
 
 
 def versions() -> dict[str, str]:

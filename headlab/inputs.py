@@ -247,8 +247,13 @@ class Classified:
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, label] or [row, token, label]."""
-        found: torch.Tensor = self.model.module(**inputs).logits
-        return found[..., self._columns]
+        scores: torch.Tensor = self.model.module(**inputs).logits
+        return scores.index_select(-1, self._column_numbers)
+
+    @cached_property
+    def _column_numbers(self) -> torch.Tensor:
+        with torch.inference_mode(False):  # gradients need it, whoever asks first
+            return on_device(np.array(self._columns), self.model.device)
 
 
 class Texts(Classified):

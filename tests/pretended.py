@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from spread import everything
+from tiny_task import tiny_task
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import headlab
+from headlab.evaluator import Evaluator
+from headlab.methods.model_game import ModelGame
 
 FIRST, SECOND = "pretended:0", "lazy:0"  # one that torch leaves to others to define, and one that nothing here uses
 CPU = torch.device("cpu")
 COPIES, PICKING = ("_to_copy", "copy_"), ("index", "index_put_", "_index_put_impl_")
+COPIED: Counter[str] = Counter()  # copies "to the device" and "to the processor" since it was cleared
 
 
 class Elsewhere(torch.Tensor):
@@ -39,6 +45,7 @@ class Elsewhere(torch.Tensor):
         pass
 
     def tolist(self) -> Any:
+        COPIED["to the processor"] += 1
         return self.value.tolist()
 
     def data_ptr(self) -> int:
@@ -60,6 +67,7 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operation, computed on the CPU. Raises RuntimeError, as torch does, for tensors of several devices."""
     name = str(func).split(".")[1]
     given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    count_copies(name, given, kwargs)
     on = {t.device for t in given if t.dim() or t.device != CPU}  # a number on the CPU goes with everything
     if name in PICKING and given[0].device != CPU:
         on -= {CPU}  # indices may be there
@@ -73,6 +81,21 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name.endswith("_") and not name.endswith("__"):
         return args[0]
     return tree_map_only(torch.Tensor, lambda t: Elsewhere(t, place), out) if str(place) in (FIRST, SECOND) else out
+
+
+def count_copies(name: str, tensors: list[torch.Tensor], kwargs: dict[str, Any]) -> None:
+    """Count what an operation copies between the processor and a pretended device."""
+    elsewhere = [tensor.device.type != "cpu" for tensor in tensors]
+    if name == "_local_scalar_dense" and elsewhere[0]:
+        COPIED["to the processor"] += 1
+    elif name == "_to_copy" and kwargs.get("device") is not None:
+        target_elsewhere = torch.device(kwargs["device"]).type != "cpu"
+        if target_elsewhere != elsewhere[0]:
+            COPIED["to the device" if target_elsewhere else "to the processor"] += 1
+    elif name == "copy_" and elsewhere[0] != elsewhere[1]:
+        COPIED["to the device" if elsewhere[0] else "to the processor"] += 1
+    elif name in PICKING and elsewhere[0]:
+        COPIED["to the device"] += sum(not there for there in elsewhere[1:])
 
 
 def _values(given: Any) -> Any:
@@ -105,3 +128,36 @@ def apart(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
         model = headlab.load(folder, device_map=devices)
         assert {str(weight.device) for weight in model.module.parameters()} == {FIRST, SECOND}
         return {"grid": model.grid, "resumable": (model.resumable, model.first_token)} | everything(model)
+
+
+# What is copied between the processor and a pretended device.
+
+
+def copies_of_a_cycle(folder: Path, examples: int) -> dict[str, dict[str, int]]:
+    """How often a cycle of draws copies to and from the device, by question.  For a process of its own.
+
+    examples: of the cycle, which has a draw for each.
+    """
+    pretend()
+    with Pretended(), torch.no_grad():
+        model = headlab.load(folder, device_map={"": FIRST})
+        evaluator = Evaluator(model, tiny_task(), "xx", "dev", examples)
+        game = ModelGame(evaluator, tokens=1 << 20)
+        rng = np.random.default_rng(0)
+        kept = rng.random((examples, game.players)) < 0.7
+        wanted = np.ones_like(kept)
+        rows = np.arange(examples)
+        assert game.scale is not None
+        halvings = np.ones((game.scale.bins, game.players), np.int64)
+        numbers = rng.random(kept.shape)
+        questions = {
+            "marginals": lambda: game.marginals(kept, wanted, rows),
+            "screened": lambda: game.screened(kept, wanted, rows, halvings, numbers),
+        }
+        counts = {}
+        for name, ask in questions.items():
+            ask()  # what is copied once for all cycles
+            COPIED.clear()
+            ask()
+            counts[name] = dict(COPIED)
+        return counts

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,7 +25,7 @@ from headlab.methods.table import method
 from headlab.methods.tmab import FULL, Screened, estimate, sizes
 
 from .record import Record
-from .setting import LANGUAGES, Setting, random_mask, synchronise, tensor_float_32, timed
+from .setting import LANGUAGES, ROOT, Setting, random_mask, synchronise, tensor_float_32, timed
 
 FORMATS = ("float32", "tf32", "bfloat16", "float16")
 SHAPE_FORMATS = ("bfloat16", "tf32")  # of the models with random weights
@@ -259,8 +260,15 @@ def waits(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, Any
             cycle.play(evaluator, "screened")
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    places = Counter(f"{warning.filename[-60:]}:{warning.lineno}" for warning in caught)
+    places = Counter(f"{short_path(warning.filename)}:{warning.lineno}" for warning in caught)
     return {"waits": sum(places.values()), "places": dict(places.most_common(12))}
+
+
+def short_path(filename: str) -> str:
+    """A file's path below this repository, or below the folder of installed packages."""
+    if Path(filename).is_relative_to(ROOT):
+        return Path(filename).relative_to(ROOT).as_posix()
+    return filename.rpartition("site-packages/")[2]
 
 
 def reset_peak(setting: Setting) -> None:
