@@ -22,19 +22,21 @@ def run(work: Work) -> Outcome:
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
         tick()
-        total = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
-        tokens = np.zeros(total.shape[:2])
+        # On the device until the pass is over, so that no layer waits for the processor.
+        shape = (len(batch.rows), model.grid.layers, model.grid.width)
+        totals = torch.zeros(shape, dtype=torch.float64, device=model.device)
+        tokens = torch.zeros(shape[:2], dtype=torch.float64, device=model.device)
 
         def add(row: int, weights: torch.Tensor) -> None:
             (_, real), (ids, there) = sides(batch.inputs, model.grid.rows[row])
             counted = there & ~torch.isin(ids, banned)
             largest = weights.masked_fill(~counted[:, None, None, :], 0).amax(dim=-1)
             sums = (largest * real[:, None, :]).sum(dim=2, dtype=torch.float64)
-            total[:, row, : sums.shape[1]] += sums.cpu().numpy()
-            tokens[:, row] = real.sum(dim=1).cpu().numpy()
+            totals[:, row, : sums.shape[1]] += sums
+            tokens[:, row] = real.sum(dim=1)
 
         sum_weights(model, batch.inputs, add)
         lane.forwards += len(batch.rows)
-        return total, tokens
+        return totals.cpu().numpy(), tokens.cpu().numpy()
 
     return sizes(work, evaluator.batches(np.arange(len(evaluator.examples))), part, most=1.0)
