@@ -70,7 +70,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="small sizes, on the processor by default")
     parser.add_argument("--tiny", action="store_true", help="smaller still: tiny models alone")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="for all parts together")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for all parts together; 8")
     parser.add_argument("--kit", type=Path, help="folder that --pack wrote")
     parser.add_argument("--pack", type=Path, help="write a kit into this folder")
     parser.add_argument("--xnli", type=Path, help="folder of the fine-tuned XNLI model")
@@ -107,7 +107,7 @@ def run_parts(arguments: argparse.Namespace) -> int:
     }
     for part in arguments.parts:
         left = 60 * arguments.minutes - (time.monotonic() - BEGAN)
-        limit = max(0.0, min(sizes.limits[part], left))
+        limit = max(0.0, min(sizes.limits[part] * arguments.minutes / MINUTES, left))
         if part == arguments.parts[-1]:
             limit = max(0.0, left)
         report[part] = run_part(part, limit, arguments)
