@@ -293,7 +293,7 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     out = []
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
-        _sound(_record(names, fields, path, number))
+        _sound(_record(names, fields, path, number, "tsv"))
         out.append(tuple(fields[place] for place in places))
     return out
 
