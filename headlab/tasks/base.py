@@ -293,7 +293,7 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     out = []
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
-        _sound(_record(names, fields, path, number))
+        _sound(_record(names, fields, path, number, "tsv"))
         out.append(tuple(fields[place] for place in places))
     return out
 
@@ -414,8 +414,44 @@ def _sound(found: Record | HeadlabError) -> Record:
 Found = Iterator[Record | HeadlabError]
 
 
+# What to do about a file whose only column has one of these marks in its name, by its kind.
+ADVICE_ON_SEPARATORS: Mapping[str, Mapping[str, str]] = {
+    "csv": {
+        "\t": "tabs in its name; give the file the ending .tsv",
+        ";": "semicolons in its name; put commas between the columns, or tabs and give the file the ending .tsv",
+        "|": "vertical bars in its name; put commas between the columns, or tabs and give the file the ending .tsv",
+    },
+    "tsv": {
+        ",": "commas in its name; give the file the ending .csv",
+        ";": "semicolons in its name; put tabs between the columns",
+        "|": "vertical bars in its name; put tabs between the columns",
+    },
+}
+
+
+def separator_advice(columns: Sequence[str], kind: str) -> str:
+    """What to do about a file with other separators than its ending tells.
+
+    Args:
+        columns: the names of all its columns.
+        kind: a key of KINDS.
+
+    Returns:
+        A sentence without its capital and full stop; empty where the file has several columns, or its only column's
+        name has no separator.
+    """
+    if len(columns) != 1:
+        return ""
+    (name,) = columns
+    marks = [mark for mark in ADVICE_ON_SEPARATORS.get(kind, {}) if mark in name]
+    if not marks:
+        return ""
+    mark = max(marks, key=name.count)
+    return f"the header is one column alone, with {ADVICE_ON_SEPARATORS[kind][mark]}"
+
+
 def _csv(text: str, where: Where) -> Found:
-    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting."""
+    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting and for other separators."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
     line = 1
@@ -424,7 +460,7 @@ def _csv(text: str, where: Where) -> Found:
             if header is None:
                 header = _checked(fields, where)
             elif fields:  # not an empty line
-                yield _record(header, fields, where, line)
+                yield _record(header, fields, where, line, "csv")
             line = reader.line_num + 1
     except csv.Error as error:
         raise HeadlabError(
@@ -437,7 +473,7 @@ def _tsv(text: str, where: Where) -> Found:
     first, *lines = lines_of(text)
     header = _checked(first.split("\t"), where)
     for number, line in enumerate(lines, start=2):
-        yield _record(header, line.split("\t"), where, number)
+        yield _record(header, line.split("\t"), where, number, "tsv")
 
 
 def _checked(header: list[str], where: Where) -> list[str]:
@@ -450,13 +486,19 @@ def _checked(header: list[str], where: Where) -> list[str]:
     return header
 
 
-def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: int) -> Record | HeadlabError:
-    if len(fields) != len(header):
-        return HeadlabError(
-            f"{where}, line {line}: {len(fields)} fields where the header has {len(header)}",
-            code="data.fields_mismatch",
-        )
-    return Record(line, dict(zip(header, fields, strict=True)))
+def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+    """A row as a record, or the error of one with too many or too few fields.
+
+    Raises HeadlabError where the header has other separators than a file of this kind: all other rows would be wrong
+    for the same reason.
+    """
+    if len(fields) == len(header):
+        return Record(line, dict(zip(header, fields, strict=True)))
+    mismatch = f"{where}, line {line}: {len(fields)} fields where the header has {len(header)}"
+    advice = separator_advice(header, kind)
+    if advice:
+        raise HeadlabError(f"{mismatch}; {advice}", code="data.separator_other")
+    return HeadlabError(mismatch, code="data.fields_mismatch")
 
 
 def _jsonl(text: str, where: Where) -> Found:

@@ -15,7 +15,7 @@ from headlab.labels import plain as plain_name
 NAMES: Mapping[str, str] = {
     "text": (
         "texts?|text_?[1a]|sentence_?[1a]?|premise|review|utterance|source|src|question_?1?|"
-        "query|comment|tweet|title|body|content|input|document|passage|s1|satz_?[1a]?|"
+        "query|comment|tweet|title|body|content|input|document|passage|s1|utt|review_(body|text)|satz_?[1a]?|"
         "aussage|ae?usserung|kommentar|frage|quelle|prae?misse|phrase_?1?|texte_?1?|premisse|"
         "commentaire|avis|enonce|oracion|frase|texto|testo|commento|premisa|premessa"
     ),
@@ -101,6 +101,29 @@ def guess_columns(values: Values, meanings: Iterable[str], classes: Sequence[str
         _choose(chosen, wanted, name, columns or _by_name(values, name, chosen))
     _choose(chosen, wanted, "language", _by_codes(values, chosen))
     return {name: chosen[name] for name in wanted if name in chosen}
+
+
+def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str, str]) -> set[str]:
+    """The meanings without a column although some column may have it, so that only a person can tell.
+
+    Args:
+        values: the first values of each column.
+        meanings: what columns are wanted for; keys of NAMES.
+        chosen: a column for each meaning that is certain, as `guess_columns` gives it.
+    """
+    free = [column for column in values if column not in chosen.values()]
+    unsure = {name for name in meanings if name not in chosen and any(_is_named(column, name) for column in free)}
+    if "language" in meanings and "language" not in chosen and _by_codes(values, chosen):
+        unsure.add("language")
+    return unsure
+
+
+def columns_named_as_values(values: Values) -> list[str]:
+    """The columns whose name is one of their values too, as where the first row of a file is no header.
+
+    values: the first values of each column.
+    """
+    return [column for column, of_column in values.items() if column.strip() in _texts(of_column)]
 
 
 def _choose(chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]) -> None:
@@ -268,11 +291,14 @@ def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], mod
         )
     rows = sum(counts[label] for label in unknown)
     listed = ", ".join(f"{label:.40}" for label in unknown[:5]) + ("…" if len(unknown) > 5 else "")
-    many = f"{len(unknown)} of the {len(counts)} labels are" if len(unknown) > 1 else "1 label is"
     if len(unknown) == len(counts):
-        many = f"All {len(counts)} labels are"
+        which = f"None of the {len(counts)} labels is a class of {model}"
+    elif len(unknown) > 1:
+        which = f"{len(unknown)} of the {len(counts)} labels are not classes of {model} ({rows:,} times)"
+    else:
+        which = f"1 of the {len(counts)} labels is not a class of {model} ({rows:,} times)"
     mapped = f", or say which of {named} each label is (Label map in the sidebar, or --label-map)"
     return False, (
-        f"{many} no class of {model} ({rows:,} times): {listed}. Correct the file, choose the model that was trained "
+        f"{which}: {listed}. Correct the file, choose the model that was trained "
         f"on these labels{mapped if len(counts) <= len(classes) else ''}."
     )

@@ -209,8 +209,10 @@ def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     several = len(languages) > 1
     where = languages_words(languages, chosen) + " at once" * several
     within = f"with a loss of at most {limit}{' in any' * several}, by {rule} on dev"
-    sizes = " and ".join(filter(None, (_sizes(report, "dev"), _sizes(report, "test"))))
-    basis = f"heads ordered by {_method_words(report)}{sizes and f'; {sizes} examples a language'}"
+    splits = ("dev", "test") if removed else ("dev",)  # a front that removes nothing is not tested
+    sizes = " and ".join(filter(None, (_sizes(report, split) for split in splits)))
+    examples = f"; {sizes} examples{' a language' * several}" if sizes else ""
+    basis = f"heads ordered by {_method_words(report)}{examples}"
     if removed:
         sentence = f"{_many(removed, removed + kept)} can go in {where} {within} ({basis}); {_verdict(report)}"
         sentence += f"{_mean_on_test(report)}."

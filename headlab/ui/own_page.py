@@ -20,8 +20,14 @@ from headlab.labels import read_map
 from headlab.records import HeadGrid, content_key
 from headlab.report.commands import shell_lines
 from headlab.tasks import TASKS, names
-from headlab.tasks.base import SPLITS, Record, Split
-from headlab.tasks.columns import guess_columns, label_each_word, labels_beside_classes
+from headlab.tasks.base import SPLITS, Record, Split, separator_advice
+from headlab.tasks.columns import (
+    columns_named_as_values,
+    guess_columns,
+    label_each_word,
+    labels_beside_classes,
+    unsure_meanings,
+)
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, kind_of, read_upload
 from headlab.ui.job_format import forecast_line
 from headlab.ui.names import counted, language_title, page_link, plain
@@ -277,6 +283,16 @@ def _table(found: Files) -> None:
     st.caption(f"Read as {found.kind}: {counted(len(found.columns), 'column')}. The first rows:")
     cells = [{name: _cell(values.get(name)) for name in found.columns} for values in found.rows]
     st.dataframe(pd.DataFrame(cells, columns=list(found.columns)), hide_index=True)
+    repeated = columns_named_as_values(found.values) if found.kind in ("csv", "tsv") else []
+    if repeated:
+        named = " and ".join(filter(None, [", ".join(repeated[:-1]), repeated[-1]]))
+        values = "are values" if len(repeated) > 1 else "is a value"
+        st.warning(
+            plain(
+                f"The first row is read as the names of the columns, but {named} {values} further down too. If the "
+                "first row is an example, put a row of names above it."
+            )
+        )
 
 
 def _cell(value: Any) -> str:
@@ -328,16 +344,14 @@ def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
 
 def _ask(found: Files, missing: Sequence[str]) -> None:
     """Ask for the columns that are not chosen."""
-    separators = [mark for mark in (";", "\t") if len(found.columns) == 1 and mark in found.columns[0]]
-    if separators:
-        mark = "semicolons" if separators == [";"] else "tabs"
-        st.warning(
-            f"{plain(found.uploads[0].name)} has one column alone, with {mark} in its name. Save it with commas "
-            "between the columns, or with tabs and the ending .tsv."
-        )
+    advice = separator_advice(found.columns, found.kind)
+    if advice:
+        st.warning(plain(f"{advice[0].upper()}{advice[1:]}."))
         return
-    columns = ", ".join(plain(name) for name in found.columns)
-    st.info(f"Choose the column for: {', '.join(missing)}. The columns are {columns}.", icon=":material/help:")
+    columns = f"The columns are {', '.join(found.columns)}."
+    if len(found.columns) == 1:
+        columns = f"The only column is {found.columns[0]}."
+    st.info(f"Choose the column for: {', '.join(missing)}. {plain(columns)}", icon=":material/help:")
 
 
 def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
@@ -405,10 +419,11 @@ def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list
     what = st.radio("What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what"))
     meanings = {**ASKED[what], "language": "Language"}
     guesses = guess_columns(found.values, [*meanings, "split"], classes)
+    unsure = unsure_meanings(found.values, meanings, guesses)
     chosen = dict[str, str | None]()
     for place, (meaning, title) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
         none = {"pair": [NONE], "context": [NONE], "language": [SAME]}.get(meaning, [])
-        chosen[meaning] = _pick(place, found, title, meaning, none, guesses)
+        chosen[meaning] = _pick(place, found, title, meaning, none, guesses, ask=meaning in unsure)
     with st.expander("More columns"):
         left, right = st.columns(2)
         chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE], guesses)
@@ -423,21 +438,41 @@ def _kind(found: Files) -> str:
         return WORDS
     if guess_columns(found.values, ("choices",)):
         return CHOICES
-    if label_each_word(found.values) or isinstance(next(iter(found.rows[0].values()), None), list):
+    if label_each_word(found.values):
         return WORDS
-    generated = guess_columns(found.values, ("text", "label", "target"))
+    generated = guess_columns(found.values, ("text", "pair", "label", "target"))
+    if "text" not in generated and isinstance(next(iter(found.rows[0].values()), None), list):
+        return WORDS
     return GENERATED if "target" in generated and "label" not in generated else next(iter(ASKED))
 
 
 def _pick(
-    place: Any, found: Files, title: str, meaning: str, none: list[str], guesses: Mapping[str, str]
+    place: Any,
+    found: Files,
+    title: str,
+    meaning: str,
+    none: list[str],
+    guesses: Mapping[str, str],
+    *,
+    ask: bool = False,
 ) -> str | None:
-    """A list of columns, with the one that is guessed; None while there is none and nothing else may be chosen.
+    """A list of columns, with the one that is guessed; None while nothing is chosen.
 
-    none: what else may be chosen, first.
+    Args:
+        place: where the list is drawn.
+        found: the files.
+        title: of the list.
+        meaning: what the column is for.
+        none: what may be chosen in place of a column.
+        guesses: columns by their meaning.
+        ask: whether a person has to choose even where no column is needed.
     """
     options = [*none, *found.columns]
-    start = options.index(guesses[meaning]) if meaning in guesses else 0 if none else None
+    start = None
+    if meaning in guesses:
+        start = options.index(guesses[meaning])
+    elif none and not ask:
+        start = 0
     picked = place.selectbox(title, options, start, key=_key(found, meaning), placeholder="Choose a column")
     return None if picked is None else str(picked)
 

@@ -34,12 +34,11 @@ LEAST = 128  # examples before a difference is shown: it still moves by several 
 class Figure:
     """Accuracy in one language on the first `n` of `total` examples.
 
-    baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is
-    switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.  note: what to
-    know beside it, such as which class was taken for which label.  equal_texts: {other split: numbers of the texts that
-    it has too}.
-    know beside it, such as which class was taken for which label.  omissions: what of the examples was cut or has no
-    answer; None where the worker does not say.
+    baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is switched off.
+    difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.
+    note: what to know beside it, such as which class was taken for which label.
+    equal_texts: {other split: numbers of the texts that it has too}.
+    omissions: what of the examples was cut or has no answer; None where the worker does not say.
     """
 
     language: str

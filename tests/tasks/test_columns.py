@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlab.tasks.columns import NAMES, guess_columns, label_each_word, labels_beside_classes, plain_header
+from headlab.tasks.columns import (
+    NAMES,
+    columns_named_as_values,
+    guess_columns,
+    label_each_word,
+    labels_beside_classes,
+    plain_header,
+    unsure_meanings,
+)
 
 NLI = ("text", "pair", "label", "language")
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -68,6 +76,29 @@ def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
     assert left_out not in guessed(header, *rows)
 
 
+@pytest.mark.parametrize(
+    ("header", "rows", "unsure"),
+    [
+        ("Lang,text,label", ("German,a,x", "deu,b,y"), {"language"}),  # named so, but these are no codes
+        ("lang,locale,text,label", ("de,de,a,x", "fr,fr,b,y"), {"language"}),
+        ("from,into,text,label", ("de,en,a,x", "de,en,b,y"), {"language"}),  # two columns of codes
+        ("premise,hypothesis,sentence1,sentence2,label", ("a,b,c,d,x", "e,f,g,h,y"), {"text", "pair"}),
+        ("text,label", ("a,x", "b,y"), set()),
+        ("lang,premise,hypothesis,gold", ("de,a,b,x", "fr,c,d,y"), set()),
+    ],
+)
+def test_reported_13_what_a_column_may_mean_is_asked_for_and_never_taken_as_absent(
+    header: str, rows: tuple[str, ...], unsure: set[str]
+) -> None:
+    columns = dict(zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True))
+    assert unsure_meanings(columns, NLI, guess_columns(columns, NLI)) == unsure
+
+
+def test_reported_13_a_first_row_that_is_no_header_is_seen() -> None:
+    assert columns_named_as_values({"de": ("de", "fr"), "Es regnet": ("Il pleut", "It rains")}) == ["de"]
+    assert columns_named_as_values({"lang": ("de", "fr"), "text": ("a text", "texts")}) == []
+
+
 def test_reported_13_the_model_s_classes_tell_the_labels() -> None:
     rows = ("a,web,NEUTRAL,1", "b,mail,Entailment,0")
     assert "label" not in guessed("text,category,tag,y", *rows)
@@ -123,9 +154,10 @@ def test_reported_13_labels_beside_the_model_s_classes() -> None:
     assert "0=entailment,2=contradiction" in words
     fits, words = labels_beside_classes({"neutral": 3, "maybe": 2}, CLASSES, "m")
     assert not fits
-    assert "(2 times): maybe" in words
+    assert words.startswith("1 of the 2 labels is not a class of m (2 times): maybe. ")
     assert "--label-map" in words
     fits, words = labels_beside_classes(dict.fromkeys("abcd", 1), CLASSES, "m")
+    assert words.startswith("None of the 4 labels is a class of m: a, b, c, d. ")
     assert "--label-map" not in words  # four labels cannot have a class each
     assert not labels_beside_classes({"a": 1}, ("LABEL_0", "LABEL_1"), "m")[0]
 

@@ -181,12 +181,13 @@ def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another
     (front,) = findings({}, {"front": [stored(other), stored(none)]})
     assert front.sentence == (
         "No head of 6 can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
-        "bound on dev (heads ordered by shapley; 512 dev and 1,000 test examples a language)."
-    )
+        "bound on dev (heads ordered by shapley; 512 dev examples a language)."
+    )  # nothing was tested, so nothing is said of test
     (front,) = findings({}, {"front": [stored(of_languages(made_front(), "de", by="estimate"))]})
     assert front.sentence.startswith(
         "2 of 6 heads can go in German (de) with a loss of at most 1 point, by the estimate on dev (heads ordered by "
     )
+    assert "a language" not in front.sentence
     assert "mean of" not in front.sentence
 
 

@@ -17,7 +17,7 @@ from worker_running import running
 
 from headlab.tasks import names, task
 from headlab.tasks.intents.templates import LABELS
-from headlab.ui.own_page import CHOICES, ERRORS, NONE
+from headlab.ui.own_page import CHOICES, ERRORS, NONE, SAME
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -225,6 +225,9 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     ("x.csv", b"a,a\n1,2\n", "appears twice"),
     ("x.csv", b"alone\nx\ny\n", "Choose the column for: Text, Label"),
     ("x.csv", b"text;label\na;b\n", "with semicolons in its name"),
+    ("x.csv", b"text|label\na|b\n", "with vertical bars in its name"),
+    ("x.csv", b"text\tlabel\na\tb\n", "with tabs in its name; give the file the ending .tsv"),
+    ("x.tsv", b"text,label\na,b\n", "with commas in its name; give the file the ending .csv"),
     ("../../<b>x.tsv", b"text\tlabel\n\n", "1 fields"),
     ("x.conllu", b"1\tx\n", "10"),
 ])  # fmt: skip
@@ -292,6 +295,49 @@ def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
 
 
 @pytest.mark.usefixtures("app")
+def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_english() -> None:
+    rows = "".join(f"{('German', 'deu')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
+    app = sent(("x.csv", "Lang,text,label\n" + rows))
+    assert not app.success
+    assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
+    next(box for box in app.selectbox if box.label == "Language").set_value(SAME).run()
+    assert "English (en) 10 dev, 10 test" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_a_file_without_a_header_is_said() -> None:
+    rows = "".join(f"{('de', 'fr')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
+    (warned,) = [text.value for text in sent(("x.csv", rows)).warning]
+    assert "but de and a are values further down too" in warned
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
+    app = sent(("x.csv", "text;label\n" + "".join(f"well, turn {n};{'ab'[n % 2]}\n" for n in range(20))))
+    (error,) = [text.value for text in app.error]
+    assert error.startswith("1 error")
+    assert "with semicolons in its name; put commas between the columns" in error
+    assert "own-save" not in disabled(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
+    rows = [
+        {
+            "annotator_labels": ["neutral"] * 5,
+            "gold_label": ("neutral", "-")[n % 2],
+            "sentence1": f"a {n}",
+            "sentence2": f"b {n}",
+        }
+        for n in range(20)
+    ]  # as SNLI and MNLI write them
+    app = sent(("snli.jsonl", "\n".join(map(json.dumps, rows))))
+    chosen = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
+    assert chosen.items() <= picked(app).items()
+    assert "2 labels: -, neutral" in said(app)
+
+
+@pytest.mark.usefixtures("app")
 def test_reported_13_no_column_has_two_meanings() -> None:
     app = sent(("x.csv", ROWS))
     next(box for box in app.selectbox if box.label == "Label").set_value("language").run()
@@ -316,7 +362,7 @@ def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model:
     app = entered(model)
     app.file_uploader(key="own-files").set_value([("x.csv", b"text,label\n" + rows.encode(), "")]).run()
     (warned,) = [text.value for text in app.warning]
-    assert warned.startswith("1 label is no class of")
+    assert warned.startswith("1 of the 3 labels is not a class of")
     assert "(10 times)" in warned
     assert "nonsense" in warned
     assert "--label-map" in warned
