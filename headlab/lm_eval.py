@@ -120,6 +120,8 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             task = _task(request)
             document = _document(request)
             tokens = self.tok_encode(request.args[0])
+            if not tokens:
+                self.notes.tokenless[task].add(document)
             limit = context_length(self.model)
             for window in get_rolling_token_windows(tokens, self.prefix_token_id, limit, 1):
                 context, rest = make_disjoint_window(window)

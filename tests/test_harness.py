@@ -422,3 +422,50 @@ def test_tokens_alone_can_be_scored(model: Model):
 def test_names_of_tasks_may_have_spaces_around_them():
     assert task_names("hellaswag, arc_easy,") == ["hellaswag", "arc_easy"]
     assert list(harness_lines({})) == []
+
+
+def test_reported_02_classes_may_have_names():
+    """A task that generates its answers gives Matthews' correlation the texts."""
+    before = [("yes", "yes"), ("no", "no")] * 10
+    after = [("yes", "no")] * 8 + before[8:]
+    interval = paired_interval("matthews_corrcoef", before, after, tuple(map(str, range(20))), 0)
+    assert not isinstance(interval, str)
+    assert interval.low < interval.difference < interval.high < 0
+    assert "changes 0 of 20" in str(paired_interval("matthews_corrcoef", before, before, tuple(map(str, range(20))), 0))
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0], "text", None, {"a": 1}], ids=["row", "text", "nothing", "mapping"])
+def test_reported_02_a_task_may_keep_anything_of_a_document(value: Any):
+    """Where the harness makes no number of it, there is none, and no error."""
+    runs = []
+    for _ in range(2):
+        samples = [{"doc_id": n, "filter": "none", "metrics": ["odd"], "odd": value} for n in range(DOCUMENTS)]
+        results = {
+            "results": {"made": {"odd,none": np.array([1.0, 2.0])}}, "samples": {"made": samples},
+            "higher_is_better": {},
+        }  # fmt: skip
+        runs.append(HarnessRun(results, {"made": {"odd": "mean"}}))
+    row = figures(runs, seed=0)["made"]["odd"]
+    assert (row["odd"], row["n"], row["no_interval"]) == (None, DOCUMENTS, "the harness gives no number")
+
+
+def test_reported_02_documents_without_a_number_are_not_counted():
+    runs = []
+    for shift in (0.0, -3.0):
+        values = [-float(n) + shift if n % 2 else float("nan") for n in range(40)]
+        samples = [
+            {"doc_id": n, "filter": "none", "metrics": ["nats"], "nats": value} for n, value in enumerate(values)
+        ]
+        results = {
+            "results": {"made": {"nats,none": float(np.nanmean(values))}}, "samples": {"made": samples},
+            "higher_is_better": {},
+        }  # fmt: skip
+        runs.append(HarnessRun(results, {"made": {"nats": "nanmean"}}))
+    row = figures(runs, seed=0)["made"]["nats"]
+    assert (row["n"], row["difference"]) == (20, pytest.approx(-3))
+    assert row["low"] <= -3 <= row["high"]
+    few = runs[1].results["samples"]["made"]
+    for sample in few[10:]:
+        sample["nats"] = runs[0].results["samples"]["made"][sample["doc_id"]]["nats"]
+    runs[1].results["results"]["made"]["nats,none"] = float(np.nanmean([sample["nats"] for sample in few]))
+    assert "changes 5 of" in figures(runs, seed=0)["made"]["nats"]["no_interval"]

@@ -291,3 +291,15 @@ def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
     )  # fmt: skip
     with raises("lm_eval.overflow", "headlab_unspaced"):
         compared(model, ["headlab_unspaced"], folder=str(tmp_path))
+
+
+@with_harness
+def test_reported_03_a_whole_text_without_a_token_is_said():
+    from headlab.lm_eval import GatedLM
+
+    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    lm = GatedLM(model)
+    assert lm.loglikelihood_rolling(requests(("",), ("\N{ZERO WIDTH SPACE}",), ("x",)))[:2] == [0.0, 0.0]
+    assert lm.notes.tokenless == {"lm-eval": {None}}
+    (note,) = lm.notes.sentences()
+    assert note.startswith("lm-eval: in 1 document the text has no token")

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from headlab.harness.statistics import Values, paired_interval, shares
+from headlab.harness.statistics import Values, counted, paired_interval, shares
 from headlab.stats import Paired, stratified_bootstrap
 
 MetricRow = dict[str, Any]
 Figures = dict[str, dict[str, MetricRow]]  # by task or group, and by metric
+NO_NUMBER = "the harness gives no number"
 UNKNOWN = "mean"  # what the harness does with a metric that names no aggregation
 
 
@@ -103,20 +104,38 @@ def _task_rows(task: str, runs: Sequence[HarnessRun], seed: int, cut: int) -> di
     for metric, filter_name in names:
         aggregation = runs[0].aggregation(task, metric)
         row = _row(task, metric, filter_name, runs)
-        row["n"] = len(values_by_run[-1][metric, filter_name])
+        row["n"] = counted(aggregation, list(values_by_run[-1][metric, filter_name].values()))
         row["aggregation"] = aggregation
         row["cut"] = cut
         if len(runs) > 1:
             before, after = (values[metric, filter_name] for values in values_by_run)
-            interval: Paired | str = "the two models were measured on different documents"
-            if before.keys() == after.keys():
-                documents = tuple(before)
-                first = list(before.values())
-                second = [after[document] for document in documents]
-                interval = paired_interval(aggregation, first, second, documents, seed)
-            row |= _interval_fields(row, interval)
+            row |= _interval_fields(row, _task_interval(row, before, after, seed))
         rows[f"{metric},{filter_name}" if several_filters else metric] = row
     return rows
+
+
+def _task_interval(
+    row: MetricRow,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    seed: int,
+) -> Paired | str:
+    """Difference in a task's metric with its interval, or why there is none.
+
+    Args:
+        row: of the metric.
+        before: value of each document without the mask.
+        after: the same with it.
+        seed: of the resampling.
+    """
+    if row["difference"] is None:  # what is kept of a document may then be anything
+        return NO_NUMBER
+    if before.keys() != after.keys():
+        return "the two models were measured on different documents"
+    documents = tuple(before)
+    first = list(before.values())
+    second = [after[document] for document in documents]
+    return paired_interval(row["aggregation"], first, second, documents, seed)
 
 
 def _group_rows(
@@ -214,7 +233,7 @@ def _interval_fields(row: MetricRow, interval: Paired | str) -> MetricRow:
     in a way of its own.
     """
     if row["difference"] is None:
-        return {"no_interval": "the harness gives no number"}
+        return {"no_interval": NO_NUMBER}
     if isinstance(interval, str):
         return {"no_interval": interval}
     if not np.isclose(interval.difference, row["difference"], rtol=1e-6, atol=1e-9):

@@ -23,6 +23,7 @@ class TaskNotes:
         cut: documents whose context lost its beginning, as the model takes fewer tokens.
         merged: documents of whose context and choices the tokenizer makes common tokens.
         blank: documents with a choice of white space alone.
+        tokenless: documents whose whole text, of which the probability is asked, has no token.
         sampling: settings of each task that ask for answers drawn at random.
         unused: further settings of each task that do not enter.
         repeats: number of answers to each document, where a task asks for several.
@@ -32,6 +33,7 @@ class TaskNotes:
     cut: Documents = field(default_factory=_documents)
     merged: Documents = field(default_factory=_documents)
     blank: Documents = field(default_factory=_documents)
+    tokenless: Documents = field(default_factory=_documents)
     sampling: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     unused: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
@@ -54,6 +56,10 @@ class TaskNotes:
             *self._of_documents(
                 self.blank,
                 "a choice is white space alone; acc_norm, which divides by its length, may never take it",
+            ),
+            *self._of_documents(
+                self.tokenless,
+                "the text has no token, so it counts as certain; that lowers perplexity",
             ),
             *self._of_settings(),
         ]

@@ -147,6 +147,18 @@ def paired_interval(
     return _statistic_interval(statistic, before, after, seed)
 
 
+def counted(aggregation: str, values: Values) -> int:
+    """Number of documents that enter a metric: all but those without a number, if it leaves them out.
+
+    Args:
+        aggregation: name of the function by which the harness computes the metric of all documents.
+        values: of the documents.
+    """
+    if aggregation != "nanmean":
+        return len(values)
+    return int(_numbers_given(values)[:, 1].sum())
+
+
 def _statistic_interval(
     statistic: SumStatistic,
     before: Values,
@@ -160,7 +172,7 @@ def _statistic_interval(
         return f"{len(before)} documents are too few"
     changed = 0
     for first, second in zip(before, after, strict=True):
-        changed += not np.array_equal(_flat(first), _flat(second))
+        changed += not _same_values(first, second)
     if changed < FEW:
         return f"the mask changes {changed} of {len(before)} documents, which are too few"
     columns = np.concatenate([terms_before, terms_after], axis=1)
@@ -176,10 +188,19 @@ def _statistic_interval(
     return Paired(float(total_after - total_before), float(low[0]), float(high[0]), float(p[0]))
 
 
-def _flat(value: Any) -> Floats:
-    """The numbers that the harness keeps of a document in one row, float [number]."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    return np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in parts])
+def _same_values(first: Any, second: Any) -> bool:
+    """Whether the harness keeps the same of a document twice: numbers or texts, or rows of them."""
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        if len(first) != len(second):
+            return False
+        return all(_same_values(part, other) for part, other in zip(first, second, strict=True))
+    if _is_nan(first) and _is_nan(second):
+        return True
+    return np.array_equal(first, second)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def _bleu_interval(

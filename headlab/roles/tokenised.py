@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position
 from headlab.tasks.base import Example
-from headlab.tasks.udpos import Tree
 
 # Sentences as a model receives them: tokens, the word of each, and which words are complete.
 
@@ -108,6 +107,7 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
         return inputs | started(model, len(rows)) if pairs else inputs
 
     rare, notes = _rarest(words, whole, frequencies)
+    names = [tree.id for tree in sentences.trees]
     special = [[int(place == NO_WORD) for place in row] for row in places]
     if pairs:
         notes = (
@@ -116,7 +116,7 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
         )
     return Given(
         tokens["input_ids"], stacks, make, lengths(places), places, special, tuple(words), tuple(whole), rare, asked,
-        (*_cut(sentences.trees, whole, longest(model)), *notes),
+        (*_lost_words(names, whole, longest(model)), *notes),
     )  # fmt: skip
 
 
@@ -125,13 +125,13 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     examples, stacks = sentences.examples, tuple(stack.name for stack in model.grid.stacks)
     notes: tuple[str, ...] = ("No trees were given: syntactic roles are not judged.",)
     make: Callable[[Ints], dict[str, torch.Tensor]]
+    omitted: OmissionsByExample | None = None
     if examples[0].target is not None and sentences.task is not None:
         pairs = Pairs(model, sentences.task, examples, sentences.language)
         tokens = pairs.tokens
         make, long, omitted = pairs.tensors, pairs.lengths, pairs.omitted
     elif examples[0].words:
-        tokens, _, ends_of_cut = _split(model, [e.words for e in examples])
-        omitted = OmissionsByExample(longest(model), np.array(ends_of_cut) != NO_WORD)
+        tokens, _, _ = _split(model, [e.words for e in examples])
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
     else:
         second = None if all(e.pair is None for e in examples) else [e.pair or "" for e in examples]
@@ -141,6 +141,8 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     words, places, ends = _words_of(model, examples, tokens["input_ids"], sentences.language)
     whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
     rare, more = _rarest(words, whole, frequencies)
+    lost_words = _lost_words([e.id for e in examples], whole, longest(model))
+    omission_notes = lost_words if omitted is None else omitted.notes()
     if not any(words):
         more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
     if len({e.cluster for e in examples}) < len(examples):
@@ -160,7 +162,7 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
         tuple(words),
         tuple(whole),
         rare,
-        notes=(*notes, *more, *omitted.notes()),
+        notes=(*notes, *more, *omission_notes),
     )
 
 
@@ -249,15 +251,21 @@ def _whole(places: Sequence[int], words: int, end: int) -> Bools:
     return whole
 
 
-def _cut(trees: Iterable[Tree], whole: Sequence[Bools], limit: int) -> tuple[str, ...]:
-    lost = [int((~found).sum()) for found in whole]
-    if not any(lost):
+def _lost_words(names: Sequence[str], whole: Sequence[Bools], limit: int) -> tuple[str, ...]:
+    """A note on words that are not there as a whole, about which nothing is asked; none if all are.
+
+    Args:
+        names: Of the sentences.
+        whole: Of every sentence, which words are complete, bool [word].
+        limit: Maximum number of tokens of a sentence.
+    """
+    counts = [int((~complete).sum()) for complete in whole]
+    if not any(counts):
         return ()
-    some = sum(n > 0 for n in lost)
-    longer = ", ".join(tree.id for tree, n in zip(trees, lost, strict=True) if n)
+    sentences = [name for name, count in zip(names, counts, strict=True) if count]
     return (
-        f"{some} of {len(whole)} sentences were cut to the model's {limit} tokens or hold words without a token: "
-        f"{sum(lost)} words are lost, and pairs with one of them are not asked ({longer:.200}).",
+        f"{len(sentences)} of {len(whole)} sentences were cut to the model's {limit} tokens or hold words without a "
+        f"token: {sum(counts)} words are lost, and nothing is asked about them ({', '.join(sentences):.200}).",
     )
 
 

@@ -12,8 +12,9 @@ import torch
 from errors import raises
 from role_trees import FREQUENCIES, cutting_tokenizer, made_weights, trees
 from test_inputs import PAIRS
-from tiny import tiny_model, tiny_module
+from tiny import LABELS, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
+from tokenizers import normalizers
 
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model, sum_weights
@@ -160,6 +161,23 @@ def test_a_sentence_whose_last_word_was_cut_asks_nothing_about_it() -> None:
     assert "short" not in note
     rows = [row for row in report.table("relations").rows if row[:2] == ("nsubj", TO_GOVERNOR)]
     assert rows[0][-2] == 60 + 1
+
+
+def test_reported_06_words_of_a_task_that_are_lost_are_counted_too() -> None:
+    """Without trees, the report named sentences that were cut, and no words."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\N{ZERO WIDTH SPACE}", "")
+    model = tiny_model("bert-tokens", tokenizer=tokenizer)
+    sentences = {"long": ("w5",) * 70, "short": ("w5", "w6"), "hidden": ("w5", "\N{ZERO WIDTH SPACE}", "w6")}
+    examples = [
+        Example(name, " ".join(words), words=words, labels=(0,) * len(words)) for name, words in sentences.items()
+    ]
+    task = Task("made", LABELS, ("xx",), False, lambda *_: examples)
+    report = study(model, of_task(task, "xx", "dev", None), frequencies=FREQUENCIES)
+    (note,) = [note for note in report.notes if "lost" in note]
+    assert "2 of 3 sentences were cut to the model's 64 tokens or hold words without a token" in note
+    assert "10 words are lost" in note  # of the long one 9, as above
+    assert "(long, hidden)" in note
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
