@@ -16,7 +16,7 @@ from headlab.cli.output import AsJson, CacheRoot, Device, OnTask, flags_of, open
 from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.costs import Chosen, cautions, options_of, select
+from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import option_words, parse_options
@@ -76,7 +76,7 @@ def prune(
         "--cache": cache,
     }  # fmt: skip
     results = latest(store, loaded, chosen, asked, options)
-    _tell(results)
+    _tell(results, rule)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     counts_by_language: dict[str, Sequence[EqualTexts]] = {}
     with progress_bar("pruning") as show:
@@ -179,15 +179,15 @@ def _missing(
     return f"no {what} in {store.root}{others}{torn}; run: {command}"
 
 
-def _tell(chosen: Chosen) -> None:
-    """Warn which results are used if there is a choice, and about the method's limitations."""
+def _tell(chosen: Chosen, rule: str) -> None:
+    """Warn which results are used if there is a choice, and of what limits a choice by this rule."""
     for result in list(chosen.results.values())[:1]:
         scores = result.record
         used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
         if chosen.others:
             keys = ", ".join(r.key[:12] for r in chosen.others)
             warnings.warn(f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1)
-        for text in cautions(one.record for one in chosen.results.values()):
+        for text in remarks_on_choice([one.record for one in chosen.results.values()], rule):
             warnings.warn(f"{scores.method}: {text}", stacklevel=1)
 
 

@@ -169,8 +169,8 @@ def gated(
 ) -> Iterator[Model]:
     """Scale each head's output in every forward pass of this thread, until the block ends.
 
-    `asyncio.to_thread`, which carries this thread's context, is gated too.  Without `threads`, a pass of the model in
-    another thread gives an `UngatedPassWarning`, once a block.
+    `asyncio.to_thread`, which carries this thread's context, is gated too, until the block ends.  Without `threads`, a
+    pass of the model in another thread gives an `UngatedPassWarning`, once a block.
 
     Args:
         model: a model that `headlab.load` returns.
@@ -383,7 +383,7 @@ def attach(checkpoint: Checkpoint) -> Model:
     observed = all(call.through_function for call in calls if call.heads)
     model = Model(checkpoint, grid, tuple(call.projection for call in by_row), resumable=False, observed=observed)
     _place_sites(model, by_row)
-    module.register_forward_pre_hook(lambda *_: _begin_pass(model))
+    module.register_forward_pre_hook(lambda *_: model.owner.begin_pass())
     module.register_forward_hook(lambda *_: model.owner.end_pass(), always_call=True)
     model.resumable = _make_resumable(model, by_row)
     self_test(model, untouched)
@@ -411,16 +411,9 @@ def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple
         if active is None:
             return None
         context = args[0].unflatten(-1, (site.heads, -1))
-        return (apply_gates(context, active, site.row(active), site.heads).flatten(-2), *args[1:])
+        return (apply_gates(context, active, site.row(), site.heads).flatten(-2), *args[1:])
 
     return hook
-
-
-def _begin_pass(model: Model) -> None:
-    model.owner.begin_pass()
-    active = active_for(model.owner)
-    if active is not None:
-        active.calls.clear()
 
 
 def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:

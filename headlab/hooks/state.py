@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -257,8 +257,7 @@ class Active:
     gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
     fill: output of a closed head in place of 0, [layer, head, head_dim].  contexts, weights: called
     with (layer row, tensor): a layer's head outputs [row, query, head, head_dim] before gating, or its attention
-    weights [row, head, query, key].  calls: {first gate row of a shared module: calls in this pass}.  ended: the block
-    ended in another thread than it began in.
+    weights [row, head, query, key].  ended: the block has ended, which a context copied inside it does not see.
     """
 
     gates: torch.Tensor | None = None
@@ -267,7 +266,6 @@ class Active:
     weights: Observer | None = None
     weight_layers: frozenset[int] | None = None
     states: Pass | None = None
-    calls: dict[int, int] = field(default_factory=dict)
     ended: bool = False
 
 
@@ -287,16 +285,20 @@ class Block:
 
 
 class PassesOfThread(threading.local):
-    """What one thread knows of the blocks that other threads opened on a model.
+    """What one thread knows of its passes of a model.
 
-    block, active: the block that gates this thread, and this thread's own copy of its gates, as passes count calls.
-    running: whether a pass of the whole model is running.  pinned: its gates, from its beginning to its end.
+    calls: {first gate row of a shared module: its calls in this pass}.  running: whether a pass of the whole model is
+    running.  begun_with: the thread's own gates at its beginning, which hold to its end.  pinned: those of another
+    thread's block, likewise.  block: of another thread, the last that gated this one.
     """
 
     block: Block | None = None
-    active: Active | None = None
     running = False
+    begun_with: Active | None = None
     pinned: Active | None = None
+
+    def __init__(self) -> None:
+        self.calls: dict[int, int] = {}
 
 
 class Owner:
@@ -338,10 +340,12 @@ class Owner:
             self.is_quiet = not self.blocks and not self._pinned_passes
 
     def begin_pass(self) -> None:
-        """Let a pass of the whole model keep to its end the gates of other threads' blocks that it begins with."""
+        """Let a pass of the whole model keep to its end the gates that it begins with."""
         self.end_pass()  # a pass that was interrupted from outside has not said so
         passes = self.passes
-        if self.blocks and gates_of_thread(self) is None:
+        passes.calls.clear()
+        passes.begun_with = gates_of_thread(self)
+        if self.blocks and passes.begun_with is None:
             passes.pinned = self.from_elsewhere()
         if passes.pinned is not None:
             self._count_pinned(1)
@@ -351,6 +355,7 @@ class Owner:
         """The pass has ended, with or without an exception."""
         passes = self.passes
         passes.running = False
+        passes.begun_with = None
         if passes.pinned is not None:
             passes.pinned = None
             self._count_pinned(-1)
@@ -374,8 +379,8 @@ class Owner:
             return None
         if passes.block is not everywhere[-1]:
             passes.block = everywhere[-1]
-            passes.active = replace(everywhere[-1].active, calls={})
-        return passes.active
+            passes.calls.clear()
+        return everywhere[-1].active
 
     def _warn(self, blocks: Iterable[Block]) -> None:
         """Say once a block that it does not gate a pass of this thread."""
@@ -405,7 +410,8 @@ def gates_of_thread(owner: Owner) -> Active | None:
         return None
     if not stack[-1].ended:
         return stack[-1]
-    return next((active for active in reversed(stack) if not active.ended), None)
+    begun_with = owner.passes.begun_with
+    return next((active for active in reversed(stack) if active is begun_with or not active.ended), None)
 
 
 def active_for(owner: Owner) -> Active | None:
@@ -420,16 +426,18 @@ def active_for(owner: Owner) -> Active | None:
 def activate(owner: Owner, active: Active) -> Iterator[Active]:
     """Apply `active` to this thread and this model until the block ends, with or without an exception.
 
-    Blocks may end in any order, as those of generators do, and in another thread than they began in.
+    Blocks may end in any order, as those of generators do, and in another thread than they began in.  Where a context
+    was copied inside the block, as for a task of asyncio, passes that begin after its end are not gated either.
     """
     key = id(owner)
+    active.ended = False
+    owner.passes.calls.clear()
     _active.set({**_active.get(), key: (*_active.get().get(key, ()), active)})
     try:
         yield active
     finally:
-        stack = _active.get().get(key, ())
-        remaining = tuple(other for other in stack if other is not active)
-        active.ended = len(remaining) == len(stack)
+        active.ended = True
+        remaining = tuple(other for other in _active.get().get(key, ()) if other is not active)
         _active.set({**_active.get(), key: remaining})
 
 
@@ -463,12 +471,13 @@ class Site:
     rows: tuple[int, ...]
     heads: int
 
-    def row(self, active: Active) -> int:
+    def row(self) -> int:
         """The gate row of this call; a module shared by several layers is called once per layer."""
         if len(self.rows) == 1:
             return self.rows[0]
-        count = active.calls.get(self.rows[0], 0)
-        active.calls[self.rows[0]] = count + 1
+        calls = self.owner.passes.calls  # of this thread: others may run a pass under the same gates
+        count = calls.get(self.rows[0], 0)
+        calls[self.rows[0]] = count + 1
         return self.rows[count % len(self.rows)]
 
 
@@ -537,7 +546,7 @@ def gated_sdpa(
     active = active_for(site.owner) if site is not None else None
     if site is None or active is None:
         return context, None
-    row = site.row(active)
+    row = site.row()
     if active.weights is not None and (active.weight_layers is None or row in active.weight_layers):
         weights = attention_weights(module, query, key, attention_mask, **kwargs)
         # All-attention layers also attend to persistent vectors, which are not tokens

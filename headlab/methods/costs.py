@@ -240,6 +240,16 @@ def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     return tuple(filter(None, (*cautions(results), lean(results))))
 
 
+def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...]:
+    """What a reader must know beside heads that a rule chose by their scores, clauses as in `remarks`.
+
+    Args:
+        scores: Results of one method.
+        rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean.
+    """
+    return cautions(scores) if rule == "harmful" else remarks(scores)
+
+
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
     """Maximum number of forward passes a method takes for one language; most of Shapley's are partial passes."""
     samples, walk = _samples(options), heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2

@@ -240,7 +240,10 @@ KNOWN_HEADS = re.compile(
     r"pred_layer|predictions|sop_classifier|lm_predictions|mask_predictions|discriminator_predictions|"
     r"generator_predictions|generator_lm_head|vocab_\w+|pre_classifier|sequence_summary|multiple_choice_head)(\.|$)"
 )  # fmt: skip
+# Parts beside a class's own that change what it reads (learned prompts) or what it answers (a decoder of labels).
+ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
 HEAD_BESIDE_ANOTHER = re.compile(r"^cls\.(seq_relationship|predictions)$")  # both of BERT's are in one module
+IN_A_LAYER = re.compile(r"\.\d+\.")
 ADAPTERS = re.compile(r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)")
 
 
@@ -362,7 +365,7 @@ class _Inspection:
             return False
         if unknown.rpartition(".")[2] in OPTIONAL_PARTS:
             return True
-        if in_body:
+        if in_body or ACTS_ON_ANSWERS.match(unknown):
             return False
         return "." not in unknown or HEAD_BESIDE_ANOTHER.match(unknown) is not None
 
@@ -449,7 +452,7 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
 
 def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name: str) -> HeadlabError:
     """The error for weights that the class needs and the file lacks, or has in another shape."""
-    if report.mismatched and _pruned_heads(config):
+    if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(
             f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in its config.json), and "
             "later versions cannot build such a model; load the model it was pruned from, with the mask that "

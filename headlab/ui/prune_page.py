@@ -12,6 +12,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_json
+from headlab.methods.costs import remarks_on_choice
 from headlab.pictures import head_map, map_of
 from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
@@ -112,6 +113,8 @@ def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: C
 def _rule(scores: HeadScores) -> Suggestion:
     rules = rules_for(scores)
     rule = st.radio("Rule", rules, captions=[RULES[r] for r in rules], key="rule", bind="query-params")
+    for remark in remarks_on_choice([scores], rule):
+        st.caption(f"Caution: {plain(remark)}.")
     if rule == "bottom":
         size = scores.grid.size
         return Suggestion(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import pickle
 import threading
@@ -310,6 +311,62 @@ def test_reported_08_to_thread_stays_gated(model: Model) -> None:
             return [await asyncio.to_thread(answer, model), answer(model)]
 
     assert all(torch.equal(found, gated) for found in asyncio.run(main()))
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(model: Model, threads: bool) -> None:
+    upper = np.ones_like(closed(model))
+    upper[-1] = 0  # a layer taken for another would show
+    with headlab.gated(model, upper):
+        gated = answer(model)
+    both_run = threading.Barrier(2, timeout=60)
+
+    def wait_for_the_other(*_: object) -> None:
+        both_run.wait()
+
+    hooks = [layer.register_forward_pre_hook(wait_for_the_other) for layer in set(model.projections)]
+
+    async def main() -> list[torch.Tensor]:
+        with headlab.gated(model, upper, threads=threads):
+            return await asyncio.gather(*(asyncio.to_thread(answer, model) for _ in range(2)))
+
+    outputs_at_once = asyncio.run(main())
+    for hook in hooks:
+        hook.remove()
+    assert all(torch.equal(output, gated) for output in outputs_at_once)
+
+
+def test_reported_08_a_context_copied_in_a_block_is_gated_only_until_it_ends(model: Model) -> None:
+    untouched, gated = answers(model)
+    opposite = 1 - closed(model)
+    with headlab.gated(model, opposite):
+        expected = answer(model)
+        with headlab.gated(model, closed(model)):
+            inner = contextvars.copy_context()
+            assert torch.equal(inner.run(answer, model), gated)
+        assert torch.equal(inner.run(answer, model), expected)
+        assert torch.equal(answer(model), expected)
+    assert torch.equal(inner.run(answer, model), untouched)
+
+
+def test_reported_08_a_pass_in_a_copied_context_keeps_its_gates_to_its_end(model: Model) -> None:
+    untouched, gated = answers(model)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait_once(*_: object) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    middle = model.projections[len(model.projections) // 2].register_forward_pre_hook(wait_once)
+    with ThreadPoolExecutor(1) as pool:
+        with headlab.gated(model, closed(model)):
+            context = contextvars.copy_context()
+            running = pool.submit(context.run, answer, model)
+            assert begun.wait(60)
+        go_on.set()
+        assert torch.equal(running.result(), gated)
+        assert torch.equal(pool.submit(context.run, answer, model).result(), untouched)
+    middle.remove()
 
 
 def test_reported_08_tasks_of_one_thread_are_users_of_their_own(bert: Model) -> None:

@@ -10,7 +10,7 @@ from cached_scores import made_up
 
 from headlab.cli.score import print_table, record
 from headlab.methods import costs, monte_carlo, paper
-from headlab.methods.costs import remarks, stopped_at_sign
+from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
 from headlab.methods.run import Outcome
 from headlab.methods.sampling import Plan, Tally, even, reaching
 from headlab.methods.tmab import begin
@@ -151,6 +151,14 @@ def test_reported_14_the_command_line_prints_it_and_json_holds_it(capsys):
     assert "lean" not in thai
     assert record(scores["de"])["notes"] == [remark]
     assert "notes" not in record(scores["th"])
+
+
+def test_reported_14_a_choice_of_heads_by_size_says_it_and_one_by_sign_does_not():
+    scores = {"de": shapley(), "th": shapley("width")}
+    for rule in ("bottom", "threshold"):
+        assert remarks_on_choice([scores["de"]], rule) == remarks([scores["de"]]) != ()
+        assert remarks_on_choice([scores["th"]], rule) == ()
+    assert remarks_on_choice([scores["de"]], "harmful") == ()
 
 
 def test_reported_14_it_stands_beside_the_values_on_pages_in_the_report_and_in_csv():

@@ -226,6 +226,8 @@ FOREIGN: dict[str, tuple[str, Change, str]] = {
     "a module in a layer": ("bert", with_more(bert__encoder__layer__0__bottleneck__weight=(6, 24)), "bottleneck"),
     "a norm on top of the body": ("bert", with_more(bert__encoder__LayerNorm__weight=(24,)), "LayerNorm"),
     "scales of quantised weights": ("bert", with_more(bert__encoder__layer__0__output__dense__SCB=(24,)), "SCB"),
+    "a prompt that was learned": ("bert", with_more(prefix_encoder__embedding__weight=(4, 24)), "prefix_encoder"),
+    "a decoder of labels": ("bert-tokens", with_more(crf__transitions=(5, 5)), "crf.transitions"),
     "a layer more in the head": ("xlm-roberta", with_more(classifier__extra__weight=(24, 24)), "classifier.extra"),
 }
 
@@ -302,6 +304,11 @@ def test_reported_05_pruned_heads_name_the_way_on(tmp_path, prefix):
     change_weights(folder, lambda weights: prefixed(prefix)(pruned(weights)))
     change_config(folder, pruned_heads={"1": [2, 3]})
     refused(folder, "model.heads_pruned", "pruned_heads", "headlab mask convert config.json")
+
+
+def test_reported_05_pruned_heads_are_no_reason_for_another_vocabulary(tmp_path):
+    folder = change_config(save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]}, vocab_size=98)
+    refused(folder, "model.weights_missing", "[97, 24]", "[98, 24]")
 
 
 def test_reported_05_pruned_heads_of_whole_weights_are_used_and_said(tmp_path):
