@@ -35,7 +35,6 @@ from headlab.hooks.state import (
     FanOut,
     LayerStates,
     Owner,
-    Pass,
     Site,
     activate,
     active_for,
@@ -428,8 +427,8 @@ def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
             if not _layers_give_tensors(model, list(modules)):
                 return False
             for row, layer in enumerate(modules):
-                wrap_layer(layer, row, lambda: _states(model))
-            model.first_token = wrap_feed_forward(modules[-1], lambda: _states(model))
+                wrap_layer(layer, row, model.owner)
+            model.first_token = wrap_feed_forward(modules[-1], model.owner)
             return True
     return False
 
@@ -445,11 +444,6 @@ def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
         for hook in hooks:
             hook.remove()
     return bool(plain) and all(plain)  # a list of lists is no layer that runs
-
-
-def _states(model: Model) -> Pass | None:
-    active = active_for(model.owner)
-    return active.states if active is not None else None
 
 
 # Decoder inputs where only the encoder is used.

@@ -211,39 +211,71 @@ class FanOut(Pass):
         return self._run_on(slice(0, now), self._batch, inner, hidden, args, kwargs)
 
 
-def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
-    """Let the last layer's feed-forward part run on the first token only, when a pass requests it.
+# Layers that ask the pass in effect how they are to run. What stands in a layer's place is an object, not a closure, so
+# that a copy of the model (`copy.deepcopy`) runs its own layers, as a model that nobody gates.
+
+
+@dataclass
+class LayerForward:
+    """The forward pass of a layer; without a pass in effect it is unchanged.
+
+    inner: the layer's own.  owner: of the model.  index: of the layer.
+    """
+
+    inner: Inner
+    owner: Owner
+    index: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Output of the layer."""
+        how = pass_of(self.owner)
+        if how is None:
+            return self.inner(*args, **kwargs)
+        if args:
+            hidden, rest, named = args[0], args[1:], kwargs
+        else:
+            named = dict(kwargs)
+            hidden, rest = named.pop("hidden_states"), ()
+        return how.run(self.inner, self.index, hidden, rest, named)
+
+
+@dataclass
+class LastFeedForward:
+    """The last layer's feed-forward part, on the first token only when a pass requests it.
+
+    inner: the part itself.  owner: of the model.
+    """
+
+    inner: Callable[[torch.Tensor], torch.Tensor]
+    owner: Owner
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Output of the part, [row, token, width]."""
+        how = pass_of(self.owner)
+        return self.inner(hidden[:, :1] if how is not None and how.first_token else hidden)
+
+
+def pass_of(owner: Owner) -> Pass | None:
+    """How this thread's pass of the owner's model runs its layers; None for all rows through all layers."""
+    active = active_for(owner)
+    return active.states if active is not None else None
+
+
+def wrap_feed_forward(layer: nn.Module, owner: Owner) -> bool:
+    """Let the last layer's feed-forward part follow the pass in effect.
 
     Returns whether the layer has that part as a separate method (as in BERT and similar models).
     """
     inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(layer, "feed_forward_chunk", None)
     if inner is None:
         return False
-
-    def forward(hidden: torch.Tensor) -> torch.Tensor:
-        how = current()
-        return inner(hidden[:, :1] if how is not None and how.first_token else hidden)
-
-    setattr(layer, "feed_forward_chunk", forward)  # noqa: B010 - a Module's attributes are typed as tensors
+    setattr(layer, "feed_forward_chunk", LastFeedForward(inner, owner))  # noqa: B010 - a Module's attributes are typed as tensors
     return True
 
 
-def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None]) -> None:
-    """Make a layer's forward pass consult `current()`; with None it is unchanged."""
-    inner = layer.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        how = current()
-        if how is None:
-            return inner(*args, **kwargs)
-        if args:
-            hidden, rest, named = args[0], args[1:], kwargs
-        else:
-            named = dict(kwargs)
-            hidden, rest = named.pop("hidden_states"), ()
-        return how.run(inner, index, hidden, rest, named)
-
-    layer.forward = forward
+def wrap_layer(layer: nn.Module, index: int, owner: Owner) -> None:
+    """Make a layer's forward pass follow the pass in effect."""
+    layer.forward = LayerForward(layer.forward, owner, index)
 
 
 # Gates, replacement values and observers in effect on a model, per thread.

@@ -477,3 +477,20 @@ def test_reported_08_a_copied_model_has_blocks_of_its_own(bert: Model) -> None:
     assert owner.blocks == ()
     with torch.inference_mode():
         assert torch.equal(copied(**tiny_batch(copied))[0], untouched)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "albert"])
+def test_a_copied_model_runs_its_own_layers(family: str) -> None:
+    model = tiny_model(family)
+    untouched, _ = answers(model)
+    copied = copy.deepcopy(model.module)
+    with torch.no_grad():
+        for name, weight in copied.named_parameters():
+            if "layer" in name or ".h." in name:
+                weight.zero_()
+    with torch.inference_mode():
+        assert not torch.allclose(copied(**tiny_batch(copied))[0], untouched)
+        with headlab.gated(model, closed(model)):
+            alone = copied(**tiny_batch(copied))[0]
+        assert torch.equal(copied(**tiny_batch(copied))[0], alone)
+    assert torch.equal(answers(model)[0], untouched)
