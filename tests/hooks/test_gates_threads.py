@@ -8,9 +8,10 @@ import copy
 import pickle
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import Head
 
+T = TypeVar("T")
 FAMILIES = ("bert", "albert", "xlm", "gpt2", "t5")  # separate and shared layers, both kinds of gates, several stacks
 
 
@@ -303,6 +305,12 @@ def written_elsewhere(written: Callable[[], str]) -> str:
         return pool.submit(written).result()
 
 
+def run_in_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What a coroutine returns, in a thread of its own: playwright keeps a loop running in that of the tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(main())).result()
+
+
 def test_reported_08_to_thread_stays_gated(model: Model) -> None:
     _, gated = answers(model)
 
@@ -310,7 +318,7 @@ def test_reported_08_to_thread_stays_gated(model: Model) -> None:
         with headlab.gated(model, closed(model)):
             return [await asyncio.to_thread(answer, model), answer(model)]
 
-    assert all(torch.equal(found, gated) for found in asyncio.run(main()))
+    assert all(torch.equal(found, gated) for found in run_in_loop(main))
 
 
 @pytest.mark.parametrize("threads", [False, True])
@@ -330,7 +338,7 @@ def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(m
         with headlab.gated(model, upper, threads=threads):
             return await asyncio.gather(*(asyncio.to_thread(answer, model) for _ in range(2)))
 
-    outputs_at_once = asyncio.run(main())
+    outputs_at_once = run_in_loop(main)
     for hook in hooks:
         hook.remove()
     assert all(torch.equal(output, gated) for output in outputs_at_once)
@@ -388,7 +396,7 @@ def test_reported_08_tasks_of_one_thread_are_users_of_their_own(bert: Model) -> 
         opened, read = asyncio.Event(), asyncio.Event()
         await asyncio.gather(gate(opened, read), look(opened, read))
 
-    asyncio.run(main())
+    run_in_loop(main)
     assert torch.equal(found["gated"], gated)
     assert torch.equal(found["untouched"], untouched)
 

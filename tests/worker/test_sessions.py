@@ -30,6 +30,7 @@ from headlab.methods.run import score
 from headlab.records import Head, canonical_json
 from headlab.store import Store
 from headlab.tasks.base import Example, Task
+from headlab.tasks.equal_texts import equal_texts_record
 from headlab.ui.prune_figures import Question, figures
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident
@@ -96,12 +97,18 @@ def masks(model: Model, seed: int, count: int) -> list[Mask]:
 def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> dict[str, Any]:
     """What the library says, computed by itself: the last figure a session must be shown."""
     evaluator = Evaluator(model, toy("intents"), language, "dev", size)
-    whole = evaluator.evaluate(None)
+    baseline = evaluator.evaluate(None)
+    beside = {
+        "done": True,
+        "note": "",
+        "omissions": evaluator.omissions.to_json(),
+        **equal_texts_record(evaluator.equal_texts),
+    }
     if mask is not None:
-        return {**asdict(compare(whole, evaluator.evaluate(mask))), "done": True, "note": ""}
-    low, high = accuracy_interval(whole)
-    told = {"language": language, "n": whole.n, "total": whole.total, "accuracy": whole.accuracy}
-    return {**told, "low": low, "high": high, "done": True, "note": ""}
+        return asdict(compare(baseline, evaluator.evaluate(mask))) | beside
+    low, high = accuracy_interval(baseline)
+    figures = {"n": baseline.n, "total": baseline.total, "accuracy": baseline.accuracy, "low": low, "high": high}
+    return {"language": language} | figures | beside
 
 
 def ask(run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None) -> list[Any]:

@@ -28,6 +28,7 @@ from headlab.methods.run import answers_spec, score
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
 from headlab.tasks.base import Example, Task
+from headlab.tasks.equal_texts import equal_texts_record
 from headlab.worker.model_host import MOST, Resident
 from headlab.worker.schemas import EvaluateRequest
 
@@ -88,7 +89,8 @@ def expected(model: Model, language: str, mask: Mask) -> dict[str, Any]:
     evaluator = Evaluator(model, toy("intents"), language, "dev", 320)
     both = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
     assert both.omissions is not None
-    return {**both.__dict__, "omissions": both.omissions.to_json(), "done": True, "note": ""}
+    beside = {"omissions": both.omissions.to_json(), **equal_texts_record(evaluator.equal_texts)}
+    return {**both.__dict__, **beside, "done": True, "note": ""}
 
 
 def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
