@@ -95,9 +95,7 @@ def run_parts(arguments: argparse.Namespace) -> int:
     """Run every part within its limit and write gpu.json; the exit status says whether any figure failed."""
     for name in ("torch", "transformers", "headlab", *(f"gpu_parts.{part}" for part in PARTS)):
         importlib.import_module(name)  # once, so that the processes forked for the parts have it
-    from gpu_parts.setting import FULL, SMOKE, TINY
-
-    sizes = TINY if arguments.tiny else SMOKE if arguments.smoke else FULL
+    sizes = sizes_of(arguments)
     arguments.out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {
         "command": "python benchmarks/gpu.py " + " ".join(sys.argv[1:]),
@@ -145,15 +143,23 @@ def run_part(part: str, limit: float, arguments: argparse.Namespace) -> dict[str
 def play(part: str, path: Path, arguments: argparse.Namespace) -> None:
     """Run one part in this process, which no other part uses: an error of the card stays in it."""
     from gpu_parts.record import Record
-    from gpu_parts.setting import FULL, SMOKE, TINY, Setting
+    from gpu_parts.setting import Setting
 
     record = Record(part, path)
-    sizes = TINY if arguments.tiny else SMOKE if arguments.smoke else FULL
     device = arguments.device or default_device(small=arguments.smoke or arguments.tiny)
     record.add("device", device_facts(device))
-    setting = Setting(device, sizes, arguments.kit, xnli_sources(arguments))
+    setting = Setting(device, sizes_of(arguments), arguments.kit, xnli_sources(arguments))
     importlib.import_module(f"gpu_parts.{part}").run(setting, record)
     record.finish()
+
+
+def sizes_of(arguments: argparse.Namespace) -> Any:
+    """How much is computed."""
+    from gpu_parts.setting import FULL, SMOKE, TINY
+
+    if arguments.tiny:
+        return TINY
+    return SMOKE if arguments.smoke else FULL
 
 
 def default_device(*, small: bool) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,7 +60,8 @@ def matrix_rates(setting: Setting) -> dict[str, float]:
         dtype = torch.float32 if name == "tf32" else getattr(torch, name)
         left, right = (torch.randn(size, size, device=setting.device, dtype=dtype) for _ in range(2))
         with tensor_float_32(name == "tf32"):
-            seconds = [timed(setting.device, lambda: left @ right)[0] for _ in range(13)]  # noqa: B023
+            product = partial(torch.matmul, left, right)
+            seconds = [timed(setting.device, product)[0] for _ in range(13)]
         rates[name] = 2 * size**3 / median(seconds[3:])
     return rates
 
@@ -83,14 +85,14 @@ def shape_figures(setting: Setting, record: Record, shape: str, dtype: str, rate
     for question in ("marginals", "screened"):
         record.measure(
             f"{name}: {question}",
-            lambda: cycle_figures(setting, evaluator, cycle, question, rate),  # noqa: B023
+            partial(cycle_figures, setting, evaluator, cycle, question, rate),
         )
     if dtype == "bfloat16":
         record.measure(f"{name}: tokens a batch", lambda: batch_sizes(setting, evaluator, cycle))
         for question in ("marginals", "screened"):
             record.measure(
                 f"{name}: time by kernel, {question}",
-                lambda: kernel_times(setting, evaluator, cycle, question),  # noqa: B023
+                partial(kernel_times, setting, evaluator, cycle, question),
             )
         record.measure(f"{name}: waits", lambda: waits(setting, evaluator, cycle))
     record.add(f"{name}: peak memory, GB", peak_memory(setting))
@@ -200,8 +202,9 @@ def batch_sizes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[st
     """Seconds of a screened cycle by the number of tokens a batch."""
     seconds = {}
     for tokens in setting.sizes.batch_tokens:
-        cycle.play(evaluator, "screened", tokens)
-        seconds[str(tokens)] = timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]  # noqa: B023
+        play = partial(cycle.play, evaluator, "screened", tokens)
+        play()
+        seconds[str(tokens)] = timed(setting.device, play)[0]
     return seconds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def run(setting: Setting, record: Record) -> None:
     for dtype in ("float64", "float32"):
         models = _models(setting, dtype)
         for name, comparison in _comparisons(setting).items():
-            record.measure(f"{name}, {dtype}", lambda: comparison(setting, *models))  # noqa: B023
+            record.measure(f"{name}, {dtype}", partial(comparison, setting, *models))
     processor, device = _models(setting, "float64")
     record.measure("a run stopped and resumed", lambda: stopped_and_resumed(setting, device, device))
     record.measure("begun on the processor", lambda: stopped_and_resumed(setting, processor, device))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,10 @@ def run(setting: Setting, record: Record) -> None:
             with tensor_float_32(number_format.tf32):
                 record.measure(
                     f"{subject.name}, {number_format.name}",
-                    lambda: compare_subject(setting, subject, number_format, reference),  # noqa: B023
+                    partial(compare_subject, setting, subject, number_format, reference),
                 )
     for family in setting.sizes.families:
-        record.measure(f"tiny {family}", lambda: compare_family(setting, family))  # noqa: B023
+        record.measure(f"tiny {family}", partial(compare_family, setting, family))
 
 
 # Real models with their examples.

