@@ -1,0 +1,221 @@
+"""Attempts bad inputs one after the other in a process that is replaced when it hangs or dies."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bad_inputs.case import IN_PROCESS_SECONDS, Answer, BadInput, Verdict
+
+FAMILIES: Mapping[str, str] = {
+    "command-lines": "bad_inputs.command_lines",
+    "task-files": "bad_inputs.task_files",
+    "model-folders": "bad_inputs.model_folders",
+    "stored-files": "bad_inputs.stored_files",
+    "http-bodies": "bad_inputs.http_bodies",
+}
+REAL_EVERY = 50
+# Until the first input: imports, and the models and workers that a family prepares.
+PREPARATION_SECONDS = 180.0
+FAILURES_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Sent by the process before each attempt.
+
+    Attributes:
+        number: The input's, from 0.
+        wrong: What is wrong with it.
+        seconds: How long the attempt may take.
+        for_real: Whether it is made in a process of its own or over a socket.
+    """
+
+    number: int
+    wrong: str
+    seconds: float
+    for_real: bool
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What became of one input."""
+
+    begun: Begun
+    answer: Answer
+
+
+def family_inputs(family: str, folder: Path, seed: int) -> Iterator[BadInput]:
+    """Yield the inputs of a family, no two with the same content.
+
+    Args:
+        family: One of `FAMILIES`, or a module that can be imported.
+        folder: What the family may write to.
+        seed: What the inputs are drawn from.
+    """
+    contents_seen: set[bytes] = set()
+    module = importlib.import_module(FAMILIES.get(family, family))
+    for bad_input in module.inputs(folder, seed):
+        if bad_input.content not in contents_seen:
+            contents_seen.add(bad_input.content)
+            yield bad_input
+
+
+def attempts(family: str, count: int, seed: int) -> Iterator[Attempt]:
+    """Attempt the first inputs of a family; one in fifty twice, the second time for real.
+
+    Args:
+        family: One of `FAMILIES`, or a module that can be imported.
+        count: How many inputs.
+        seed: What they are drawn from.
+    """
+    next_number = 0
+    while next_number < count:
+        for attempt in _attempts_of_one_process(family, seed, range(next_number, count)):
+            yield attempt
+            next_number = attempt.begun.number + 1
+
+
+def _attempts_of_one_process(family: str, seed: int, numbers: range) -> Iterator[Attempt]:
+    """Attempt inputs until all are done, one hangs, or the process dies of one."""
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="headlab-bad-inputs-") as folder:
+        process = context.Process(target=_work, args=(family, seed, numbers, folder, sending))
+        process.start()
+        sending.close()
+        try:
+            yield from _received(receiving)
+        finally:
+            _end(process)
+            receiving.close()
+
+
+def _received(receiving: Connection) -> Iterator[Attempt]:
+    begun: Begun | None = None
+    while True:
+        seconds = PREPARATION_SECONDS if begun is None else begun.seconds
+        if not receiving.poll(seconds):
+            if begun is None:
+                raise RuntimeError(f"no input was attempted within {PREPARATION_SECONDS:g} s")
+            yield Attempt(begun, Answer(Verdict.HANG, f"no answer within {begun.seconds:g} s"))
+            return
+        try:
+            message = receiving.recv()
+        except EOFError:
+            if begun is not None:
+                yield Attempt(begun, Answer(Verdict.TRACEBACK, "the process died"))
+            return
+        if message is None:
+            return
+        if isinstance(message, Begun):
+            begun = message
+        else:
+            assert begun is not None
+            yield Attempt(begun, message)
+            begun = None
+
+
+def _end(process: multiprocessing.process.BaseProcess) -> None:
+    """End a process and all that it started: the workers and commands of its process group."""
+    assert process.pid is not None
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        # It has not become the leader of its group yet, or nothing of the group is left.
+        process.kill()
+    process.join()
+
+
+def _work(family: str, seed: int, numbers: range, folder: str, sending: Connection) -> None:
+    """Be the process that attempts the inputs with these numbers."""
+    os.setsid()
+    os.chdir(folder)
+    _silence(Path(folder).with_suffix(".log"))
+    for number, bad_input in enumerate(islice(family_inputs(family, Path(folder), seed), numbers.stop)):
+        if number not in numbers:
+            continue
+        sending.send(Begun(number, bad_input.wrong, IN_PROCESS_SECONDS, for_real=False))
+        sending.send(bad_input.attempt())
+        if number % REAL_EVERY == 0:
+            sending.send(Begun(number, bad_input.wrong, bad_input.real_seconds, for_real=True))
+            sending.send(bad_input.attempt_for_real())
+    sending.send(None)
+
+
+def _silence(log: Path) -> None:
+    """Let everything that is printed go to a file, which is removed at once."""
+    sys.stdout.flush()
+    descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    log.unlink()
+
+
+def summary(family_attempts: Sequence[Attempt], seconds: float) -> dict[str, Any]:
+    """Count what became of the inputs of a family.
+
+    Returns:
+        `inputs`, `for_real` (attempts), one count a verdict over both, `seconds`, and `failures`:
+        the first of those that headlab neither took nor refused.
+    """
+    verdicts = [attempt.answer.verdict for attempt in family_attempts]
+    good = (Verdict.ACCEPTED, Verdict.REFUSED)
+    failures = [attempt for attempt in family_attempts if attempt.answer.verdict not in good]
+    return {
+        "inputs": len({attempt.begun.number for attempt in family_attempts}),
+        "for_real": sum(attempt.begun.for_real for attempt in family_attempts),
+        "accepted": verdicts.count(Verdict.ACCEPTED),
+        "refused": verdicts.count(Verdict.REFUSED),
+        "tracebacks": verdicts.count(Verdict.TRACEBACK),
+        "hangs": verdicts.count(Verdict.HANG),
+        "http_500": verdicts.count(Verdict.HTTP_500),
+        "seconds": seconds,
+        "failures": [
+            {
+                "number": attempt.begun.number,
+                "for_real": attempt.begun.for_real,
+                "wrong": attempt.begun.wrong,
+                "verdict": attempt.answer.verdict.value,
+                "words": attempt.answer.words,
+            }
+            for attempt in failures[:FAILURES_LISTED]
+        ],
+    }
+
+
+def measure(families: Sequence[str], count: int, seed: int) -> dict[str, Any]:
+    """Attempt the inputs of some families, and count.
+
+    Args:
+        families: Of `FAMILIES`.
+        count: Inputs of each.
+        seed: What they are drawn from.
+
+    Returns:
+        `bad_inputs`, `tracebacks`, `hangs` and `http_500` over all families, `seed`, and
+        `families`: {family: its `summary`}.
+    """
+    by_family = {}
+    for family in families:
+        began = time.monotonic()
+        family_attempts = list(attempts(family, count, seed))
+        by_family[family] = summary(family_attempts, time.monotonic() - began)
+    return {
+        "bad_inputs": sum(counts["inputs"] for counts in by_family.values()),
+        **{name: sum(counts[name] for counts in by_family.values()) for name in ("tracebacks", "hangs", "http_500")},
+        "seed": seed,
+        "families": by_family,
+    }
