@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from logging.handlers import RotatingFileHandler
@@ -95,8 +95,8 @@ class Inbox:
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
 
     def send(self, message: Message) -> None:
-        """Called from the device's thread; does nothing once the server has stopped."""
-        if not self._loop.is_closed():
+        """Called from any thread; does nothing once the server has stopped."""
+        with suppress(RuntimeError):  # its loop is closed, which may happen at any moment
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def read(self) -> BaseModel:
