@@ -390,6 +390,9 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(tmp_path: Path, be
     client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
     stream = client.evaluate(MODEL, "intents", "de")
     assert next(stream)["n"] == 64
+    (connection,) = server.server_state.connections
+    served = connection.transport.get_extra_info("socket")  # a line that waits for an acknowledgement costs 40 ms
+    assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
     until(lambda: not engine.alive)
     bench.go.set()
