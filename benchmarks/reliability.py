@@ -121,18 +121,18 @@ def use(client: Client, number: int, until: float, seen: Seen) -> None:
         language = LANGUAGES[(number + turn) % len(LANGUAGES)]
         (mask,) = masks(grid, identity, number * 10_000 + turn, 1)
         begun = time.monotonic()
-        try:
-            figures = client.evaluate(MODEL, TASK, language, mask, session=f"person {number}")
-            last = next(figures)
-            first = time.monotonic() - begun
-            for last in figures:  # noqa: B007 - none follows where another session has asked for the same mask before
-                pass
-        except (HeadlabError, StopIteration) as error:
-            seen.failed.append(repr(error))
+        seconds: list[float] = []
+        accuracies: list[float] = []
+        try:  # one figure alone where another session has asked for the same mask before
+            for figure in client.evaluate(MODEL, TASK, language, mask, session=f"person {number}"):
+                seconds.append(time.monotonic() - begun)
+                accuracies.append(figure["accuracy"])
+        except HeadlabError as error:
+            seen.failed.append(f"{error.code}: {error}")
             continue
-        seen.first.append(first)
-        seen.final.append(time.monotonic() - begun)
-        seen.figures.append((language, mask, last["accuracy"]))
+        seen.first.append(seconds[0])
+        seen.final.append(seconds[-1])
+        seen.figures.append((language, mask, accuracies[-1]))
 
 
 def wrong(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:

@@ -268,13 +268,13 @@ class Evaluator:
         kept = full_mask(self.model.grid) if mask is None else mask
         kept.check(self.model.grid, self.model.fingerprint)
         key = _named(kept, ablation)
-        if key in self._seen:
-            self._seen.move_to_end(key)
-            yield self._seen[key]
-            return
         predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
         gates, seen = self.model.grid.gates(kept.kept), 0
         for chunk in self._chunks:
+            if key in self._seen:  # of an earlier stream, or of one that has overtaken this one
+                self._seen.move_to_end(key)
+                yield self._seen[key]
+                return
             fitted = []
             for batch, found in self.answers(chunk, gates, ablation):
                 predicted[self._places(batch.rows)] = found

@@ -21,6 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
+import sessions  # noqa: E402 - found there
 import suite  # noqa: E402 - found there
 from comparison import (  # noqa: E402 - found there
     exactness,
@@ -38,11 +39,12 @@ from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 
 from headlab.evaluator import Evaluator  # noqa: E402
+from headlab.masks.mask import full_mask  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
 from headlab.methods.sampling import Plan, Tally  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
-from headlab.records import content_key  # noqa: E402
+from headlab.records import HeadGrid, content_key  # noqa: E402
 from headlab.stats import bernstein_width  # noqa: E402
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -417,3 +419,13 @@ def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
 def test_the_suites_closing_line_is_read(line, told):
     before = "= 9 passed in 1.00s =\n" if any(told) else ""
     assert tuple(suite.closing(before + line).values()) == told
+
+
+def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_final() -> None:
+    """Masks with one head off repeat among many sessions: that answer is remembered, and comes at once and whole."""
+    mask = full_mask(HeadGrid.from_json({"encoder": [2]}))
+    for figures in ([{"done": True}], [{"done": False}, {"done": True}]):
+        client = SimpleNamespace(evaluate=lambda *_, session, figures=figures: iter(figures))
+        first, final = sessions.toggle(client, "de", mask, "a")
+        assert 0 <= first <= final
+        assert (first == final) == (len(figures) == 1)

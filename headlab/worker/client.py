@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -21,6 +22,7 @@ LOAD_SECONDS = 900.0  # a model may have to be downloaded first
 # Many sessions share a client, each with one stream per language: one that waited for a slot could block all others.
 # Idle connections expire here well before the worker closes them: a request sent as it closes one would be lost.
 MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
+OVERLOADED = frozenset({429, 502, 503, 504})  # statuses of what may be answered later
 Record = dict[str, Any]
 T = TypeVar("T")
 
@@ -110,26 +112,18 @@ class Client:
 
         With a mask: the fields of `Comparison`; without: language, accuracy, low, high, n, total.
         label_map: {label: class of the model}, as for `headlab.task`.
-        session: id of the caller; a newer call with the same session, task, language and split ends this one,
-        whose iterator then stops before `done`. Closing the iterator stops the work at the worker's next batch.
+        session: id of the caller; a newer call with the same session, task, language and split ends this one.
+        Closing the iterator stops the work at the worker's next batch.
+
+        Raises:
+            HeadlabError: There is no further figure: of code `worker.request_superseded` after such a newer call,
+                `worker.stopped_midway` if the worker or the connection ended.
         """
         asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
         asked |= {"mask": None if mask is None else mask.to_json(), "ablation": ablation}
         asked |= {"session": session, "label_map": label_map}
         with self._sentences("/evaluate"), self._stream("/evaluate", asked) as answer:
-            done = False
-            for line in answer.iter_lines():
-                record: Record = json.loads(line)
-                if not isinstance(record, dict) or not {"done", "error", "superseded"} & record.keys():
-                    raise ValueError("not a figure")
-                if "error" in record:
-                    raise error_of(record)
-                if record.get("superseded"):
-                    return
-                done = bool(record.get("done"))
-                yield record
-            if not done:
-                raise HeadlabError("the worker stopped while it was answering; try again", code="worker.stopped_midway")
+            yield from _figures(answer)
 
     def changes(
         self, model: str, task: str, language: str, mask: Mask, split: str = "dev", size: int = 512,
@@ -283,11 +277,69 @@ def _check(answer: httpx.Response) -> None:
     try:
         error = error_of(answer.json())
     except (ValueError, KeyError, TypeError, AttributeError):
-        error = HeadlabError(
-            f"the worker answered {answer.status_code}; is it a headlab worker of this version?",
-            code="worker.answer_unknown",
-        )
+        error = _error_without_words(answer.status_code)
     raise error
+
+
+def _error_without_words(status: int) -> HeadlabError:
+    """The error of an answer that gives no reason, as of a proxy, or of a server with too many connections."""
+    if status in OVERLOADED:
+        return HeadlabError(
+            f"the worker, or a server between, has too much to do to answer ({status}); try again in a moment",
+            code="worker.overloaded",
+        )
+    return HeadlabError(
+        f"the worker answered {status}; is it a headlab worker of this version?", code="worker.answer_unknown"
+    )
+
+
+def _figures(answer: httpx.Response) -> Iterator[Record]:
+    """The figures of an answer. Raises HeadlabError if it ends before the last one, ValueError for anything else."""
+    lines = answer.iter_lines()
+    first = True
+    try:
+        for line in lines:
+            record = _figure_of(line)
+            if record["done"]:
+                _read_to_end(lines)
+                yield record
+                return
+            yield record
+            first = False
+    except (httpx.ReadError, httpx.RemoteProtocolError) as error:
+        raise _stopped_midway() from error
+    except ValueError as error:
+        if first:
+            raise
+        raise _stopped_midway() from error  # the connection was cut in the middle of a line
+    raise _stopped_midway()
+
+
+def _figure_of(line: str) -> Record:
+    """The figure in a line. Raises the HeadlabError in it, and ValueError if there is neither."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("not a figure")
+    if "error" in record:
+        raise error_of(record)
+    if record.get("superseded"):  # of an older worker, which gives no sentence
+        raise HeadlabError(
+            "a newer request of the same session ended this one; read the newer one's figures",
+            code="worker.request_superseded",
+        )
+    if "done" not in record:
+        raise ValueError("not a figure")
+    return record
+
+
+def _read_to_end(lines: Iterator[str]) -> None:
+    """Read what ends an answer, so that its connection can be used again; the figures have arrived already."""
+    with suppress(httpx.HTTPError):
+        deque(lines, maxlen=0)
+
+
+def _stopped_midway() -> HeadlabError:
+    return HeadlabError("the worker stopped while it was answering; try again", code="worker.stopped_midway")
 
 
 def scores_of(answer: Mapping[str, Any]) -> HeadScores:

@@ -13,53 +13,79 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from headlab.errors import HeadlabError
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (
+    LOG_NAME,
     EvaluateRequest,
     Job,
     Place,
     Refusal,
     Submitted,
     code_of,
+    is_last,
     log_failure,
     sentence_of,
 )
 
+log = logging.getLogger(__name__)
+
 # Live requests: each a stream of records, served one record at a time so that none waits for another to end.
 
 MAX_WAITING = 384
-# Of one session, not counting stopped ones; a page requests every language at once.
+# Of one session; a page requests every language at once.
 MAX_OF_ONE = 64
 # New requests served in a row while begun ones wait: without a limit these could wait for ever.
 PATIENCE = 8
 REMEMBERED = 1000
 
 
-@dataclass(frozen=True)
-class End:
-    """Last message of a stream.  superseded: a newer request of the same session took its place."""
-
-    superseded: bool = False
-
-
 class Stopped(Exception):
     """Raised between batches of a stream that nobody reads any more; not an error."""
 
 
-Message = BaseModel | Exception | End
+Message = BaseModel | Exception
+
+
+def shutting_down() -> Refusal:
+    """Why a request is not answered to its end by a worker that stops."""
+    return Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down")
+
+
+def superseded() -> Refusal:
+    """Why a request ends early when its session asks anew."""
+    return Refusal(
+        "a newer request of the same session took this one's place; read the newer one's figures, or give each "
+        "reader a session of its own",
+        409,
+        code="worker.request_superseded",
+    )
+
+
+def left_by_reader() -> Refusal:
+    """Why a request ends whose client has gone: an answer that nobody gets."""
+    return Refusal("the client left before its answer was there", 408, code="request.left")
 
 
 @dataclass(eq=False)
 class Live:
     """One request.
 
-    start: returns the records, called in the device's thread.  send: is called with each record, then with End or
-    the exception that ended the stream, in the device's thread; must not raise.  model: the one it needs.  key:
-    a newer request with the same key supersedes this one.  long: its only record takes many batches, between
-    which others may be served.
+    It ends with its last record (see `is_last`) or with the exception that says why there is none.
+
+    Attributes:
+        start: Returns the records; called in the device's thread.
+        send: Called with each record or with the exception; from any thread, and must not raise.
+        model: The model that it needs.
+        key: A newer request with the same key supersedes this one.
+        long: Its only record takes many batches, between which others may be served.
+        stopped: Whether nobody reads it any more.
+        reason: Why it was stopped.
+        steps: The records that are still to come; None before it has begun.
+        context: Gates are context variables: an empty context each, so that nothing leaks in or out.
     """
 
     start: Callable[[], Iterator[BaseModel]]
@@ -68,9 +94,8 @@ class Live:
     key: Hashable | None = None
     long: bool = False
     stopped: bool = False
-    superseded: bool = False
+    reason: Exception | None = None
     steps: Iterator[BaseModel] | None = None
-    # An empty context each: gates are context variables, so nothing leaks in or out.
     context: Context = field(default_factory=Context)
 
     @property
@@ -79,70 +104,131 @@ class Live:
         return self.key[0] if isinstance(self.key, tuple) else None
 
     def step(self) -> bool:
-        """Send the next record. Returns False when the stream has ended, for whatever reason."""
+        """Send the next record. Returns whether more are to come: not after the last one, nor after an error."""
         try:
-            if self.stopped:
-                raise Stopped
-            if self.steps is None:
-                self.steps = self.context.run(self.start)
-            self.send(self.context.run(next, self.steps))
-        except (StopIteration, Stopped):
-            self._end(End(self.superseded))
+            record = self._next_record()
+        except Stopped:
+            self.end(self.reason or shutting_down())
         except Exception as error:  # the error is the client's answer; the worker goes on
-            self._end(error)
+            self.end(error)
         else:
-            return True
+            self.send(record)
+            return self.steps is not None
         return False
 
-    def _end(self, message: Message) -> None:
-        steps, self.steps = self.steps, None
-        close = getattr(steps, "close", None)
-        if close is not None:
-            self.context.run(close)
-        self.send(message)
+    def _next_record(self) -> BaseModel:
+        """The next record; after the last one `steps` is None, as its iterator has run to its end."""
+        if self.stopped:
+            raise Stopped
+        if self.steps is None:
+            self.steps = self.context.run(self.start)
+        record = self.context.run(next, self.steps, None)
+        if record is None:
+            raise HeadlabError(
+                "the worker's work on this request ended without an answer; ask again, and if it stays so, report it "
+                f"with {LOG_NAME}",
+                code="worker.answer_missing",
+            )
+        if is_last(record):
+            self.context.run(deque, self.steps, 0)
+            self.steps = None
+        return record
+
+    def end(self, reason: Exception) -> None:
+        """End without a further record; in the device's thread once it has begun."""
+        remaining_steps, self.steps = self.steps, None
+        close = getattr(remaining_steps, "close", None)
+        try:
+            if close is not None:
+                self.context.run(close)
+        except Exception as error:  # the device's thread must go on
+            log_failure(log, "the end of a request", error)
+        self.send(reason)
 
 
 class Waiting:
-    """The waiting live requests. New ones precede begun ones, at most PATIENCE in a row, and sessions take turns.
+    """The requests that are still to be answered and that somebody reads: no others are in its lists or count.
 
-    Every record served is its session's turn; next comes the session whose turn was longest ago.
+    New ones precede begun ones, at most PATIENCE in a row, and sessions take turns: every record served is its
+    session's turn; next comes the session whose turn was longest ago.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._new: deque[Live] = deque()
         self._begun: deque[Live] = deque()
+        # Begun ones that nobody reads any more: their iterators are closed in the device's thread.
+        self._withdrawn: deque[Live] = deque()
         self._latest: dict[Hashable, Live] = {}
         self._turns: OrderedDict[Hashable, int] = OrderedDict()
         self._ahead = 0
+        self._closed = False
 
     @property
     def count(self) -> int:
-        """Number of waiting requests, new or begun, without stopped ones."""
+        """Number of waiting requests, new or begun."""
         with self._lock:
-            return sum(not live.stopped for live in (*self._new, *self._begun))
+            return len(self._new) + len(self._begun)
 
     def add(self, live: Live) -> None:
-        """Queue a request and stop the older one with the same key. Raises Refusal (429) if too many are waiting."""
+        """Queue a request; it takes the place of the older one with the same key, which ends.
+
+        Raises:
+            Refusal: Too many are waiting (429), or the worker is shutting down (503).
+        """
         with self._lock:
-            waiting = [*self._new, *self._begun]
-            if len(waiting) >= MAX_WAITING:
-                raise Refusal(
-                    f"{MAX_WAITING} requests are waiting for the worker; try again in a moment",
-                    429,
-                    code="worker.requests_too_many",
-                )
-            if live.key is not None and sum(w.session == live.session and not w.stopped for w in waiting) >= MAX_OF_ONE:
-                raise Refusal(
-                    f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment",
-                    429,
-                    code="worker.session_requests_too_many",
-                )
+            if self._closed:
+                raise shutting_down()
+            older = None if live.key is None else self._latest.get(live.key)
+            self._require_room(live, older)
+            never_begun = older is not None and self._remove(older, superseded())
             if live.key is not None:
-                if (older := self._latest.get(live.key)) is not None:
-                    older.stopped = older.superseded = True
                 self._latest[live.key] = live
             self._new.append(live)
+        if older is not None and never_begun:
+            older.end(superseded())
+
+    def _require_room(self, live: Live, older: Live | None) -> None:
+        """Raise Refusal (429) if too many requests wait beside the older one whose place a new one takes."""
+        others = [other for other in (*self._new, *self._begun) if other is not older]
+        if len(others) >= MAX_WAITING:
+            raise Refusal(
+                f"{MAX_WAITING} requests are waiting for the worker; try again in a moment",
+                429,
+                code="worker.requests_too_many",
+            )
+        if live.key is not None and sum(other.session == live.session for other in others) >= MAX_OF_ONE:
+            raise Refusal(
+                f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment",
+                429,
+                code="worker.session_requests_too_many",
+            )
+
+    def withdraw(self, live: Live, reason: Exception) -> bool:
+        """Take out a request that nobody reads any more; one under way ends at its next batch.
+
+        Returns:
+            Whether the device's thread has something to close.
+        """
+        with self._lock:
+            never_begun = self._remove(live, reason)
+            to_close = bool(self._withdrawn)
+        if never_begun:
+            live.end(reason)
+        return to_close
+
+    def _remove(self, live: Live, reason: Exception) -> bool:
+        """Stop a request and take it out of its list. Returns whether it had not begun, so that it can end at once."""
+        self._forget(live)
+        live.reason = live.reason or reason
+        live.stopped = True
+        if live in self._new:
+            self._new.remove(live)
+            return True
+        if live in self._begun:
+            self._begun.remove(live)
+            self._withdrawn.append(live)
+        return False
 
     def take(self, model: str | None = None, *, begun: bool = True, long: bool = True) -> Live | None:
         """Remove the next request, or None.  model: only one that needs it.  begun, long: include such requests."""
@@ -155,6 +241,13 @@ class Waiting:
                     self._count(live, ahead=queue is self._new)
                     return live
         return None
+
+    def take_withdrawn(self) -> list[Live]:
+        """Remove the begun requests that nobody reads any more."""
+        with self._lock:
+            withdrawn = list(self._withdrawn)
+            self._withdrawn.clear()
+        return withdrawn
 
     def _order(self, begun: bool) -> Sequence[deque[Live]]:
         patient = self._ahead < PATIENCE
@@ -174,17 +267,29 @@ class Waiting:
     def put_back(self, live: Live) -> None:
         """Queue a request that has more records for its next turn."""
         with self._lock:
-            self._begun.append(live)
+            queue = self._withdrawn if live.stopped else self._begun
+            queue.append(live)
 
     def forget(self, live: Live) -> None:
         """Forget a request that has ended."""
         with self._lock:
-            if live.key is not None and self._latest.get(live.key) is live:
-                del self._latest[live.key]
+            self._forget(live)
+
+    def _forget(self, live: Live) -> None:
+        if live.key is not None and self._latest.get(live.key) is live:
+            del self._latest[live.key]
+
+    def close(self) -> list[Live]:
+        """Take no further request. Returns those that are left, removed."""
+        with self._lock:
+            self._closed = True
+            remaining = [*self._new, *self._begun, *self._withdrawn]
+            for queue in (self._new, self._begun, self._withdrawn):
+                queue.clear()
+        return remaining
 
 
 __all__ = ["Bench", "Engine"]
-log = logging.getLogger(__name__)
 IDLE_SECONDS = 1.0
 
 
@@ -321,9 +426,15 @@ class Engine:
         """Delete a job, with the checkpoints that only it could continue from; results stay."""
         self._runner.delete(job, self.store.root)
 
+    def withdraw(self, live: Live) -> None:
+        """Stop a request that nobody reads any more; does nothing to one that has ended."""
+        if self._waiting.withdraw(live, left_by_reader()):
+            self._wake.set()
+
     def _ask(self, live: Live) -> Live:
         if not self.alive:
-            raise self.unable("the worker is shutting down; try again in a moment", code="worker.going_down")
+            reason = shutting_down()
+            raise self.unable(str(reason), code=reason.code)
         self._waiting.add(live)
         self._wake.set()
         return live
@@ -349,8 +460,8 @@ class Engine:
         except Exception as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
             log_failure(log, "the device's thread ended", error)
             self._broken = error
-        while (live := self._waiting.take()) is not None:
-            live.send(Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down"))
+        for live in self._waiting.close():
+            live.end(live.reason or shutting_down())
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
@@ -367,18 +478,20 @@ class Engine:
 
     def _serve(self) -> None:
         """Serve all waiting live requests, one record of each in turn."""
+        self._close_withdrawn()
         while not self._stopping.is_set() and (live := self._waiting.take()) is not None:
             self._step(live)
+            self._close_withdrawn()
+
+    def _close_withdrawn(self) -> None:
+        for live in self._waiting.take_withdrawn():
+            live.end(live.reason or left_by_reader())
 
     def _step(self, live: Live) -> None:
-        if self._broken is not None:
-            live.send(self._broken)
-            self._waiting.forget(live)
-            return
-        busy = self._runner.model
-        if live.steps is None and busy is not None and live.model != busy:
-            sentence = f"the worker is computing with {busy}; wait for that job or cancel it, then ask for {live.model}"
-            live.send(Refusal(sentence, 409, code="worker.other_model_in_use"))
+        """Serve a request its next record; one with more to come waits for its next turn, any other has ended."""
+        refusal = self._refusal_of(live)
+        if refusal is not None:
+            live.end(refusal)
             self._waiting.forget(live)
             return
         self._under_way.append(live)
@@ -391,12 +504,23 @@ class Engine:
         else:
             self._waiting.forget(live)
 
+    def _refusal_of(self, live: Live) -> Exception | None:
+        """Why a request cannot be served now; None if it can."""
+        if self._broken is not None:
+            return self._broken
+        busy = self._runner.model
+        if live.steps is None and busy is not None and live.model != busy:
+            sentence = f"the worker is computing with {busy}; wait for that job or cancel it, then ask for {live.model}"
+            return Refusal(sentence, 409, code="worker.other_model_in_use")
+        return None
+
     def _between_batches(self) -> None:
         """Called between the batches of a live request: end it if nobody reads it, serve new ones a first record."""
         if not self._under_way:
             return
         if self._stopping.is_set() or self._under_way[-1].stopped:
             raise Stopped
+        self._close_withdrawn()
         if len(self._under_way) > 1:
             return
         # A request for another model would unload the one in use, so it waits until this one ends; so does a long

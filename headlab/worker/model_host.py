@@ -98,11 +98,16 @@ HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 MOST = 4
 
 
+def comes_from_hub(model: str) -> bool:
+    """Whether a model's name is one of the hub: not that of an embedded model or a folder."""
+    return HUB_ID.fullmatch(model) is not None and not Path(model).is_dir()
+
+
 def bring(model: str) -> None:
     """Fetch a hub model's files to this machine; does nothing for embedded models and folders. Raises HeadlabError."""
     from headlab.models.files import hub_folder
 
-    if HUB_ID.fullmatch(model) and not Path(model).is_dir():
+    if comes_from_hub(model):
         hub_folder(model, None)
 
 
@@ -115,11 +120,15 @@ class Fetches:
         self._coming: dict[str, Future[None]] = {}
 
     def start(self, model: str) -> Future[None]:
-        """A future that is done once the files are there, or fails. Raises Refusal (429) for too many at once."""
+        """A future that is done once the files are there, or fails.
+
+        Raises:
+            Refusal: Too many are on their way from the hub (429); a model that is here is never refused.
+        """
         with self._lock:
             coming = self._coming.get(model)
             if coming is None:
-                if len(self._coming) >= MOST:
+                if comes_from_hub(model) and sum(map(comes_from_hub, self._coming)) >= MOST:
                     raise Refusal(
                         f"{MOST} models are already being fetched from the hub; try again when one has arrived",
                         429,
@@ -183,6 +192,7 @@ def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
 MOST_CHANGED = 2000
+MAX_PACES = 1000  # of forecasts, remembered for the resident model
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
 Key = tuple[str, str, SplitName, int, str]
 
@@ -361,6 +371,8 @@ class Resident:
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self.paces:
+            if len(self.paces) >= MAX_PACES:
+                self.paces.pop(next(iter(self.paces)))
             evaluator = Evaluator(model, self.task(request.task, request.label_map), request.language)
             evaluator.tick = lambda: self.tick()
             self.paces[asked] = timed(evaluator, request.method, request.options)

@@ -92,7 +92,7 @@ class EvaluateRequest(OnTask):
 
     label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
     session: id of the caller. A newer request with the same session, task, language and split ends the
-    older one.
+    older one with an error of code worker.request_superseded.
     """
 
     model: Name
@@ -289,6 +289,11 @@ class Figure(Strict):
     note: str = ""
     equal_texts: dict[str, dict[str, int]] = Field(default_factory=dict)
     omissions: Omissions | None = None
+
+
+def is_last(record: BaseModel) -> bool:
+    """Whether a record ends the answer to its request: of figures the one over all examples, else the only one."""
+    return not isinstance(record, Figure) or record.done
 
 
 class Changed(Strict):

@@ -12,13 +12,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headlab import __version__
 from headlab.errors import HeadlabError
@@ -37,7 +37,7 @@ from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import CHECKS, IMPORTING, Submission
-from headlab.worker.engine import End, Engine, Live, Message
+from headlab.worker.engine import Engine, Live, Message, left_by_reader
 from headlab.worker.jobs import Jobs
 from headlab.worker.kinds.kind import Estimate, Known, kind_of
 from headlab.worker.middleware import (
@@ -74,6 +74,7 @@ from headlab.worker.schemas import (
     Submitted,
     Weights,
     code_of,
+    is_last,
     log_failure,
     sentence_of,
 )
@@ -83,6 +84,7 @@ from headlab.worker.schemas import (
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25
 Ask = Callable[[Callable[[Message], None]], Live]
+T = TypeVar("T")
 
 
 class Inbox:
@@ -93,55 +95,83 @@ class Inbox:
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
 
     def send(self, message: Message) -> None:
-        """Called from the device's thread; does nothing once the server has stopped."""
-        if not self._loop.is_closed():
+        """Called from any thread; does nothing once the server has stopped."""
+        with suppress(RuntimeError):  # its loop is closed, which may happen at any moment
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
-    async def read(self) -> BaseModel | End:
-        """The next record, or End. Raises the exception that ended the request."""
+    async def read(self) -> BaseModel:
+        """The next record. Raises the exception that ended the request."""
         message = await self._queue.get()
         if isinstance(message, Exception):
             raise message
         return message
 
 
-async def first_of(live: Live, inbox: Inbox, http: Request) -> BaseModel | End:
-    """The first record; nothing is computed for a client that disconnects while waiting."""
-    reading = asyncio.ensure_future(inbox.read())
+async def while_connected(waiting: Awaitable[T], http: Request) -> T:
+    """What is waited for, as long as the client is connected. Raises Refusal (408) once it has left."""
+    answer = asyncio.ensure_future(waiting)
     try:
-        while not (await asyncio.wait({reading}, timeout=LOOK_SECONDS))[0]:
-            live.stopped = live.stopped or await http.is_disconnected()
-    except asyncio.CancelledError:
-        live.stopped = True
-        reading.cancel()
-        raise
-    return reading.result()
+        while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
+            if await http.is_disconnected():
+                raise left_by_reader()
+        return answer.result()
+    finally:
+        answer.cancel()
 
 
-async def only(http: Request, ask: Ask) -> BaseModel:
-    """The only record of a request. Raises Refusal (503) if the worker shuts down."""
+async def only(http: Request, engine: Engine, ask: Ask) -> BaseModel:
+    """The only record of a request."""
     inbox = Inbox()
-    record = await first_of(ask(inbox.send), inbox, http)
-    if isinstance(record, End):
-        raise Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down")
-    return record
+    live = ask(inbox.send)
+    try:
+        return await while_connected(inbox.read(), http)
+    finally:
+        engine.withdraw(live)
 
 
-async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIterator[str]:
-    """All records, including the first, as one line of JSON each."""
+async def lines_of(inbox: Inbox, first: BaseModel) -> AsyncIterator[str]:
+    """All records, including the first, as one line of JSON each; the last is final, or an error with its code."""
     record = first
     try:
-        while not isinstance(record, End):
-            yield record.model_dump_json(exclude_none=True) + "\n"
+        yield _line(record)
+        while not is_last(record):
             record = await inbox.read()
-        if record.superseded:
-            yield '{"superseded": true, "done": false}\n'
+            yield _line(record)
     except Exception as error:  # the status has been sent: the error is the last line
         if not isinstance(error, HeadlabError):
             log_failure(log, "a live request", error)
         yield json.dumps({"error": sentence_of(error), "code": code_of(error)}) + "\n"
-    finally:
-        live.stopped = True
+
+
+def _line(record: BaseModel) -> str:
+    return record.model_dump_json(exclude_none=True) + "\n"
+
+
+class FigureLines(StreamingResponse):
+    """The figures of a request; `leave` is called when its answer ends, also if the client left before it began."""
+
+    def __init__(self, lines: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        super().__init__(lines, media_type=LINES)
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the figures."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
+async def figures_of(http: Request, engine: Engine, request: EvaluateRequest) -> FigureLines:
+    """The figures of a request as they come; an error before the first is an ordinary HTTP error."""
+    inbox = Inbox()
+    live = engine.evaluate(request, inbox.send)
+    try:
+        first = await while_connected(inbox.read(), http)
+    except BaseException:  # a client that left, too
+        engine.withdraw(live)
+        raise
+    return FigureLines(lines_of(inbox, first), partial(engine.withdraw, live))
 
 
 # What a job will cost, from stored results and, where these are too few, from what was just timed.
@@ -181,7 +211,7 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         ask = first.ask
         try:
             seen = await only(
-                http, lambda send: engine.ask(lambda bench: bench.measure(ask), ask.model, send, long=True)
+                http, engine, lambda send: engine.ask(lambda bench: bench.measure(ask), ask.model, send, long=True)
             )
         except Refusal as refusal:  # a job holds another model, or too many wait: return what is known
             return first.forecast.model_copy(update={"basis": f"{first.forecast.basis} ({refusal})"})
@@ -310,14 +340,14 @@ def _add_health(app: FastAPI, engine: Engine, state: str, note: str) -> None:
 
 
 def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
-    async def ready(model: str) -> None:
+    async def ready(http: Request, model: str) -> None:
         """Check that the model may be requested, and fetch its files."""
         await run_in_threadpool(admit, model)
-        await asyncio.wrap_future(engine.fetch(model))
+        await while_connected(asyncio.wrap_future(engine.fetch(model)), http)
 
     async def one(http: Request, model: str, work: Callable[[Bench], BaseModel], *, long: bool = False) -> BaseModel:
-        await ready(model)
-        return await only(http, lambda send: engine.ask(work, model, send, long=long))
+        await ready(http, model)
+        return await only(http, engine, lambda send: engine.ask(work, model, send, long=long))
 
     @app.post("/model", response_model=LoadedModel)
     async def model(request: ModelRequest, http: Request) -> BaseModel:
@@ -339,13 +369,9 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
     @app.post("/evaluate", response_model=Figure, response_class=StreamingResponse, responses={200: FIGURES})
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
-        """One JSON record per line, each over more examples; the last has `done` true."""
-        await ready(request.model)
-        inbox = Inbox()
-        live = engine.evaluate(request, inbox.send)
-        # An error before any figure is an ordinary HTTP error.
-        first = await first_of(live, inbox, http)
-        return StreamingResponse(lines_of(live, inbox, first), media_type=LINES)
+        """One JSON record per line, each over more examples; the last has `done` true, or `error` and `code`."""
+        await ready(http, request.model)
+        return await figures_of(http, engine, request)
 
 
 def _say(_: Request, error: Exception) -> Response:
@@ -443,7 +469,7 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
         state=home.label,
         note=home.note,
     )
-    server = server_of(app)
+    server = server_of(app, lambda: engine.stop(0))
     if settings.parent is not None:
         threading.Thread(target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True).start()
     log.info("process %d listens at %s, state in %s", os.getpid(), entrance.url, home.label)
@@ -457,8 +483,26 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
         os._exit(0)
 
 
-def server_of(app: ASGIApp) -> uvicorn.Server:
-    """The HTTP server of a worker, with limits on connections, header size and waiting time."""
+class Server(uvicorn.Server):
+    """A server that stops the work before it waits for the answers under way, so that these end with a reason."""
+
+    def __init__(self, config: uvicorn.Config, stop_work: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._stop_work = stop_work
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the work, then serve what remains of the answers."""
+        self._stop_work()
+        await super().shutdown(sockets)
+
+
+def server_of(app: ASGIApp, stop_work: Callable[[], object] = lambda: None) -> uvicorn.Server:
+    """The HTTP server of a worker, with limits on connections, header size and waiting time.
+
+    Args:
+        app: What it serves.
+        stop_work: Called when the server is to stop, before it waits for the answers under way.
+    """
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -472,7 +516,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         timeout_graceful_shutdown=2,
         server_header=False,
     )
-    return uvicorn.Server(config)
+    return Server(config, stop_work)
 
 
 def _real_bench(settings: Settings) -> Bench:

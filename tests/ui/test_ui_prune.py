@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from errors import raises
+from errors import expect, raises
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
@@ -145,6 +145,21 @@ def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
     assert live.done
     assert "cannot be reached" in str(live.error)
     assert list(live.value) == ["de"]
+
+
+def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_for_ever():
+    """Another page of this session may ask for other figures of the same language, which ends these."""
+
+    class Superseded(FakeClient):
+        def evaluate(self, *given, **named):
+            yield next(super().evaluate(*given, **named))
+            raise HeadlabError("a newer request took its place", code="worker.request_superseded")
+
+    live = Latest(lambda: figures(Superseded(), question(mask(0)), ["de"], {}))
+    live.wait(99, 5)
+    assert live.done
+    expect(live.error, "worker.request_superseded")
+    assert [row.done for row in live.value.values()] == [False]
 
 
 def test_looking_does_not_wait_for_a_slow_answer():

@@ -91,3 +91,96 @@ def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> Non
     assert MANY.keepalive_expiry is not None
     kept = min(REQUEST_SECONDS, server_of(app).config.timeout_keep_alive)
     assert kept >= MANY.keepalive_expiry + 5
+
+
+# Answers that end early
+
+
+FIRST = b'{"language": "de", "n": 16, "total": 512, "done": false}\n'
+LAST = b'{"language": "de", "n": 512, "total": 512, "done": true}\n'
+NO_LENGTH = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(line: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(line), line)
+
+
+class Answering:
+    """A server that answers one request with the given bytes and cuts the connection.  reset: not in good order."""
+
+    def __init__(self, answer: bytes, *, reset: bool = False) -> None:
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self._answer, self._reset = answer, reset
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def client(self) -> Client:
+        return Client(f"http://127.0.0.1:{self.door.getsockname()[1]}")
+
+    def _serve(self) -> None:
+        connection, _ = self.door.accept()
+        connection.recv(65536)
+        connection.sendall(self._answer)
+        if self._reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.close()
+        self.door.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NO_LENGTH,
+        NO_LENGTH + FIRST,
+        NO_LENGTH + FIRST + LAST[:20],
+        CHUNKED + chunk(FIRST),
+        CHUNKED + chunk(FIRST) + chunk(LAST)[:20],
+        CHUNKED + chunk(FIRST) + b"0\r\n\r\n",
+        CHUNKED + b"0\r\n\r\n",
+    ],
+)
+def test_reported_16_figures_that_end_before_the_last_one_are_an_error(answer: bytes) -> None:
+    client = Answering(answer).client()
+    with raises("worker.stopped_midway"):
+        list(client.evaluate("m", "intents", "de"))
+    client.close()
+
+
+def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
+    client = Answering(CHUNKED + chunk(FIRST), reset=True).client()
+    with raises("worker.stopped_midway"):
+        list(client.evaluate("m", "intents", "de"))
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [NO_LENGTH + FIRST + LAST, CHUNKED + chunk(FIRST) + chunk(LAST), CHUNKED + chunk(LAST)]
+)
+def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer: bytes) -> None:
+    client = Answering(answer).client()
+    *_, last = client.evaluate("m", "intents", "de")
+    assert (last["n"], last["done"]) == (512, True)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b'{"error": "no room", "code": "memory.full"}\n', "memory.full"),
+        (b'{"superseded": true, "done": false}\n', "worker.request_superseded"),  # an older worker's
+        (b"[1, 2]\n", "worker.not_a_worker"),
+        (b'{"n": 3}\n', "worker.not_a_worker"),
+    ],
+)
+def test_reported_16_a_last_line_that_is_no_figure_is_its_error(line: bytes, code: str) -> None:
+    client = Answering(NO_LENGTH + line).client()
+    with raises(code):
+        list(client.evaluate("m", "intents", "de"))
+    client.close()
+
+
+def test_reported_16_a_server_with_too_many_connections_is_asked_again_later() -> None:
+    client = Answering(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 19\r\n\r\nService Unavailable").client()
+    with raises("worker.overloaded", 503):
+        client.jobs()
+    client.close()

@@ -1,0 +1,454 @@
+"""The worker's queue: it holds what is still to be answered, and every request ends with an answer or a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from errors import expect, raises
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+from waiting import until
+from worker_fake import MODEL, FakeBench
+from worker_running import Running, running
+
+from headlab.errors import HeadlabError
+from headlab.store import Store
+from headlab.worker.catalogue import CHECKS
+from headlab.worker.client import Client
+from headlab.worker.engine import MAX_OF_ONE, MAX_WAITING, PATIENCE, Engine, Live, Message, Waiting, superseded
+from headlab.worker.jobs import Jobs
+from headlab.worker.model_host import MOST, Fetches
+from headlab.worker.schemas import Figure, Weights
+from headlab.worker.server import FigureLines, create_app, lines_of, server_of
+
+FIGURES = 3
+WEIGHTS = Weights(tokens=[], weights={}, separators=[], special=[], truncated=False)
+EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
+
+
+def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
+    """A game of three rounds; last: whether it comes to its end."""
+    for n in range(1, count + 1):
+        yield Figure(language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count)
+
+
+class Reader:
+    """Somebody who asks for figures, or for one record, and what this reader was sent."""
+
+    def __init__(
+        self, session: str | None = None, records: Callable[[], Iterator[BaseModel]] = figures, language: str = "de"
+    ) -> None:
+        self.messages: list[Message] = []
+        key = None if session is None else (session, "intents", language, "dev")
+        self.live = Live(records, self.messages.append, MODEL, key)
+
+    @property
+    def answered(self) -> bool:
+        return bool(self.messages) and (isinstance(self.messages[-1], Weights) or self.figure.done)
+
+    @property
+    def figure(self) -> Figure:
+        assert isinstance(self.messages[-1], Figure)
+        return self.messages[-1]
+
+    @property
+    def error(self) -> Exception:
+        assert isinstance(self.messages[-1], Exception)
+        return self.messages[-1]
+
+
+def one_record() -> Iterator[BaseModel]:
+    return iter([WEIGHTS])
+
+
+def serve(queue: Waiting) -> Live | None:
+    """One turn of the device's thread."""
+    live = queue.take()
+    if live is None:
+        return None
+    if live.step():
+        queue.put_back(live)
+    else:
+        queue.forget(live)
+    return live
+
+
+# What is answered, or nobody reads, is not in the queue.
+
+
+def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
+    queue, one, several = Waiting(), Reader(records=one_record), Reader("a")
+    queue.add(one.live)
+    assert serve(queue) is one.live
+    assert (queue.count, one.messages) == (0, [WEIGHTS])
+    queue.add(several.live)
+    counts = []
+    for _ in range(FIGURES):
+        assert serve(queue) is several.live
+        counts.append(queue.count)
+    assert counts == [1, 1, 0]
+    assert [message.n for message in several.messages if isinstance(message, Figure)] == [1, 2, 3]
+    assert len(several.messages) == FIGURES
+    assert queue.take() is None
+
+
+@pytest.mark.parametrize("records", [one_record, figures], ids=["one record", "figures"])
+@pytest.mark.parametrize("session", [None, "a"])
+def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
+    records: Callable[[], Iterator[BaseModel]], session: str | None
+) -> None:
+    """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
+    queue, answered, longest = Waiting(), 0, 0
+
+    def ask(number: int) -> Reader:
+        reader = Reader(session and f"{session} {number}", records)
+        queue.add(reader.live)
+        return reader
+
+    waiting = {number: ask(number) for number in range(3)}
+    while answered < 1000:
+        longest = max(longest, queue.count)
+        assert serve(queue) is not None
+        for number, reader in waiting.items():
+            if reader.answered:
+                answered += 1
+                waiting[number] = ask(number)
+    assert longest == 3
+
+
+@pytest.mark.parametrize("session", [None, "patient"])
+def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(session: str | None) -> None:
+    """Three clients who always have a next quick request take at most PATIENCE turns before each of its figures.
+
+    However long they have been at it: what was answered before the evaluation came is not waited for.
+    """
+    queue, evaluation, quick = Waiting(), Reader(session), 0
+    for _ in range(3):
+        queue.add(Reader(records=one_record).live)
+    for _ in range(300):
+        serve(queue)
+        queue.add(Reader(records=one_record).live)
+    queue.add(evaluation.live)
+    while not evaluation.answered:
+        if serve(queue) is not evaluation.live:
+            quick += 1
+            queue.add(Reader(records=one_record).live)
+    assert quick <= FIGURES * PATIENCE
+    assert queue.count == 3
+
+
+def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_once() -> None:
+    queue, begun = Waiting(), []
+
+    def begin() -> Iterator[BaseModel]:
+        begun.append(1)
+        return figures()
+
+    for number in range(2 * MAX_WAITING):
+        reader = Reader(f"person {number}", begin)
+        queue.add(reader.live)
+        queue.withdraw(reader.live, superseded())
+        assert queue.count == 0
+        expect(reader.error, "worker.request_superseded")
+    assert queue.take() is None
+    assert queue.take_withdrawn() == begun == []
+
+
+def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
+    queue, closed = Waiting(), []
+
+    def watched() -> Iterator[BaseModel]:
+        try:
+            yield from figures()
+        finally:
+            closed.append(threading.get_ident())
+
+    reader = Reader("a", watched)
+    queue.add(reader.live)
+    serve(queue)
+    leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded()))
+    leaving.start()
+    leaving.join()
+    assert (queue.count, closed, queue.take()) == (0, [], None)
+    for live in queue.take_withdrawn():
+        live.end(superseded())
+    assert closed == [threading.get_ident()]
+    expect(reader.error, "worker.request_superseded")
+    assert queue.take_withdrawn() == []
+
+
+def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again() -> None:
+    queue, reader = Waiting(), Reader("a")
+    queue.add(reader.live)
+    live = queue.take()
+    assert live is reader.live
+    assert live.step()
+    queue.withdraw(live, superseded())
+    queue.put_back(live)
+    assert (queue.count, queue.take(), queue.take_withdrawn()) == (0, None, [live])
+
+
+def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() -> None:
+    """Its older requests make room: those of one session are never too many because of what it no longer wants."""
+    queue = Waiting()
+    for _ in range(3):
+        for number in range(MAX_OF_ONE):
+            queue.add(Reader("page", language=f"l{number}").live)
+            serve(queue)
+    assert queue.count == MAX_OF_ONE
+    with raises("worker.session_requests_too_many"):
+        queue.add(Reader("page", language="one-more").live)
+
+
+# Every request ends with its last record or with a reason.
+
+
+def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
+    for turns in (0, 1):
+        queue, older, newer = Waiting(), Reader("a"), Reader("a")
+        queue.add(older.live)
+        for _ in range(turns):
+            serve(queue)
+        queue.add(newer.live)
+        for live in queue.take_withdrawn():
+            live.end(live.reason or HeadlabError("no reason", code="test.no_reason"))
+        expect(older.error, "worker.request_superseded")
+        assert len(older.messages) == turns + 1
+        while serve(queue):
+            pass
+        assert newer.answered
+        assert newer.figure.n == FIGURES
+
+
+def none_at_all() -> Iterator[BaseModel]:
+    return iter(())
+
+
+def without_the_last() -> Iterator[BaseModel]:
+    return figures(last=False)
+
+
+def an_iterator_s_end_inside() -> Iterator[BaseModel]:
+    return iter([next(one_record()), next(none_at_all())])
+
+
+@pytest.mark.parametrize("records", [none_at_all, without_the_last])
+def test_reported_16_work_that_ends_without_its_last_record_is_an_error(
+    records: Callable[[], Iterator[BaseModel]],
+) -> None:
+    queue, reader = Waiting(), Reader("a", records)
+    queue.add(reader.live)
+    while serve(queue):
+        pass
+    expect(reader.error, "worker.answer_missing")
+    assert queue.count == 0
+
+
+def test_reported_16_an_iterator_that_ends_inside_the_work_is_its_error_not_its_end() -> None:
+    reader = Reader(records=an_iterator_s_end_inside)
+    assert not reader.live.step()
+    assert isinstance(reader.error, StopIteration)
+
+
+def test_reported_16_a_request_that_comes_as_the_worker_stops_is_refused_not_forgotten() -> None:
+    queue = Waiting()
+    readers = [Reader("begun"), Reader("waiting")]
+    queue.add(readers[0].live)
+    serve(queue)
+    queue.add(readers[1].live)
+    assert [live.session for live in queue.close()] == ["waiting", "begun"]
+    assert queue.count == 0
+    with raises("worker.going_down"):
+        queue.add(Reader("late").live)
+
+
+# Through the engine and over the wire.
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> FakeBench:
+    return FakeBench(tmp_path, 0.0)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, bench: FakeBench) -> Iterator[Running]:
+    def make() -> FakeBench:
+        bench.thread = threading.get_ident()
+        return bench
+
+    with running(tmp_path, make) as run:
+        yield run
+        bench.go.set()
+
+
+def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_nothing_stays(
+    worker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 3)
+    refused: list[HeadlabError] = []
+    lengths: list[int] = []
+
+    def use(number: int) -> None:
+        for turn in range(40):
+            try:
+                if turn % 4:
+                    worker.client.attention(MODEL, "turn it off", [["encoder", 0, 0]])
+                else:
+                    *_, last = worker.client.evaluate(MODEL, "intents", "de", session=f"person {number}")
+                    assert last["done"]
+            except HeadlabError as error:
+                refused.append(error)
+            lengths.append(worker.engine.waiting)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == []
+    assert len(lengths) == 3 * 40
+    assert max(lengths) <= 2  # the requests of the two others: its own has been answered
+    assert worker.engine.waiting == 0
+
+
+def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
+    worker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 1)
+    for turn in range(40):
+        stream = worker.client.evaluate(MODEL, "intents", "de", session=f"person {turn % 3}")
+        while not next(stream)["done"]:
+            pass
+        assert worker.engine.waiting == 0
+        stream.close()  # type: ignore[attr-defined] # a generator
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
+    worker: Running, bench: FakeBench, begun: bool
+) -> None:
+    bench.free = int(begun)
+    bench.go.clear()
+    if not begun:  # somebody else's batch keeps the device busy
+        other = threading.Thread(target=lambda: list(worker.client.evaluate(MODEL, "intents", "fr")))
+        other.start()
+        until(lambda: bench.log != [])
+    lines: list[str] = []
+
+    def ask() -> None:
+        with httpx.stream("POST", f"{worker.url}/evaluate", json={**EVALUATION, "session": "a"}, timeout=60) as answer:
+            lines.append(str(answer.status_code))
+            lines.extend(answer.iter_lines())
+
+    older = threading.Thread(target=ask)
+    older.start()
+    if begun:
+        until(lambda: len(bench.figures) == 1)
+    else:
+        until(lambda: worker.engine.waiting == 1)
+    newer: list[Any] = []
+    younger = threading.Thread(target=lambda: newer.extend(worker.client.evaluate(**EVALUATION, session="a")))  # type: ignore[arg-type]
+    younger.start()
+    if begun:
+        until(lambda: worker.engine.waiting == 1)
+    else:
+        older.join(60)  # it ends at once, though the device is busy
+    bench.go.set()
+    for thread in (older, younger, *([] if begun else [other])):
+        thread.join(60)
+    assert newer[-1]["done"]
+    assert lines[0] == ("200" if begun else "409")
+    last = json.loads(lines[-1])
+    assert last.keys() == {"error", "code"}
+    assert last["code"] == "worker.request_superseded"
+
+
+def test_reported_16_a_worker_that_stops_tells_those_who_read(tmp_path: Path, bench: FakeBench) -> None:
+    bench.free = 1
+    bench.go.clear()
+
+    def make() -> FakeBench:
+        bench.thread = threading.get_ident()
+        return bench
+
+    jobs = Jobs(tmp_path / "jobs.db")
+    engine = Engine(make, jobs, CHECKS, Store(tmp_path))
+    server = server_of(create_app(engine), lambda: engine.stop(0))
+    server.config.timeout_graceful_shutdown = 60
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    stream = client.evaluate(MODEL, "intents", "de")
+    assert next(stream)["n"] == 64
+    (connection,) = server.server_state.connections
+    served = connection.transport.get_extra_info("socket")  # a line that waits for an acknowledgement costs 40 ms
+    assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    server.should_exit = True
+    until(lambda: not engine.alive)
+    bench.go.set()
+    with raises("worker.going_down"):
+        list(stream)
+    thread.join(60)
+    assert not thread.is_alive()
+    client.close()
+    jobs.close()
+    listener.close()
+
+
+# Clients that leave.
+
+
+def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> None:
+    """Its connection ends between the first figure and the answer's start, so that no line of it is ever asked for."""
+    left: list[str] = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise OSError("nobody is there")
+
+    async def answer() -> None:
+        response = FigureLines(lines_of(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
+        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(answer())
+    assert left == ["left"]
+
+
+def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_place(
+    worker: Running, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming: Future[None] = Future()
+    monkeypatch.setattr("headlab.worker.middleware.MAX_REQUESTS", 1)
+    monkeypatch.setattr(bench, "fetch", lambda _: coming)
+    address = httpx.URL(worker.url)
+    with socket.create_connection((address.host, address.port)) as impatient:
+        body = json.dumps({"model": "some/model"}).encode()
+        head = f"POST /model HTTP/1.1\r\nhost: {address.host}\r\ncontent-type: application/json\r\n"
+        impatient.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: httpx.get(f"{worker.url}/tasks").status_code == 503)
+    until(lambda: httpx.get(f"{worker.url}/tasks").status_code == 200)
+
+
+def test_reported_16_models_that_are_here_are_not_too_many_to_fetch(tmp_path: Path) -> None:
+    arrived = threading.Event()
+    fetches = Fetches(lambda _: bool(arrived.wait(60)) and None)
+    here: Sequence[str] = [str(tmp_path / f"model-{n}") for n in range(2 * MOST)]
+    coming = [fetches.start(model) for model in here]
+    coming += [fetches.start(f"some/model{n}") for n in range(MOST)]
+    with raises("worker.fetches_too_many", MOST):
+        fetches.start("one/more")
+    arrived.set()
+    assert [future.result(60) for future in coming] == [None] * 3 * MOST
