@@ -181,16 +181,19 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
         placeholder = f"{placeholder}_"
     shown_labels = labels if len(labels) <= LISTED else labels[:2]
     stated = {label: class_text(names, columns[label]) if label in columns else placeholder for label in shown_labels}
-    typed = f"--label-map {shlex.quote(write_map(stated))}"
+    text = write_map(stated)
+    remarks = []
     if len(shown_labels) < len(labels):
-        typed += f" and so on, for all {len(labels)} labels ({listed(labels)})"
+        remarks.append(f"and so on, for all {len(labels)} labels: {listed(labels)}")
     if placeholder in stated.values():
-        last = len(names) - 1
-        typed += (
-            f", with one of the model's classes in place of each {placeholder}: {listed(names)}; or with its number, "
-            f"0 to {last}"
+        remarks.append(
+            f"in place of each {placeholder} one of the model's classes: {listed(names)}, or its "
+            f"number, 0 to {len(names) - 1}"
         )
-    return f"{typed} (in Python: label_map of the task; in the app: Label map in the sidebar, without the outer quotes)"
+    remarks.append("in Python: label_map of the task")
+    unquoted = "" if shlex.quote(text) == text else ", without the outer quotes"
+    remarks.append(f"in the app: Label map in the sidebar{unquoted}")
+    return f"--label-map {shlex.quote(text)} ({'; '.join(remarks)})"
 
 
 def told_apart(name: str) -> str:

@@ -305,8 +305,9 @@ def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monke
 
 def typed_in(hint: str) -> str:
     """The label map of a hint, as a shell gives it to the command."""
-    words = shlex.split(hint[hint.index("--label-map") :].replace("(in Python", " ").replace("'s ", " "))
-    return words[1].removesuffix(",")
+    flag, text = shlex.split(hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0])
+    assert flag == "--label-map"
+    return text
 
 
 ODD = ("yes, of course", "a = b", "it's", 'say "no"', "two\nlines", " spaced ", "{", "$HOME `id`", "ü, ß")

@@ -286,8 +286,7 @@ def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(reported, tmp_
     capsys.readouterr()
     assert main(score) == 2
     error = capsys.readouterr().err
-    typed = error[error.index("--label-map") :]
-    typed = typed[: typed.index(f", with one of the model's classes in place of each {PLACEHOLDER}")]
+    typed = error[error.index("--label-map") : error.index(f" (in place of each {PLACEHOLDER}")]
     flag, text = bash_words(f"headlab {typed}")
     stated = read_map(text)
     assert stated == dict.fromkeys(sorted(LABELS), PLACEHOLDER)  # nothing is paired that nobody knows
