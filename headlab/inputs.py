@@ -47,7 +47,7 @@ from headlab.hooks.model import Model, not_finite
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
-from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, some, try_orders
+from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, map_hint, nameless, some, try_orders
 from headlab.models.tokenising import held, tokenise
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
@@ -529,10 +529,18 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
         return LabelOrder(columns)
     if len(names) == len(task.labels) and nameless(names):
         return _found(model, task, names)
-    raise HeadlabError(
+    counts = (
         f"{model.name} distinguishes {len(names)} classes ({some(names)}), task {task.name} has {len(task.labels)} "
-        f"labels ({some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
-        f"with {_example(task, names)}",
+        f"labels ({some(task.labels)})"
+    )
+    if len(names) < len(task.labels):
+        raise HeadlabError(
+            f"{counts}, and each needs a class of its own; choose a model fine-tuned on this task",
+            code="model.labels_mismatch",
+        )
+    raise HeadlabError(
+        f"{counts}; choose a model fine-tuned on this task, or say which class is which label with "
+        f"{map_hint(task.labels, names)}",
         code="model.labels_mismatch",
     )
 
@@ -540,12 +548,6 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
 def _assumed(task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = "") -> LabelOrder:
     named = {label: names[column] for label, column in zip(task.labels, columns, strict=True)}
     return LabelOrder(columns, None if all(a == b for a, b in named.items()) else named, note)
-
-
-def _example(task: Task, names: Sequence[str]) -> str:
-    pairs = zip(task.labels[:2], names, strict=False)
-    like = ",".join(f"{label}={name}" for label, name in pairs)
-    return f"--label-map {like},… (in Python: label_map of the task; in the app: Label map in the sidebar)"
 
 
 def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
@@ -570,7 +572,7 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
         why = f"no order of them is significantly better than the others: one has {shares}"
     raise HeadlabError(
         f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
-        f"and {why}; set it with {_example(task, names)}",
+        f"and {why}; set it with {map_hint(task.labels, names)}",
         code="model.labels_unknown",
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -16,6 +18,8 @@ from headlab.records import Ints
 
 FEW = 6  # labels; of more, there are too many orders to try
 LEVEL = 0.001  # probability, at most, that a wrong order is found surely better than the right one
+# A name that is read as one among others, with commas between them.
+ORDINARY = re.compile(r"[\w.+/-]+( [\w.+/-]+)*")
 # What a model is named by default, or by a converter that knew no names.
 NAMELESS = re.compile(r"(label|class)?[\s_-]*\d+", re.IGNORECASE)
 SYNONYMS = (
@@ -90,8 +94,8 @@ def read_map(text: str) -> dict[str, str]:
     found = dict(pairs)
     if not pairs or len(found) < len(pairs) or not all(label and told for label, told in pairs):
         raise HeadlabError(
-            f"the label map is {text!r:.100}; write each label once with its class, like "
-            "entailment=LABEL_2,neutral=LABEL_1, or as a JSON object of texts where names have commas",
+            f"the label map is {text!r:.100}; write each label once with the model's class for it, like "
+            'LABEL=CLASS,LABEL=CLASS, or as a JSON object of texts where names have commas: {"LABEL": "CLASS"}',
             code="label_map.malformed",
         )
     return found
@@ -110,10 +114,102 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def write_map(told: Mapping[str, str]) -> str:
-    """A label map as `read_map` takes it."""
+    """A label map as `read_map` takes it, on one line."""
     plain_text = ",".join(f"{label}={name}" for label, name in told.items())
-    simple = not plain_text.lstrip().startswith("{") and _pairs(plain_text) == list(told.items())
-    return plain_text if simple else json.dumps(dict(told), ensure_ascii=False)
+    typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
+    if typed_as_it_is and _pairs(plain_text) == list(told.items()):
+        return plain_text
+    return quoted(dict(told))
+
+
+def quoted(value: object) -> str:
+    """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+# How a label map is typed: for an error that asks for one.
+
+PLACEHOLDER = "CLASS"
+LISTED = 20  # labels and classes that a hint lists in full
+
+
+def sure_classes(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """The class of each label whose name says it without a doubt; other labels are left out.
+
+    A label and a class belong together where their names mean the same and no other name, of either, does.
+    """
+    columns: dict[str, int] = {}
+    for key in (str, certain_meaning):
+        label_keys, class_keys = Counter(map(key, labels)), Counter(map(key, names))
+        for label in labels:
+            if label in columns or label_keys[key(label)] != 1 or class_keys[key(label)] != 1:
+                continue
+            column = next(number for number, name in enumerate(names) if key(name) == key(label))
+            if column not in columns.values():
+                columns[label] = column
+    return columns
+
+
+def certain_meaning(name: str) -> str:
+    """The first synonym of a name, without case, and with one mark for spaces, hyphens and underscores between words.
+
+    Unlike `meaning` it keeps other punctuation, so that C++ is not C.
+    """
+    text = re.sub(r"[\s_-]+", "_", name.casefold()).strip("_") or name
+    return next((words[0] for words in SYNONYMS if text in words), text)
+
+
+def class_text(names: Sequence[str], column: int) -> str:
+    """How a label map names a class: by its name, or by its number where that names no other or several."""
+    name = names[column]
+    return name if name and list(names).count(name) == 1 else str(column)
+
+
+def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
+    """How to say which class is which label: what to type, in a clause.
+
+    A class is paired with a label only where `sure_classes` is; the others are for the reader to choose.
+
+    Args:
+        labels: Of the task.
+        names: The model's own names of its classes; at least as many as there are labels.
+    """
+    columns = sure_classes(labels, names)
+    placeholder = PLACEHOLDER
+    while placeholder.casefold() in {name.casefold() for name in names}:
+        placeholder = f"{placeholder}_"
+    shown_labels = labels if len(labels) <= LISTED else labels[:2]
+    stated = {label: class_text(names, columns[label]) if label in columns else placeholder for label in shown_labels}
+    text = write_map(stated)
+    remarks = []
+    if len(shown_labels) < len(labels):
+        remarks.append(f"and so on, for all {len(labels)} labels: {listed(labels)}")
+    if placeholder in stated.values():
+        remarks.append(
+            f"in place of each {placeholder} one of the model's classes: {listed(names)}, or its "
+            f"number, 0 to {len(names) - 1}"
+        )
+    remarks.append("in Python: label_map of the task")
+    unquoted = "" if shlex.quote(text) == text else ", without the outer quotes"
+    remarks.append(f"in the app: Label map in the sidebar{unquoted}")
+    return f"--label-map {shlex.quote(text)} ({'; '.join(remarks)})"
+
+
+def told_apart(name: str) -> str:
+    """A name as one of several with commas between them: an odd one stands between quotes."""
+    return name if ORDINARY.fullmatch(name) else quoted(name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
+    counts = Counter(names)
+    texts = []
+    for number, name in enumerate(names[:LISTED]):
+        text = told_apart(name)
+        texts.append(text if counts[name] == 1 else f"{text} (number {number})")
+    more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(texts) + more
 
 
 def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:
@@ -136,7 +232,7 @@ def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None
     if lacking or unknown:
         problem = f"has no class for {lacking[0]!r}" if lacking else f"names {unknown[0]!r:.60}, which is no label"
         raise HeadlabError(
-            f"the label map of task {task} {problem}; give one class for each of {', '.join(labels)}",
+            f"the label map of task {task} {problem}; give one class for each of {listed(labels)}",
             code="label_map.labels_mismatch",
         )
 
@@ -162,8 +258,7 @@ def _class(names: Sequence[str], told: str) -> int:
     if told.isascii() and told.isdigit() and int(told) < len(names):
         return int(told)
     raise HeadlabError(
-        f"the label map names class {told!r:.60}; the model's classes are {', '.join(names)[:200]}, or 0 to "
-        f"{len(names) - 1}",
+        f"the label map names class {told!r:.60}; the model's classes are {listed(names)}, or 0 to {len(names) - 1}",
         code="label_map.class_unknown",
     )
 
@@ -175,25 +270,30 @@ def told_by_names(
 
     told: the label map, if any.  Raises HeadlabError for one that does not fit.
     """
-    own = some(names)
+    classes = some(names)
     if told is not None:
         as_stated(task, labels, names, told)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
     if by_name(labels, names) is not None:
         return True, f"The model's classes have the names of the {len(labels)} labels of task {task}."
-    like = f"{labels[0]}={names[0] if names else 'LABEL_0'}"
-    advice = f"Say which is which: --label-map {like},…, or Label map in the sidebar."
+    advice = f"Say which is which: {map_hint(labels, names)}."
+    if len(names) < len(labels):
+        what = f"The model has {len(names)} classes ({classes}), fewer than the {len(labels)} labels of task {task}"
+        return False, f"{what}. Choose the task that it was trained on."
     if len(names) != len(labels) or not nameless(names):
-        what = f"The model has {len(names)} classes ({own}), task {task} has {len(labels)} labels"
+        what = f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
         return False, f"{what}, and their names do not match. Choose the task that it was trained on. {advice}"
     if len(labels) > FEW:
-        return False, f"The model's classes are {own}, which says nothing, and too many to try all orders. {advice}"
-    return None, f"The model's classes are {own}, which says nothing: all orders are tried on dev examples. {advice}"
+        return False, f"The model's classes are {classes}, which says nothing, and too many to try all orders. {advice}"
+    return (
+        None,
+        f"The model's classes are {classes}, which says nothing: all orders are tried on dev examples. {advice}",
+    )
 
 
 def some(names: Sequence[str]) -> str:
     """The first names of many."""
-    return ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
+    return ", ".join(map(told_apart, names[:4])) + ("…" if len(names) > 4 else "")
 
 
 def below_chance(right: int, answers: int, labels: int) -> bool:

@@ -33,7 +33,8 @@ from headlab.methods.table import METHODS
 from headlab.models.load import examine
 from headlab.options import parse_options
 from headlab.records import HeadGrid, Stack
-from headlab.store import Store
+from headlab.store import Places, Store
+from headlab.store.places import note_places
 from headlab.tasks import task
 from headlab.tasks.own import Draft, Upload, save
 from headlab.tasks.udpos import read_trees, sentences
@@ -133,6 +134,7 @@ def _results(root: Path) -> Iterator[tuple[str, Reader]]:
                 f"{name} of {kind}",
                 Reader([(run.folder / name).read_bytes()], _file(store, run.folder / name, listed)),
             )
+    yield "places of files", _places(root / "places")
     begun = Store(root / "begun").run(made_scores("de", "shapley").spec)
     begun.save({"values": np.zeros((2, 3)), "draws": np.arange(4)})
     checkpoint = begun.folder / "checkpoint.npz"
@@ -140,6 +142,21 @@ def _results(root: Path) -> Iterator[tuple[str, Reader]]:
         "checkpoint.npz",
         Reader([checkpoint.read_bytes()], lambda data: (put(checkpoint, data), begun.checkpoint())[1]),
     )
+
+
+def _places(root: Path) -> Reader:
+    """The notes on where the files of a result are."""
+    store, spec = Store(root), made_scores("de", "shapley").spec
+    note_places(root, spec, Places(declaration=root / "mine.toml", model=root))
+    notes = sorted(root.rglob("*.json"))
+    good = [note.read_bytes() for note in notes]
+
+    def read(data: bytes) -> None:
+        for note in notes:
+            put(note, data)
+        assert {type(path) for path in vars(store.places(spec)).values()} <= {type(None), type(root)}
+
+    return Reader(good, read)
 
 
 def _file(store: Store, path: Path, listed: Callable[[Store], Any]) -> Callable[[bytes], None]:

@@ -17,6 +17,7 @@ from cached_scores import fill
 READERS = (
     "mask", "mask of another tool", "spec.json of scores", "result.npz of scores", "spec.json of curve",
     "result.npz of curve", "spec.json of report", "result.npz of report", "spec.json of gates", "result.npz of gates",
+    "places of files",
     "checkpoint.npz", "CoNLL-U, trees", "CoNLL-U, tags", "XNLI", "csv", "csv that was sent", "tsv", "tsv that was sent",
     "jsonl", "jsonl that was sent", "CoNLL-U that was sent", "declaration of a task", "config.json of a model",
     "config.json of a model that is checked", "tokenizer.json of a model", "tokenizer.json of a model that is checked",

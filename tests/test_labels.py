@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,21 @@ from headlab.cluster.distributed_game import Setting
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.inputs import label_order
-from headlab.labels import LEVEL, as_stated, by_name, nameless, read_map, same_classes, try_orders, write_map
+from headlab.labels import (
+    LEVEL,
+    PLACEHOLDER,
+    as_stated,
+    by_name,
+    class_text,
+    map_hint,
+    nameless,
+    read_map,
+    same_classes,
+    sure_classes,
+    told_by_names,
+    try_orders,
+    write_map,
+)
 from headlab.masks import load_mask, seen
 from headlab.methods.run import score
 from headlab.tasks.base import Example, Split, Task
@@ -286,3 +301,78 @@ def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monke
     capsys.readouterr()
     assert main(["mask", "show", str(out)]) == 0
     assert told in capsys.readouterr().out
+
+
+def typed_in(hint: str) -> str:
+    """The label map of a hint, as a shell gives it to the command."""
+    flag, text = shlex.split(hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0])
+    assert flag == "--label-map"
+    return text
+
+
+ODD = ("yes, of course", "a = b", "it's", 'say "no"', "two\nlines", " spaced ", "{", "$HOME `id`", "ü, ß")
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "pairs"),
+    [
+        (NLI, ("LABEL_0", "LABEL_1", "LABEL_2"), {}),
+        (("contradiction", "entailment"), ("entailment", "other"), {"entailment": 0}),
+        (NLI, ("entails", "NEUTRAL", "class c"), {"entailment": 0, "neutral": 1}),
+        (("good", "bad"), ("positive", "negative"), {}),
+        (("pos", "neg"), ("Negative", "Positive", "mixed"), {"pos": 1, "neg": 0}),
+        (("a", "b"), ("A", "a", "B", "b "), {"a": 1}),  # either of the last two could be meant
+        (("x", "y"), ("X", "X"), {}),
+        (("0", "1"), ("1", "two"), {"1": 0}),
+        (("C++", "Go"), ("C", "go"), {"Go": 1}),
+    ],
+)
+def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs):
+    assert sure_classes(labels, names) == pairs
+    stated = read_map(typed_in(map_hint(labels, names)))
+    assert list(stated) == list(labels)
+    for label, text in stated.items():
+        assert text == (class_text(names, pairs[label]) if label in pairs else PLACEHOLDER)
+
+
+@pytest.mark.parametrize("names", [ODD, tuple(reversed(ODD)), ("same", "same", *ODD[2:]), ("0", *ODD[1:])])
+def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
+    hint = map_hint(ODD, names)
+    assert hint.isprintable()
+    stated = read_map(typed_in(hint))
+    sure = sure_classes(ODD, names)
+    free = [column for column in range(len(names)) if column not in sure.values()]
+    for label, text in stated.items():
+        if text == PLACEHOLDER:  # a reader fills it in
+            stated[label] = class_text(names, free.pop())
+    columns = as_stated("odd", ODD, names, read_map(write_map(stated)))
+    assert sorted(columns) == list(range(len(names)))
+    assert all(columns[ODD.index(label)] == column for label, column in sure.items())
+
+
+def test_reported_21_a_placeholder_is_no_class_of_the_model():
+    (text,) = {*read_map(typed_in(map_hint(("x", "y"), ("class", "CLASS_")))).values()}
+    assert text.casefold() not in ("class", "class_")
+
+
+def test_reported_21_no_label_map_is_advised_where_classes_are_too_few():
+    model, tiny = without_names(tiny_model("bert")), tiny_task()
+    with raises("model.labels_mismatch", 5, 7) as error:
+        label_order(model, replace(tiny, labels=(*tiny.labels, "f", "g")))
+    assert "--label-map" not in str(error.value)
+    fits, sentence = told_by_names("tiny", ("a", "b", "c"), ("x", "y"), None)
+    assert fits is False
+    assert "--label-map" not in sentence
+
+
+def test_reported_21_of_many_labels_the_hint_says_that_all_are_needed():
+    labels = tuple(f"label {number}" for number in range(30))
+    hint = map_hint(labels, tuple(f"class {number}" for number in range(31)))
+    assert "all 30 labels" in hint
+    assert len(hint) < 1500
+
+
+def test_reported_21_a_label_map_is_printed_on_one_line():
+    stated = {"two\nlines": "x", "\u2028": "\x00"}
+    assert write_map(stated).isprintable()
+    assert read_map(write_map(stated)) == stated

@@ -188,6 +188,10 @@ def report(
     ],
     out: Annotated[Path, typer.Option("--out", help="HTML file to write")] = Path("report.html"),
     title: Annotated[str, typer.Option("--title", help="of the report; default: the models' names")] = "",
+    task: Annotated[
+        list[Path] | None,
+        typer.Option("--task", help="declaration of a task (.toml), if its results do not know its path; repeatable"),
+    ] = None,
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
@@ -197,7 +201,7 @@ def report(
     """
     from headlab.report.build import summary, write_report
 
-    found, size = write_report(runs, out, open_store(cache), title=title)
+    found, size = write_report(runs, out, open_store(cache), title=title, declarations=task or ())
     if json:
         print_json({"out": str(out), "bytes": size, "sections": summary(found)})
         return

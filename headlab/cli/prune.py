@@ -12,17 +12,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.evaluate import as_split, record
-from headlab.cli.output import AsJson, CacheRoot, Device, OnTask, flags_of, open_store, print_json, progress_bar
+from headlab.cli.output import (
+    AsJson,
+    CacheRoot,
+    Device,
+    OnTask,
+    check_ablation,
+    flags_of,
+    open_store,
+    print_json,
+    progress_bar,
+)
 from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.options import option_words, parse_options
+from headlab.options import Option, option_words, parse_options
 from headlab.records import Comparison
 from headlab.scores import RAW, HeadScores
 from headlab.store import Listing, Result, Store, matches
+from headlab.studies.table import Settings
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts_notes, equal_texts_record
 
@@ -31,7 +42,17 @@ if TYPE_CHECKING:
     from headlab.hooks.model import Model
 
 
-@flags_of()
+# Which of the cached scores are meant, where there are several; a flag that is not given takes any.
+WITH = "that the scores were made with"
+SCORED_WITH: Settings = {
+    "dev_size": Option(None, f"number of dev examples {WITH}", kind=int, low=1, optional=True),
+    "seed": Option(None, f"seed {WITH}", kind=int, low=0, optional=True),
+    "ablation": Option(None, f"ablation {WITH}: zero or mean", optional=True),
+}
+SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}  # of headlab score
+
+
+@flags_of(SCORED_WITH, before="split")
 def prune(
     on: OnTask,
     method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
@@ -53,6 +74,7 @@ def prune(
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
+    **scored_with: Any,
 ) -> None:
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
@@ -71,11 +93,13 @@ def prune(
     about = method_of(method)
     options = parse_options(option or [], about.options)
     about.resolve(options)  # raises for what its scores cannot have been made with
+    if scored_with["ablation"] is not None:
+        check_ablation(scored_with["ablation"])
     asked = {
         "--model": on.model, "--task": on.task, "--data": on.data, "--label-map": on.label_map, "--method": about.key,
         "--cache": cache,
     }  # fmt: skip
-    results = latest(store, loaded, chosen, asked, options)
+    results = latest(store, loaded, chosen, asked, options, scored_with)
     _tell(results, rule)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     counts_by_language: dict[str, Sequence[EqualTexts]] = {}
@@ -91,7 +115,7 @@ def prune(
             counts_by_language[language] = evaluator.equal_texts
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
-                with_figures(mask, evaluator, comparison, ablation).save(place)
+                with_figures(mask, evaluator, comparison, ablation, size).save(place)
     say_equal_texts(counts_by_language)
     print_json(_as_json(rows, split, counts_by_language)) if json else typer.echo(table(rows, split))
 
@@ -106,41 +130,63 @@ def _as_json(
     return {"split": split, "languages": languages}
 
 
-def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str) -> Mask:
-    """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
+def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str, size: int | None = None) -> Mask:
+    """The mask as stored in its file: with the model's architecture, and its results on the evaluation split.
+
+    size: the number of examples that was asked for; None for all.
+    """
     task = evaluator.task.name
     note = "; ".join(filter(None, (evaluator.note, *equal_texts_notes(evaluator.equal_texts))))
     figures = {seen.language: record(seen) | ({"note": note} if note else {})}
     about = {"task": task, "ablation": ablation, **mask.chosen}
-    chosen = noted(about, evaluator.split, task, figures, ablation=ablation)
+    examples = {} if size is None else {"size": size}
+    chosen = noted(about, evaluator.split, task, figures, ablation=ablation, **examples)
     return replace(mask, model={**mask.model, "architecture": architecture_of(evaluator.model.module)}, chosen=chosen)
 
 
-def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any], options: Mapping[str, Any]) -> Chosen:
+def latest(
+    store: Store,
+    model: Model,
+    task: Task,
+    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
+    scored_with: Mapping[str, Any],
+) -> Chosen:
     """One dev result per language of a task, for exactly this model, its classes and the current examples.
 
-    Chosen by `headlab.methods.costs.select`, as in the pages.  asked: options of the command that makes them, without
-    the language; None for one that was not given.  options: of the method, that the scores were made with; others are
-    as they come. Raises HeadlabError for a language without any.
+    Chosen by `headlab.methods.costs.select`, as in the pages.
+
+    Args:
+        store: Where the results are.
+        model: That they are of.
+        task: In the languages that results are needed of.
+        asked: Options of the command that makes them, without the language; None for one that was not given.
+        options: Of the method, that the scores were made with; others are as they come.
+        scored_with: The other settings that they were made with, by their names in `SCORED_WITH`; None for any.
+
+    Raises:
+        HeadlabError: For a language without any.
     """
     listing = store.scan()
     named = [r for r in listing.results if matches(r, None, task.name, asked["--method"], None)]
     named = [r for r in named if r.record.language in task.languages]
-    usable = [r for r in named if made_with(r, options) and fits(r, model, task)]
+    usable = [r for r in named if made_with(r, options, scored_with) and fits(r, model, task)]
     chosen = select(usable, task.languages)
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
         raise HeadlabError(
-            _missing(store, listing, named, chosen, lacking[0], asked, options),
+            _missing(store, listing, named, chosen, lacking[0], asked, options, scored_with),
             code="score.missing",
         )
     return chosen
 
 
-def made_with(result: Result[HeadScores], options: Mapping[str, Any]) -> bool:
-    """Whether scores were made with these options of their method."""
-    own = options_of(result.record)
-    return all(own[name] == value for name, value in options.items())
+def made_with(result: Result[HeadScores], options: Mapping[str, Any], scored_with: Mapping[str, Any]) -> bool:
+    """Whether scores were made with these options of their method, and these settings; None is any setting."""
+    method_options, spec = options_of(result.record), result.record.spec
+    settings = {"dev_size": spec["task"]["size"], "seed": spec["seed"], "ablation": spec["ablation"]}
+    same_options = all(method_options[name] == value for name, value in options.items())
+    return same_options and all(value in (None, settings[name]) for name, value in scored_with.items())
 
 
 def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
@@ -164,16 +210,20 @@ def _missing(
     language: str,
     asked: Mapping[str, Any],
     options: Mapping[str, Any],
+    scored_with: Mapping[str, Any],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
     own = [r for r in named if r.record.language == language]
-    older = sum(made_with(r, options) for r in own)
+    older = sum(made_with(r, options, scored_with) for r in own)
     kind = "settings than the other languages' or " if chosen.results else ""
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
-    others += f" ({len(own) - older} made with other options)" if len(own) > older else ""
+    others += f" ({len(own) - older} made with other options or settings)" if len(own) > older else ""
     torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
     words = [str(word) for option, value in asked.items() if value is not None for word in (option, value)]
     words += option_words("-o", options, METHODS[asked["--method"]].options)
+    for name, flag in SCORE_FLAGS.items():
+        if scored_with[name] is not None:
+            words += [flag, str(scored_with[name])]
     command = shlex.join(["headlab", "score", *words, "--languages", language])
     what = f"{asked['--method']} scores of {asked['--model']} for {language}"
     return f"no {what} in {store.root}{others}{torn}; run: {command}"

@@ -88,9 +88,11 @@ def sentences_of(
 
     found: dict[str, Sentences] = {}
     if conllu is not None:
-        found[TREEBANK] = of_trees(read_trees(conllu), language, FILE, size)
+        sentences = of_trees(read_trees(conllu), language, FILE, size)
+        found[TREEBANK] = replace(sentences, file=conllu)
     elif language in treebank_languages(data, None if task is None else split):
-        found[TREEBANK] = of_trees(treebank(data, language, as_split(split)), language, split, size)
+        sentences = of_trees(treebank(data, language, as_split(split)), language, split, size)
+        found[TREEBANK] = replace(sentences, data=data)
     if task is not None:
         asked = headlab.task(task, language, data=data)
         asked.check(language, split)

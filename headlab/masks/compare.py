@@ -198,7 +198,7 @@ def noted(
 ) -> dict[str, Any]:
     """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
 
-    more: size and ablation, where known.
+    more: size, ablation and label_map, where known.
     """
     if not figures:
         return dict(chosen)

@@ -111,7 +111,7 @@ CHOSEN = {
     "rule": TEXT, "k": COUNT, "threshold": NUMBER, "weight": NUMBER, "method": TEXT, "estimand": TEXT, "task": TEXT,
     "languages": Field(texts, "a list of texts"), "ablation": ABLATIONS, "score": OBJECT, "evaluated": OBJECT,
 }  # fmt: skip
-EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION}
+EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION, "label_map": OBJECT}
 FIGURE = {
     "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
     "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,

@@ -19,7 +19,7 @@ SCRIPT = '''"""Switches {off} of {size} attention heads of {shown} off. Needs to
 
 {about}
 """
-{imports}
+{before}{imports}
 # Per output projection of the attention: its path, with {{}} for the layer, heads a layer, "layer:head,head ..." off.
 OFF = [
 {rows}
@@ -85,7 +85,7 @@ def snippet(mask: Mask, place: Place) -> str:
     while True:
         text = SCRIPT.format(
             off=len(mask.removed), size=mask.grid.size, shown=_quoted(shown(mask.model.get("name") or place.name)),
-            about=_about(mask, place), imports=f"from transformers import {kind}\n",
+            about=_about(mask, place), before=_before(place), imports=f"from transformers import {kind}\n",
             rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, source=source,
         )  # fmt: skip
         if len(text.splitlines()) <= MAX_LINES:
@@ -141,13 +141,20 @@ def _about(mask: Mask, place: Place) -> str:
     lines = []
     if fingerprint := mask.model.get("fingerprint"):
         lines.append(f"Made for the weights with headlab's fingerprint {_quoted(shown(str(fingerprint)[:12]))}.")
-    if place.source is None:
-        name = _quoted(shown(place.name, longest=1000))  # a folder's name may be long
-        lines.append(f"Write the model first: headlab.load({name!r}).module.save_pretrained({FOLDER!r}).")
     if mask.ablation in ("mean", MIXED):
         which = "The heads" if mask.ablation == "mean" else "Some of the heads"
         lines.append(f"{which} were chosen under mean ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
+
+
+def _before(place: Place) -> str:
+    """The code that writes the model's folder, where there is none, as a comment: it needs headlab, the script not.
+
+    A comment, unlike the text of a docstring, holds any name as Python writes it.
+    """
+    if place.source is not None:
+        return ""
+    return f"# Write the model first: headlab.load({place.name!a}).module.save_pretrained({FOLDER!r})\n"
 
 
 def _quoted(line: str) -> str:

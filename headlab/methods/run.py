@@ -327,6 +327,8 @@ def score(
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
     run = store.run(spec) if store is not None else None
+    if store is not None:
+        store.note_places(spec, model, task)
     done = stored(run, model.grid) if run is not None else None
     if done is not None:
         return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold

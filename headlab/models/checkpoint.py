@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class Checkpoint:
 
     fingerprint: sha256 of what the model was built from (files and configuration), never of floats in
     memory, which differ between CPUs.  note: a remark for the reader, for example that the
-    base came from an alternative source.
+    base came from an alternative source.  folder: that the user named; None for an embedded model and one of the hub.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Checkpoint:
     module: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     note: str = ""
+    folder: Path | None = None
 
     def identity(self) -> dict[str, Any]:
         """Name, revision and fingerprint, as results record them."""

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from headlab.errors import HeadlabError, as_sentence, out_of_memory, require_type
 from headlab.files import read_json
 from headlab.labels import told_by_names
+from headlab.masks.snippet import UNVERSIONED
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
@@ -156,7 +157,7 @@ def pick_device(device: str | int | None) -> torch.device:
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     if name and Path(name).is_dir():
-        return Path(name), "folder"
+        return Path(name), UNVERSIONED
     try:
         folder = hub_folder(name, revision)
     except HeadlabError as error:
@@ -194,7 +195,8 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
     if problem is not None:
         raise problem
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
-    return Checkpoint(str(name), revision, identity, module, tokenizer, note)
+    named_folder = folder.absolute() if revision == UNVERSIONED else None
+    return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
 
 def _config(folder: Path) -> Any:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -21,12 +22,14 @@ from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
 from headlab.records import content_key, part
 from headlab.report import result_sections
+from headlab.report.commands import Known
 from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
 from headlab.scores import Curve, HeadScores
-from headlab.store import Store
+from headlab.store import Places, Store
 from headlab.store.codecs import CODECS, Result, read_result
 from headlab.store.folder import kind_of
 from headlab.tables import Report, Table
+from headlab.tasks.declared import read_declaration
 
 # From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
 
@@ -81,8 +84,11 @@ def _told_apart(items: Iterable[Item[Any]]) -> Iterator[Item[Any]]:
     paths = {item.file: Path(item.file).parts for item in items if item.file}
     short = {file: _end(own, paths.values()) for file, own in paths.items()}
     for item in items:
+        if not item.file:
+            yield item
+            continue
         within = item.key[len(Path(item.file).name) :]
-        yield replace(item, key=short[item.file] + within, file=short[item.file]) if item.file else item
+        yield replace(item, key=short[item.file] + within, file=short[item.file], path=item.file)
 
 
 def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
@@ -170,6 +176,7 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any
 # Results assembled into a document: sections by model, and the runs they are based on.
 
 DevSize = Callable[[str], int | None]
+NONE_NAMED: Mapping[str, Path] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -183,10 +190,16 @@ class Document:
     version: str
 
 
-def document(items: Sequence[Item[Any]], *, title: str = "", dev_size: DevSize = lambda _: None) -> Document:
-    """The document about results. title: names the models by default.  dev_size: as in `curves_section`."""
+def document(items: Sequence[Item[Any]], *, title: str = "", known: Known | None = None) -> Document:
+    """The document about results.
+
+    Args:
+        items: The results.
+        title: Names the models by default.
+        known: What their store knows of them besides.
+    """
     by_model: dict[tuple[str, str], list[Section]] = {}
-    for section in _sections(items, dev_size):
+    for section in _sections(items, known or Known()):
         by_model.setdefault(section.model, []).append(section)
     sections = [section for group in by_model.values() for section in group]
     names = list(dict.fromkeys(name for name, _ in by_model))
@@ -194,7 +207,7 @@ def document(items: Sequence[Item[Any]], *, title: str = "", dev_size: DevSize =
     return Document(title or f"Attention heads of {', '.join(names)}", sections, list(by_model), now, __version__)
 
 
-def _sections(items: Sequence[Item[Any]], dev_size: DevSize) -> Iterator[Section]:
+def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
     """Sections: scores, curves and gates that belong together share one; each report and mask has its own."""
     several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
     groups: dict[object, list[Item[Any]]] = {}
@@ -203,16 +216,32 @@ def _sections(items: Sequence[Item[Any]], dev_size: DevSize) -> Iterator[Section
     for group in groups.values():
         match group[0].record:
             case HeadScores():
-                yield result_sections.scores_section(group)
+                yield result_sections.scores_section(group, known)
             case Curve():
-                yield result_sections.curves_section(group, dev_size)
+                yield result_sections.curves_section(group, known)
             case LearnedGates():
-                yield result_sections.gates_section(group)
+                yield result_sections.gates_section(group, known)
             case Report():
-                yield result_sections.reports_section(group[0])
+                yield result_sections.reports_section(group[0], known)
             case Mask():
                 number += several
-                yield result_sections.masks_section(group[0], number)
+                yield result_sections.masks_section(group[0], number, known)
+
+
+def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Known:
+    """What a store knows of results besides their specs.
+
+    Args:
+        store: That the report is of.
+        declarations: Files that declare tasks, by the tasks' names, where the user has named them.
+    """
+
+    def places(spec: Mapping[str, Any]) -> Places:
+        noted = store.places(spec)
+        declaration = declarations.get(str(part(spec, "task", "name")))
+        return noted if declaration is None else replace(noted, declaration=declaration.absolute())
+
+    return Known(ordered_on(store), places)
 
 
 def ordered_on(store: Store) -> DevSize:
@@ -242,15 +271,34 @@ UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
 }
 
 
-def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = "") -> tuple[Document, int]:
-    """Write the report about what the words name, atomically; returns the document and its size in bytes.
+def write_report(
+    words: Sequence[str],
+    out: Path,
+    store: Store,
+    *,
+    title: str = "",
+    declarations: Sequence[Path] = (),
+) -> tuple[Document, int]:
+    """Write the report about what the words name, atomically.
 
-    words: as in `headlab.report.build.find`.  Raises HeadlabError for a word that names nothing, a result that cannot
-    be read, a report that would be too large, a file that cannot be written, or an existing file that is not HTML.
+    Args:
+        words: As in `headlab.report.build.find`.
+        out: File to write.
+        store: Of the results.
+        title: Of the report; names the models by default.
+        declarations: Files that declare tasks, for results that do not say where theirs are.
+
+    Returns:
+        The document, and the size of the file in bytes.
+
+    Raises:
+        HeadlabError: For a word that names nothing, a result or a declaration that cannot be read, a report that would
+            be too large, a file that cannot be written, or an existing file that is not HTML.
     """
+    by_name = {read_declaration(path).name: path for path in declarations}
     items = find(words, store)
     check_replaceable(out)
-    found = document(items, title=title, dev_size=ordered_on(store))
+    found = document(items, title=title, known=known_in(store, by_name))
     data = html(found)
     write_atomic(out, data)
     return found, len(data)

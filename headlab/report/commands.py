@@ -6,24 +6,28 @@ for a job or a form, the report for a stored result, whose spec `job_of` turns i
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.labels import write_map
 from headlab.masks import Mask
+from headlab.masks.snippet import UNVERSIONED
 from headlab.methods.table import METHODS
-from headlab.options import Option, option_words
+from headlab.options import Option, option_words, written
 from headlab.records import part
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
+from headlab.store.places import NOT_KNOWN, Places
 from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings
-from headlab.tasks import BUILT_IN, SOURCES, TASKS
+from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import GateOptions
@@ -31,9 +35,12 @@ from headlab.training.l0_options import GateOptions
 ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
 WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
+COMMIT = re.compile(r"[0-9a-f]{40}")  # the revision of a model of the hub
+MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
 Spec = Mapping[str, Any]
-WHERE: Settings = {name: Option(None, "") for name in ("model", "task", "label_map", "languages")}
+WHERE: Settings = {name: Option(None, "") for name in ("model", "task", "data", "label_map", "languages")}
 ON_TASK: Settings = {name: option for name, option in WHERE.items() if name != "languages"}
+ON_SENTENCES: Settings = {name: WHERE[name] for name in ("model", "task", "data")}
 DTYPE: Settings = {"dtype": Option("float32", "")}
 
 
@@ -56,8 +63,18 @@ def said(details: Spec, known: Settings, always: Sequence[str] = ()) -> list[str
 
 
 def lines(kind: str, details: Spec) -> list[list[str]]:
-    """The commands equivalent to a job of this kind, each as words; empty if there are none."""
-    return LINES[kind](details) if kind in LINES else []
+    """The commands equivalent to a job of this kind, each as words; empty if there are none.
+
+    A declared task is named by its file, which can be read wherever the command is typed; its name is known only where
+    $HEADLAB_TASKS or the cache folder is the same.
+    """
+    if kind not in LINES:
+        return []
+    task = details.get("task")
+    declaration = declaration_of(task) if isinstance(task, str) else None
+    if declaration is not None:
+        details = {**details, "task": str(declaration)}
+    return LINES[kind](details)
 
 
 def shell_lines(kind: str, details: Spec) -> str:
@@ -132,11 +149,10 @@ def _gates(details: Spec) -> list[list[str]]:
 
 def _roles(details: Spec) -> list[list[str]]:
     """One command per language."""
-    file = ["--conllu", "FILE"] if details.get("split") == FILE else []
+    file = ["--conllu", str(details.get("trees", "FILE"))] if details.get("split") == FILE else []
     known = {name: option for name, option in JOBS[ROLES].items() if not (file and name == "split")}
-    where = {name: WHERE[name] for name in ("model", "task")}
     return [[
-        "headlab", ROLES, *said(details, where), "--language", language, *file, *said(details, known),
+        "headlab", ROLES, *said(details, ON_SENTENCES), "--language", language, *file, *said(details, known),
         *option_words("-o", details.get("options") or {}, ROLE_OPTIONS),
         *said(details, {"frequencies": Option(None, ""), **DTYPE}),
     ] for language in details.get("languages") or ()]  # fmt: skip
@@ -144,7 +160,13 @@ def _roles(details: Spec) -> list[list[str]]:
 
 def _worth(details: Spec) -> list[list[str]]:
     known = {**WHERE, **JOBS["worth"]}
-    return [["headlab", "worth", "--mask", "MASK.json", *said(details, known, ("rounds", "batch_sizes"))]]
+    return [["headlab", "worth", "--mask", MASK_FILE, *said(details, known, ("rounds", "batch_sizes"))]]
+
+
+def _evaluate(details: Spec) -> list[list[str]]:
+    """The accuracy of a mask, and the list of the answers that it changes."""
+    settings: Settings = {name: Option(None, "") for name in ("mask", "split", "size", "changes")}
+    return [["headlab", "evaluate", *said(details, {**WHERE, **settings}, ("split",))]]
 
 
 def _finetune(details: Spec) -> list[list[str]]:
@@ -159,6 +181,7 @@ LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
     "gates": _gates,
     ROLES: _roles,
     "worth": _worth,
+    "evaluate": _evaluate,
     "finetune": _finetune,
 }
 
@@ -192,8 +215,7 @@ def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
     if kind == "report":
         kind = {ROLES: ROLES, FRONT.key: FRONT.key}.get(str(spec.get("experiment")), "experiment")
     languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
-    details = {"model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": languages}
-    details |= {"label_map": classes} if (classes := part(spec, "task", "classes")) else {}
+    details = {"model": part(spec, "model", "name"), **on_task(spec), "languages": languages}
     details |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
     told = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
     told = {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
@@ -222,11 +244,12 @@ def _report_details(spec: Spec) -> dict[str, Any]:
     given = spec.get("options")
     options = dict(given) if isinstance(given, Mapping) else {}
     beside = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
-    sizes = {f"{split}_size": _largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
+    sizes = {f"{split}_size": largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
     return {"experiment": spec.get("experiment"), **beside, "options": options, **sizes}
 
 
-def _largest(sizes: Any) -> int | None:
+def largest(sizes: Any) -> int | None:
+    """The largest number of examples in a report's list of them, a number a language; None without one."""
     counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
     return max(counts, default=None)
 
@@ -255,22 +278,92 @@ DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
 }
 
 
-def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
+def again(kind: str, spec: Spec, *, dev_size: int | None = None, places: Places = NOT_KNOWN) -> Again:
     """How a run of this kind and spec is made again.
 
-    dev_size: for a curve, how many examples ordered its heads, if known.  An incomplete spec gives a note and no
-    command.
+    Args:
+        kind: Of the result.
+        spec: Of the result. An incomplete one gives a note and no command.
+        dev_size: For a curve, how many examples ordered its heads, if known.
+        places: Where its files are on this machine.
     """
     try:
         if reason := _cannot(kind, spec):
             return Again((), (reason,))
         job, details = job_of(kind, spec)
         _require(job, spec)
-        found = lines(job, details if dev_size is None else details | {"dev_size": dev_size})
-        notes = (*_beside(job, spec, dev_size), *_shared(spec))
+        details |= {} if dev_size is None else {"dev_size": dev_size}
+        commands = lines(job, located(details, places))
+        notes = (*_beside(job, spec, dev_size, places), *_shared(spec, places))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
-    return Again(tuple(map(tuple, found)), notes)
+    return Again(tuple(map(tuple, commands)), notes)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a store knows of results besides their specs.
+
+    Attributes:
+        dev_size: From the key of scores to the number of their examples; None if they are not in the store.
+        places: From the spec of a result to where its files are.
+    """
+
+    dev_size: Callable[[str], int | None] = lambda _: None
+    places: Callable[[Spec], Places] = lambda _: NOT_KNOWN
+
+    def again(self, kind: str, spec: Spec) -> Again:
+        """How a run of this kind and spec is made again."""
+        return again(kind, spec, dev_size=self.scored(spec), places=self.places(spec))
+
+    def scored(self, spec: Spec) -> int | None:
+        """How many examples the scores are of that ordered a curve; None for another result, or if unknown."""
+        key = part(spec, "order", "run")
+        return None if key is None else self.dev_size(str(key))
+
+
+# Names that mean a file, as the path that it has here.
+
+
+def located(details: Spec, places: Places) -> dict[str, Any]:
+    """The details of a job with paths in place of names, where it is known which files they mean.
+
+    Args:
+        details: Of the job, as `job_of` gives them.
+        places: Where its files are on this machine.
+    """
+    paths: dict[str, Any] = {"model": model_word(str(details["model"]), places.model)}
+    if places.data is not None:
+        paths["data"] = str(places.data)
+    if places.declaration is not None and details.get("task") not in (None, *TASKS):
+        paths["task"] = str(places.declaration)
+    if places.trees is not None:
+        paths["trees"] = str(places.trees)
+    if places.corpus is not None and "frequencies" in details:
+        paths["frequencies"] = str(places.corpus)
+    return {**details, **paths}
+
+
+def model_word(name: str, folder: Path | None) -> str:
+    """What `--model` takes: the name in the results, or the model's folder if the name does not lead there.
+
+    A name that leads to the folder stays as it is, because it is part of the keys of the results.
+
+    Args:
+        name: Of the model, as the results have it.
+        folder: That the model was read from, if it was one and it is known.
+    """
+    if folder is None or leads_to(name, folder):
+        return name
+    return str(folder)
+
+
+def leads_to(name: str, folder: Path) -> bool:
+    """Whether a name is a path, from the working directory, of this folder."""
+    try:
+        return Path(name).samefile(folder)
+    except (OSError, ValueError):  # there is nothing of this name, or no file can have it
+        return False
 
 
 def _require(job: str, spec: Spec) -> None:
@@ -290,6 +383,12 @@ def _require(job: str, spec: Spec) -> None:
 
 def _cannot(kind: str, spec: Spec) -> str:
     """Why no command makes this result, or empty."""
+    classes = part(spec, "task", "classes") or {}
+    if len({*classes.values()}) < len(classes):
+        return (
+            "Two of the model's classes have the same name, and the spec has their names alone: no command can tell "
+            "them apart. Type it with the classes' numbers in --label-map."
+        )
     if kind == "score" and part(spec, "task", "split") != "dev":
         return "Scores of another split than dev are made from Python: headlab.score(…, split=…)."
     if kind == "report" and str(name := spec.get("experiment")) not in (ROLES, FRONT.key, *EXPERIMENTS):
@@ -311,7 +410,7 @@ def _cannot(kind: str, spec: Spec) -> str:
     )
 
 
-def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
+def _beside(job: str, spec: Spec, dev_size: int | None, places: Places) -> Iterator[str]:
     """Notes on what a command of this kind leaves out."""
     methods = (part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD)))
     for method in methods:
@@ -322,24 +421,46 @@ def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
     source = part(spec, "frequencies", "source") if job == ROLES else None
     if source == "none":
         yield "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
-    elif source not in (None, "wordfreq"):
+    elif source not in (None, "wordfreq") and places.corpus is None:
         yield f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE."
 
 
-def _shared(spec: Spec) -> Iterator[str]:
+def _shared(spec: Spec, places: Places) -> Iterator[str]:
     """Notes that hold for commands of every kind."""
-    task = str(part(spec, "task", "name"))
-    if part(spec, "model", "revision") == "folder":
-        yield "The model is a folder: give the path that it has where you are."
-    if task == TREEBANK:
-        yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
-    elif task in TASKS and task not in BUILT_IN:
-        yield f"The task {task} comes with a package that has to be installed."
-    elif task not in BUILT_IN or task in SOURCES:
-        where = "" if task in TASKS else ", or the declaration of the task with --task FILE.toml"
-        yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data{where}."
+    yield from _of_model(spec, places)
+    yield from _of_task(str(part(spec, "task", "name")), places)
     if part(spec, "task", "seed"):
         yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
+
+
+def _of_model(spec: Spec, places: Places) -> Iterator[str]:
+    """What to know of the model in a command."""
+    name, revision = str(part(spec, "model", "name")), part(spec, "model", "revision")
+    if COMMIT.fullmatch(str(revision)):
+        yield f"The model's revision was {revision}; the commands load the newest one of the hub."
+    if revision != UNVERSIONED:
+        return
+    if places.model is None:
+        yield "The model is a folder: give the path that it has where you are."
+    elif leads_to(name, places.model) and not Path(name).is_absolute():
+        yield f"The model's path is relative: run the commands in {Path.cwd()}."
+
+
+def _of_task(task: str, places: Places) -> Iterator[str]:
+    """What to know of the task in a command: where its files are looked for."""
+    if task == TREEBANK:
+        if places.trees is None and places.data is None:
+            yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
+    elif task in TASKS and task not in BUILT_IN:
+        yield f"The task {task} comes with a package that has to be installed."
+    elif task in SOURCES:
+        if places.data is None:
+            yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data."
+    elif task not in BUILT_IN and places.declaration is None and declaration_of(task) is None:
+        yield (
+            f"Where the declaration of the task {task} is, is not known here: give its path in place of {task}, like "
+            "--task FILE.toml; a report made with headlab report --task FILE.toml has it."
+        )
 
 
 def joined(every: Sequence[Again]) -> Again:
@@ -360,7 +481,7 @@ def joined(every: Sequence[Again]) -> Again:
 MADE_FROM = ("score", "gates", "front")  # keys of the specs in a file that a mask was made from
 RULES = ("harmful", "bottom", "threshold")
 QUESTION = ("within", "heads", "by")  # options that pose a front's question; only the mask that answers it has one
-CACHE = "headlab prune takes scores of the cache: if it has others of this method, give both commands an empty --cache."
+CACHE = "headlab prune takes scores of the cache: give both commands the same --cache."
 UNTOLD = "The file does not record how its heads were chosen."
 NO_COMMAND = "No command makes this mask from them; in Python, scores.mask(…) and curve.mask(k) do."
 BARE = (
@@ -369,79 +490,125 @@ BARE = (
 )
 
 
-def cut(mask: Mask, model: str, file: str) -> Again:
+@dataclass(frozen=True)
+class MaskFile:
+    """A mask whose commands are to be told.
+
+    Attributes:
+        mask: As its file has it.
+        model: Name or path of its model, as `--model` takes it.
+        out: File that a command writes it to.
+        known: What the store of the report knows.
+    """
+
+    mask: Mask
+    model: str
+    out: str
+    known: Known = field(default_factory=Known)
+
+    def spec(self, name: str) -> Mapping[str, Any]:
+        """The spec that its heads were chosen by, of the kind "score", "gates" or "front"; empty without one."""
+        spec = self.mask.chosen.get(name)
+        return spec if isinstance(spec, Mapping) else {}
+
+
+def cut(file: MaskFile) -> Again:
     """How a mask is made again: the commands for what its heads were chosen by, then the one that writes the mask.
 
-    model: its name.  file: the file to write.  If no command does it, or the file does not say how, a note says so.
+    If no command does it, or the file does not say how, a note says so.
     """
-    rule = str(mask.chosen.get("rule") or "")
-    ways: dict[str, Callable[[Mask, str, str], Again]] = {"front": _mask_of_front, "gates": _mask_of_gates}
+    rule = str(file.mask.chosen.get("rule") or "")
+    ways: dict[str, Callable[[MaskFile], Again]] = {"front": _mask_of_front, "gates": _mask_of_gates}
     ways |= dict.fromkeys(RULES, _pruned)
     try:
-        return ways.get(rule, _otherwise)(mask, model, file)
+        return ways.get(rule, _otherwise)(file)
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("The file does not record all that a command for its mask needs.",))
 
 
-def _spec(mask: Mask, name: str) -> Mapping[str, Any]:
-    found = mask.chosen.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _pruned(mask: Mask, model: str, file: str) -> Again:
+def _pruned(file: MaskFile) -> Again:
     """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
-    chosen, spec = mask.chosen, _spec(mask, "score")
+    chosen, spec = file.mask.chosen, file.spec("score")
     if "pooled" in chosen:
         return Again((), ("Its heads were chosen by mean scores over languages: only the Prune page does that.",))
     if not spec:
         return Again((), ("The file does not record the scores that its heads were chosen by.",))
-    made, ordered = again(kind_of(spec), spec), part(spec, "order") or spec.get("task")
-    language, split = part(ordered, "language"), part(ordered, "split")
-    if not made.commands or split != "dev" or chosen.get("method") not in METHODS:
+    made = file.known.again(kind_of(spec), spec)
+    of_scores = part(spec, "order") or spec.get("task")
+    if not made.commands or part(of_scores, "split") != "dev" or chosen.get("method") not in METHODS:
         return Again(made.commands, (*made.notes, NO_COMMAND))
-    words = ["headlab", "prune", "--model", model, "--task", str(part(spec, "task", "name")), LANGUAGES, str(language)]
-    words += said({"label_map": part(spec, "task", "classes")}, WHERE)
-    method = METHODS[chosen["method"]]
-    options = part(spec, "method", "options") or part(spec, "order", "options") or {}
-    options = {name: value for name, value in options.items() if name in method.options}
-    words += ["--method", method.key, *option_words("-o", options, method.options), "--rule", str(chosen["rule"])]
+    where = located({**on_task(spec), "model": file.model}, file.known.places(spec))
+    words = [
+        "headlab",
+        "prune",
+        *said({**where, "languages": [str(part(of_scores, "language"))]}, WHERE),
+        *_scores_of(chosen["method"], spec, file.known.scored(spec)),
+        *("--rule", str(chosen["rule"])),
+    ]
     words += ["--correction", str(chosen["correction"])] if "correction" in chosen else []
     words += ["--k", str(int(chosen["k"]))] if "k" in chosen else []
     words += [f"--threshold={chosen['threshold']}"] if "threshold" in chosen else []
-    return Again((*made.commands, (*words, "--out", file)), (*made.notes, CACHE))
+    return Again((*made.commands, (*words, "--out", file.out)), (*made.notes, CACHE))
 
 
-def _mask_of_gates(mask: Mask, model: str, file: str) -> Again:
+def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
+    """The flags of `headlab prune` that single out scores, whatever other ones the cache has.
+
+    Args:
+        key: Of the method.
+        spec: Of the scores, or of the curve that they ordered.
+        dev_size: Number of their examples for a curve, whose spec does not say it; None if unknown.
+    """
+    known = METHODS[key].options
+    recorded = part(spec, "method", "options") or part(spec, "order", "options") or {}
+    words = ["--method", key]
+    for name, value in recorded.items():
+        if name in known:
+            words += ["-o", f"{name}={written(value)}"]
+    size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
+    for flag, value in (("--dev-size", size), ("--seed", spec.get("seed")), ("--ablation", spec.get("ablation"))):
+        if value is not None:
+            words += [flag, str(value)]
+    return words
+
+
+def on_task(spec: Spec) -> dict[str, Any]:
+    """The task of a spec, as the details of a job have it, with the model's class of each label if that is recorded."""
+    classes = part(spec, "task", "classes")
+    return {"task": part(spec, "task", "name"), **({"label_map": classes} if classes else {})}
+
+
+def _mask_of_gates(file: MaskFile) -> Again:
     """A mask from learned gates, whose command writes a folder of masks."""
-    spec = _spec(mask, "gates")
-    made, steps = again(kind_of(spec), spec), part(spec, "options", "steps")
+    chosen, spec = file.mask.chosen, file.spec("gates")
+    made, steps = file.known.again(kind_of(spec), spec), part(spec, "options", "steps")
     if not made.commands:
         return made
     (words,) = made.commands
-    notes = [f"It writes the mask as gates/gates-{float(mask.chosen['weight']):.12g}.json."]
-    if mask.chosen.get("step") != steps:
+    notes = [f"It writes the mask as gates/gates-{float(chosen['weight']):.12g}.json."]
+    if chosen.get("step") != steps:
         notes.append(
-            f"This mask is of step {mask.chosen.get('step')} of {steps}; the command writes that of the last step; in "
+            f"This mask is of step {chosen.get('step')} of {steps}; the command writes that of the last step; in "
             "Python, use gates.mask(time)."
         )
     return Again(((*words, "--out", "gates"),), (*made.notes, *notes))
 
 
-def _mask_of_front(mask: Mask, model: str, file: str) -> Again:
+def _mask_of_front(file: MaskFile) -> Again:
     """A mask from a front: the answer to its question, or another model, which is the best of its size on its order."""
-    chosen, spec = mask.chosen, _spec(mask, "front")
-    own, notes = spec or _bare(mask, model), () if spec else (BARE,)
+    mask, chosen, spec = file.mask, file.mask.chosen, file.spec("front")
+    of_front, notes = spec or _bare(mask, file.model), () if spec else (BARE,)
     if not any(name in chosen for name in QUESTION):
         order = str(chosen["order"])
         if order.startswith("own ") and len(chosen["languages"]) > 1:
             told = f"It is a front's model along the order {order}, not its answer: make its mask on the Prune page."
             return Again((), (told,))
-        asked = {"within": None, "heads": int(mask.kept.sum()), "orders": order.split()[0]}
-        own = {**own, "options": {**own["options"], **asked}}
-    made = again("report", own)
+        question = {"within": None, "heads": int(mask.kept.sum()), "orders": order.split()[0]}
+        of_front = {**of_front, "options": {**of_front["options"], **question}}
+    made = file.known.again("report", of_front)
     if not made.commands:
         return made
-    return Again(((*made.commands[0], "--out", file),), (*made.notes, *notes))
+    return Again(((*made.commands[0], "--out", file.out),), (*made.notes, *notes))
 
 
 def _bare(mask: Mask, model: str) -> dict[str, Any]:
@@ -456,15 +623,21 @@ def _bare(mask: Mask, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _otherwise(mask: Mask, model: str, file: str) -> Again:
+def _otherwise(file: MaskFile) -> Again:
     """A mask by a rule that no command has: what the file says about it."""
-    rule = str(mask.chosen.get("rule") or "")
-    made = [again(kind_of(spec), spec) for name in MADE_FROM if (spec := _spec(mask, name))]
+    rule = str(file.mask.chosen.get("rule") or "")
+    made = [file.known.again(kind_of(spec), spec) for name in MADE_FROM if (spec := file.spec(name))]
     if made:
         return joined([*made, Again((), (UNTOLD,))])
     if rule == "by hand":
         return Again((), ("Its heads were switched by hand on the Prune page: no command does that.",))
     if rule.startswith("combined: "):
-        return Again((), (f"It was combined of other masks, which the file does not hold: headlab mask combine … --how "
-                          f"{rule.removeprefix('combined: ')} --out {file}",))  # fmt: skip
+        how = rule.removeprefix("combined: ")
+        return Again(
+            (),
+            (
+                "It was combined of other masks, which the file does not hold: headlab mask combine … --how "
+                f"{how} --out {file.out}",
+            ),
+        )
     return Again((), (UNTOLD,))

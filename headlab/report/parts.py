@@ -68,6 +68,7 @@ class Item(Generic[Record]):
 
     meta: when and with what it was made.  command: the command that made it, according to its file, or empty.  file:
     the unique end of the path of its file; equal to `key` if it is the whole content of the file, empty for a run.
+    path: the whole path of that file.
     """
 
     record: Record
@@ -75,6 +76,7 @@ class Item(Generic[Record]):
     meta: Mapping[str, object] = field(default_factory=dict)
     command: str = ""
     file: str = ""
+    path: str = ""
 
 
 # Where a result comes from, as names and values: model, data, options, versions, time.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +12,26 @@ from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.masks.compare import Seen, accuracy_notes, seen
+from headlab.masks.mask import MIXED
 from headlab.methods.costs import cost_of, earlier_order, remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
-from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined
+from headlab.report.commands import (
+    MADE_FROM,
+    MASK_FILE,
+    WHERE,
+    Again,
+    Known,
+    MaskFile,
+    cut,
+    joined,
+    largest,
+    located,
+    model_word,
+    on_task,
+    said,
+)
 from headlab.report.figures import drawn
 from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_cells, share_cells, stack_maps
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
@@ -67,8 +82,8 @@ def _equal_texts_notes(items: Sequence[Item[HeadScores]] | Sequence[Item[Curve]]
 # Scores of heads as a section: the findings in each language, a map, and every head's numbers.
 
 
-def scores_section(items: Sequence[Item[HeadScores]]) -> Section:
-    """The section of one group of scores."""
+def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
+    """The section of one group of scores. known: what the store of the report knows."""
     every = [item.record for item in items]
     first, (factor, unit) = every[0], shown_unit(every[0].unit)
     shown = list(maps_of({str(at): s for at, s in enumerate(every)}).values())
@@ -81,7 +96,7 @@ def scores_section(items: Sequence[Item[HeadScores]]) -> Section:
     return Section(
         title, "scores of heads", model_of(first.spec), figures, tables,
         [*_scores_notes(every), *_equal_texts_notes(items)], made,
-        joined([again("score", s.spec) for s in every]),
+        joined([known.again("score", s.spec) for s in every]),
     )  # fmt: skip
 
 
@@ -200,8 +215,8 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
 MANY = 6
 
 
-def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int | None]) -> Section:
-    """The section of one group of curves. dev_size: number of examples behind the scores with a key, if known."""
+def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
+    """The section of one group of curves. known: what the store of the report knows."""
     curves = [item.record for item in items]
     first, names = curves[0], curve_names(curves)
     enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
@@ -211,7 +226,7 @@ def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int |
         for c, name in zip(curves, names, strict=True)
     ]  # fmt: skip
     points = [Folded(curve_points(c, name)) for c, name in zip(curves, names, strict=True)]
-    told = [again("curve", c.spec, dev_size=dev_size(str(part(c.spec, "order", "run")))) for c in curves]
+    told = [known.again("curve", c.spec) for c in curves]
     made = list(map(_made, items, names))
     listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
     title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
@@ -234,8 +249,8 @@ def curves_section(items: Sequence[Item[Curve]], dev_size: Callable[[str], int |
 ENDS = ("accuracy", "accuracy_low", "accuracy_high")
 
 
-def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
-    """The section of one group of gates, by rising penalty."""
+def gates_section(items: Sequence[Item[LearnedGates]], known: Known) -> Section:
+    """The section of one group of gates, by rising penalty. known: what the store of the report knows."""
     items = sorted(items, key=lambda item: item.record.weight)
     every = [item.record for item in items]
     first = every[0]
@@ -251,7 +266,7 @@ def gates_section(items: Sequence[Item[LearnedGates]]) -> Section:
         f"Gates learned on {first.spec['task']['name']}, {first.language}", "learned gates", model_of(first.spec),
         [*_trade_off(every), *maps, colours, _course(every)],
         [gates_table(every), *map(Folded, map(_history, every))],
-        run_notes(every), made, joined([again("gates", g.spec) for g in every]),
+        run_notes(every), made, joined([known.again("gates", g.spec) for g in every]),
     )  # fmt: skip
 
 
@@ -314,7 +329,10 @@ def _history(gates: LearnedGates) -> Table:
 # Masks as sections: which heads are kept, how they were chosen, and the known accuracies.
 
 EVALUATED, UNNAMED = "evaluated", "not said"
-MODEL, MASK = "MODEL", "MASK.json"  # placeholders for what the file does not name
+MODEL = "MODEL"  # stands for a model that the file does not name
+NOT_SHRUNK = (
+    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
+)
 
 
 class Number(NamedTuple):
@@ -338,8 +356,14 @@ NUMBERS = {
 }
 
 
-def masks_section(item: Item[Mask], number: int) -> Section:
-    """The section of one mask. number: its number among several masks, from 1; 0 if it is the only one."""
+def masks_section(item: Item[Mask], number: int, known: Known) -> Section:
+    """The section of one mask.
+
+    Args:
+        item: The mask.
+        number: Its number among several masks, from 1; 0 if it is the only one.
+        known: What the store of the report knows.
+    """
     mask = item.record
     name, gone = str(mask.model.get("name") or UNNAMED), len(mask.removed)
     model = (name, str(mask.model.get("fingerprint") or ""))
@@ -350,7 +374,7 @@ def masks_section(item: Item[Mask], number: int) -> Section:
     caption = f"Blue is kept, a cross is removed: {gone} of {mask.grid.size} heads."
     return Section(
         f"Mask {item.key}: {mask.grid.size - gone} of {mask.grid.size} heads kept", "mask", model,
-        [Figure(drawn, caption)], tables, list(_masks_notes(mask)), [made], _masks_again(item, name, number),
+        [Figure(drawn, caption)], tables, list(_masks_notes(mask)), [made], _masks_again(item, number, known),
     )  # fmt: skip
 
 
@@ -393,34 +417,67 @@ def _facts(mask: Mask) -> Facts:
     return tuple((name.replace("_", " "), as_text(value)[:LONGEST]) for name, value in rows if value is not None)
 
 
-def _masks_again(item: Item[Mask], name: str, number: int) -> Again:
-    """How a mask is made again, evaluated and applied."""
+def _masks_again(item: Item[Mask], number: int, known: Known) -> Again:
+    """How a mask is made again, evaluated and applied.
+
+    Args:
+        item: The mask.
+        number: Its number among several masks, from 1; 0 if it is the only one.
+        known: What the store of the report knows.
+    """
     mask = item.record
-    model, file = MODEL if name == UNNAMED else name, item.key
-    notes = ["The file names no model: put yours in place of MODEL."] if name == UNNAMED else []
-    if item.key != item.file or not item.key.endswith(".json"):
-        file = MASK
+    spec = _chosen_on(mask)
+    name = str(mask.model.get("name") or MODEL)
+    model = model_word(name, known.places(spec).model)
+    notes = ["The file names no model: put yours in place of MODEL."] if name == MODEL else []
+    alone = item.key == item.file  # and not one of several things in its file
+    path = item.path if alone else ""
+    if not path and not (alone and item.key.endswith(".json")):
+        path = MASK_FILE
         notes.append(
-            f"{MASK} stands for this mask ({item.key}): save it under that name, or put its path in its place."
+            f"{MASK_FILE} stands for this mask ({item.key}): save it under that name, or put its path in its place."
         )
-    elif "/" in item.key:
-        notes.append(f"{item.key} is the end of its path: give the path that it has where you are.")
-    made = cut(mask, model, file)
-    about = ["--model", model, "--mask", file]
-    use = ["headlab", "evaluate", *about, "--split", "test", *_asked(mask)]
-    shrink = ["headlab", "shrink", *about, "--out", f"smaller-{number}" if number else "smaller"]
-    return joined([made, Again((tuple(use), tuple(shrink)), tuple(notes))])
+    out = item.key if alone and item.key.endswith(".json") else MASK_FILE
+    made = cut(MaskFile(mask, model, out, known))
+    about = ["--model", model, "--mask", path or item.key]
+    use = ["headlab", "evaluate", *about, *_evaluated(mask, {**spec, "model": dict(mask.model)}, known)]
+    commands = [tuple(use)]
+    if mask.ablation in (None, "zero"):
+        smaller = f"smaller-{number}" if number else "smaller"
+        commands.append(("headlab", "shrink", *about, "--out", smaller))
+    else:
+        notes.append(NOT_SHRUNK)
+    return joined([made, Again(tuple(commands), tuple(notes))])
 
 
-def _asked(mask: Mask) -> list[str]:
-    """Options that name the task and languages that a mask's heads were chosen for."""
+def _chosen_on(mask: Mask) -> Mapping[str, Any]:
+    """The spec that a mask's heads were chosen by; without one, what the mask says of its task and its model."""
     specs = (mask.chosen.get(name) for name in MADE_FROM)
-    task = next((found for spec in specs if (found := part(spec, "task", "name"))), None) or mask.chosen.get("task")
+    recorded = next((spec for spec in specs if part(spec, "task", "name")), None)
+    if isinstance(recorded, Mapping):
+        return recorded
+    task = mask.chosen.get("task")
+    return {"model": dict(mask.model), "task": {"name": task} if task else {}}
+
+
+def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
+    """Flags of `headlab evaluate`: the task and languages a mask was chosen for, and the examples of its figures."""
+    figures = part(mask.chosen, EVALUATED, "test") or {}
     languages = mask.chosen.get("languages")
-    return [
-        *(["--task", str(task)] if task else []),
-        *([LANGUAGES, ",".join(map(str, languages))] if languages else []),
-    ]
+    where = located({**on_task(spec), "model": ""}, known.places(spec))
+    where = {name: value for name, value in where.items() if value and name != "model"}
+    if where and isinstance(figures.get("label_map"), Mapping):
+        where["label_map"] = figures["label_map"]
+    if where and languages:
+        where["languages"] = list(map(str, languages))
+    of_report = largest(part(spec, "task", "sizes", "test")) if figures else None
+    ablation = "zero" if mask.ablation == MIXED else None  # of several, headlab evaluate has to be told one
+    settings = {"size": figures.get("size") or of_report, "ablation": figures.get("ablation") or ablation}
+    words = ["--split", "test", *said(where, WHERE)]
+    for name, value in settings.items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return words
 
 
 def _masks_notes(mask: Mask) -> Iterator[str]:
@@ -437,8 +494,11 @@ def _masks_notes(mask: Mask) -> Iterator[str]:
 TITLES = {ROLES: "Roles of heads"}
 
 
-def reports_section(item: Item[Report]) -> Section:
-    """The section of one report; figures that cannot be drawn are omitted, with the reason in the notes."""
+def reports_section(item: Item[Report], known: Known) -> Section:
+    """The section of one report; figures that cannot be drawn are omitted, with the reason in the notes.
+
+    known: what the store of the report knows.
+    """
     report = item.record
     notes, figures = list(report.notes), list[Figure]()
     try:
@@ -457,15 +517,15 @@ def reports_section(item: Item[Report]) -> Section:
     return Section(
         f"{title}: {languages}" if languages else title, kind, model_of(report.spec), figures,
         [table for table in with_paper(report) if table.rows], notes,
-        [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item),
+        [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item, known),
     )  # fmt: skip
 
 
-def _reports_again(item: Item[Report]) -> Again:
+def _reports_again(item: Item[Report], known: Known) -> Again:
     """The command named in the file, or else the one derived from the spec; only headlab commands are passed on."""
     given = item.command or item.record.spec.get("command")
     if not isinstance(given, str) or not given:
-        return again("report", item.record.spec)
+        return known.again("report", item.record.spec)
     try:
         words = tuple(shlex.split(given))
     except ValueError:  # unclosed quotation

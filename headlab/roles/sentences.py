@@ -28,6 +28,7 @@ class Sentences:
     """Sentences of one language: trees, or examples of `task`; the other is empty.
 
     name: "treebank", or the task's.  data_hash: sha256 of everything a report depends on.  seed: of their order.
+    file, data: the CoNLL-U file that was named, or the data folder that the treebank was looked for in, if one was.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Sentences:
     data_hash: str = ""
     seed: int = 0
     task: Task | None = field(default=None, compare=False, repr=False)
+    file: Path | None = field(default=None, compare=False, repr=False)
+    data: Path | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.trees) or len(self.examples)
@@ -124,13 +127,14 @@ class Frequencies:
     """Frequencies of words; a word that is not in the table has 0.
 
     about: their source, for the report's spec.  clean: how a word is spelled in the table.  digits: whether words with
-    digits have frequencies of their own in it.
+    digits have frequencies of their own in it.  file: the text that they were counted in, if it was one.
     """
 
     table: Mapping[str, float]
     about: Mapping[str, Any]
     clean: Callable[[str], str] = field(default=str.lower, compare=False, repr=False)
     digits: bool = True
+    file: Path | None = field(default=None, compare=False, repr=False)
 
     def of(self, word: str) -> float:
         """Frequency of a word; of one not in the table, from its parts ("n't", "well-known"): 1 / sum of 1 / f."""
@@ -162,7 +166,8 @@ def corpus_frequencies(path: Path) -> Frequencies:
     if not counts:
         raise HeadlabError(f"{path} has no words; give a text file with one sentence a line", code="file.no_words")
     told = hashlib.sha256("\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()).hexdigest()
-    return Frequencies(counts, {"source": "corpus", "words": counts.total(), "sha256": told})
+    about = {"source": "corpus", "words": counts.total(), "sha256": told}
+    return Frequencies(counts, about, file=path)
 
 
 def package_frequencies(language: str) -> Frequencies | str:

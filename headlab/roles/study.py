@@ -341,6 +341,9 @@ def study(
     told = frequencies or package_frequencies(sentences.language)
     spec = report_spec(model, sentences, resolved, told)
     run = None if store is None else store.run(spec)
+    if store is not None:
+        corpus = None if frequencies is None else frequencies.file
+        store.note_places(spec, model, sentences.task, data=sentences.data, trees=sentences.file, corpus=corpus)
     kept = None if run is None else run.kept_report()
     if kept is not None:
         return kept

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -31,8 +31,13 @@ from headlab.store.folder import FORMAT as FORMAT
 from headlab.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
 from headlab.store.folder import Array, Arrays, kind_of, npz
 from headlab.store.folder import read_arrays as read_arrays
+from headlab.store.places import Places as Places
+from headlab.store.places import note_places, noted_places
 from headlab.tables import Report
-from headlab.tasks.base import Example
+from headlab.tasks.base import Example, Task
+
+if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
+    from headlab.hooks.model import Model
 
 # Runs, and the store that holds them.
 
@@ -187,6 +192,29 @@ class Store:
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
         return Run(self.root / content_key(spec), spec)
+
+    def note_places(
+        self,
+        spec: Mapping[str, Any],
+        model: Model,
+        task: Task | None = None,
+        **files: Path | None,
+    ) -> None:
+        """Note where the files of a result are on this machine, so that a report's commands can name them.
+
+        Args:
+            spec: Of the result.
+            model: That it is of; the folder of one that was read from a folder is noted.
+            task: That it is on, if any; its declaration and its folder of data are noted.
+            files: Further ones, by their names in `Places`.
+        """
+        of_task = {} if task is None else {"declaration": task.declaration, "data": task.data}
+        places = Places(**{"model": model.checkpoint.folder, **files, **of_task})
+        note_places(self.root, spec, places)
+
+    def places(self, spec: Mapping[str, Any]) -> Places:
+        """Where the files of a result are on this machine, as far as known. spec: of the result."""
+        return noted_places(self.root, spec)
 
     def folders(self) -> Iterator[Path]:
         """Run folders, in name order."""

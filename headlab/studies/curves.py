@@ -293,6 +293,8 @@ def measured(
 ) -> Curve:
     """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
     run = None if store is None else store.run(spec)
+    if store is not None:
+        store.note_places(spec, evaluator.model, evaluator.task)
     done = None if run is None else run.result(Curve)
     if done is not None:
         return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold

@@ -496,6 +496,8 @@ def run_experiment(
     about, resolved = prepared(key, pieces, options)
     spec = report_spec(about, pieces, resolved)  # errors come before the work, not after it
     run = None if pieces.store is None else pieces.store.run(spec)
+    if pieces.store is not None:
+        pieces.store.note_places(spec, pieces.model, pieces.task)
     kept = None if run is None else run.kept_report()
     if kept is not None:
         return kept

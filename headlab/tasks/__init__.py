@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,7 @@ class Named(NamedTuple):
     makers: dict[str, Callable[[Path | None], Task]]
     sources: dict[str, Source]
     problems: list[str]
+    declarations: dict[str, Path]
 
 
 def named_tasks(taken: Collection[str]) -> Named:
@@ -38,7 +40,7 @@ def named_tasks(taken: Collection[str]) -> Named:
 
     taken: names they must not have.
     """
-    found = Named({}, {}, [])
+    found = Named({}, {}, [], {})
     for where, path in _declarations():
         try:
             said = read_declaration(path)
@@ -50,6 +52,7 @@ def named_tasks(taken: Collection[str]) -> Named:
             continue
         found.makers[said.name] = partial(declared_task, path)
         found.sources[said.name] = declared_source(path)
+        found.declarations[said.name] = path
     return found
 
 
@@ -107,7 +110,16 @@ def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path 
     declaration.  data: folder of the task's files; None means $HEADLAB_DATA.  Raises HeadlabError for an unknown
     task or language, listing those that exist.
     """
-    return chosen(maker(name)(data), languages)
+    whole = chosen(maker(name)(data), languages)
+    return whole if data is None else replace(whole, data=data.absolute())
+
+
+def declaration_of(name: str) -> Path | None:
+    """The file that declares the task of this name; None where no declared task has it."""
+    if name in TASKS:
+        return None
+    declarations = named_tasks(TASKS).declarations
+    return declarations[name].absolute() if name in declarations else None
 
 
 def maker(name: str) -> Maker:

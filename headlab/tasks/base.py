@@ -87,7 +87,8 @@ class Task:
     besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
     their classes do not say which is which.  likelihood: examples are continued by a language model, whose answers are
     what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").  present:
-    (language, split) -> whether reading that split fetches nothing.
+    (language, split) -> whether reading that split fetches nothing.  declaration, data: the file that declares the
+    task, and the folder that its files were asked for in; None where there is no such file, or no folder was named.
     """
 
     name: str
@@ -100,6 +101,8 @@ class Task:
     label_map: Mapping[str, str] | None = None
     likelihood: Likelihood = ""
     present: Callable[[str, Split], bool] = always_present
+    declaration: Path | None = field(default=None, compare=False, repr=False)
+    data: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def named(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from headlab.labels import meaning, nameless
+from headlab.labels import class_text, meaning, nameless, write_map
 from headlab.labels import plain as plain_name
 
 # Names of columns by what they mean, as `plain_header` writes them: in English, German, French, Spanish and Italian.
@@ -279,10 +280,10 @@ def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], mod
         return True, f"Each label is the name of a class of {model}."
     named = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
     if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
-        numbers = ",".join(f"{label}={classes[int(label)]}" for label in sorted(counts, key=int))
+        numbers = {label: class_text(classes, int(label)) for label in sorted(counts, key=int)}
         return False, (
-            f"The labels are numbers. If they are the numbers of the classes of {model}, use the label map "
-            f"{numbers:.160} (Label map in the sidebar, or --label-map)."
+            f"The labels are numbers. If they are the numbers of the classes of {model}, type {write_map(numbers)} "
+            f"into Label map in the sidebar, or --label-map {shlex.quote(write_map(numbers))} into the command."
         )
     if nameless(classes):
         return False, (

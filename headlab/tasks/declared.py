@@ -268,7 +268,19 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     languages, labels = _learned(path, root, tuple(map(state_of, files)))
     salt = content_key([list(labels), said.aligned])
     reader = partial(read, said, root, labels, languages[0])
-    return Task(said.name, labels, languages, said.aligned, reader, seed, salt, said.label_map, said.likelihood)
+    return Task(
+        said.name,
+        labels,
+        languages,
+        said.aligned,
+        reader,
+        seed,
+        salt,
+        said.label_map,
+        said.likelihood,
+        declaration=path.absolute(),
+        data=None if data is None else data.absolute(),
+    )
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:

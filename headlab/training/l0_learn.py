@@ -469,6 +469,8 @@ def learn(
     has_gate = options.gated(given.model.grid)  # raises before anything is learned
     spec = given.spec(options)
     run = None if store is None else store.run(spec)
+    if store is not None:
+        store.note_places(spec, given.model, given.task)
     done = None if run is None else run.result(LearnedGates)
     if done is not None:
         return found_again(done, out)

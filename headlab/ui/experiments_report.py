@@ -15,7 +15,7 @@ from headlab.masks import Mask
 from headlab.plots import report_figures
 from headlab.plots.report import heads_by_row
 from headlab.records import Head, content_key, part
-from headlab.report.build import document, find, html, ordered_on
+from headlab.report.build import document, find, html, known_in
 from headlab.report.commands import shell_lines
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
@@ -188,7 +188,7 @@ def view(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]
         store = Store()
         keys = [*(content_key(dict(s.spec)) for s in scores), *_reports_on(choice, store, scores)]
         items = [*(find(keys, store) if keys else ()), *(Item(mask, name) for name, mask in masks.items())]
-        return html(document(items, title=title, dev_size=ordered_on(store)))
+        return html(document(items, title=title, known=known_in(store)))
     except HeadlabError as error:
         return html(document((), title=f"{title}. There is no report: {error}"))
 

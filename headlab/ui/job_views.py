@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,8 +16,8 @@ from headlab.errors import HeadlabError
 from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.records import Head
-from headlab.report.build import document, find, html, ordered_on
-from headlab.report.commands import shell_lines
+from headlab.report.build import document, find, html, known_in
+from headlab.report.commands import MASK_FILE, shell_lines
 from headlab.scores import HeadScores, curve_summary
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
@@ -224,7 +225,7 @@ def offer_report(job: Job, keys: Sequence[str]) -> None:
     if there:
         # The file is built when it is downloaded.
         download(
-            "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
+            "Report (HTML)", lambda: html(document(find(there, store), known=known_in(store))),
             f"headlab-job-{job['id']}.html", "text/html", key="results-report",
             help="One file with maps, tables and the commands that reproduce them; it needs no network.",
         )  # fmt: skip
@@ -373,6 +374,15 @@ def _body(worker: Client, job: Job) -> None:
         if line := terminal(job):
             st.caption("The same from a terminal:")
             st.code(line, language="bash", wrap_lines=True)
+            _mask_of(job)
+
+
+def _mask_of(job: Job) -> None:
+    """The mask that a job's command names, as a file, if it names one."""
+    mask = (job.get("params") or {}).get("mask")
+    if isinstance(mask, Mapping):
+        text = json.dumps(mask, ensure_ascii=False, indent=1)
+        download(f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask")
 
 
 def _map(number: int) -> None:

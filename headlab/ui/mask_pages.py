@@ -107,7 +107,8 @@ def with_seen(mask: Mask, question: Question, known: Known, languages: Sequence[
         asked = replace(question, split=split)
         rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
         figures = evaluated(rows, asked).get("languages", {})
-        chosen = noted(chosen, split, question.task, figures, size=asked.size, ablation="zero")
+        stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
+        chosen = noted(chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated)
     return replace(mask, chosen=chosen)
 
 

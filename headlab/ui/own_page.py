@@ -581,7 +581,7 @@ def _saved(choice: Choice) -> None:
     with st.container(border=True, key="own-saved"):
         st.markdown(f"**{plain(task['name'])} is saved.** Its declaration, which the command line and the worker read:")
         st.code(task["declaration"], language="toml", wrap_lines=True)
-        path = default_root() / task["path"]
+        path = (default_root() / task["path"]).absolute()
         spec = {
             **choice.about,
             "task": str(path),

@@ -12,9 +12,11 @@ import streamlit as st
 from headlab.pictures import MINUS
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
+from headlab.report.commands import shell_lines
 from headlab.tables import NOTHING
 from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, by_title, examples_of
 from headlab.ui.figures import height_of, ticked
+from headlab.ui.mask_pages import file_name
 from headlab.ui.names import counted, head_from, head_key, language_title, plain
 from headlab.ui.presses import button, download, give, uninterrupted
 from headlab.ui.prune_figures import Known, Question
@@ -82,8 +84,11 @@ def changed(_client: Client, key: tuple[str, ...], _question: Question, language
 def _list(found: Mapping[str, Any], question: Question) -> None:
     rows = pd.DataFrame(found["answers"], columns=["id", "kind", *SHOWN])
     if found["total"] > len(rows):
-        more = "`headlab evaluate --mask FILE --changes FILE` writes all"
-        st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers; {more}.")
+        st.caption(
+            f"The first {len(rows):,} of {found['total']:,} changed answers. To write all, export the mask and run in "
+            "its folder:"
+        )
+        st.code(all_changes_command(question, found["language"]), language="bash", wrap_lines=True)
     counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
     left, right = st.columns([3, 2])
     kind = left.radio(
@@ -105,6 +110,23 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
     which = "all of them" if found["total"] == len(rows) else "these"
     name = f"changes-{found['language']}-{question.split}.csv"
     download(f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv")
+
+
+def all_changes_command(question: Question, language: str) -> str:
+    """The command that writes every answer that a mask changes in a language, with the mask's exported file."""
+    assert question.mask is not None
+    details = {
+        "model": question.model,
+        "task": question.task,
+        "languages": [language],
+        "mask": file_name(question.mask, question.model),
+        "split": question.split,
+        "size": question.size,
+        "changes": f"changes-{language}-{question.split}.csv",
+    }
+    if question.label_map is not None:
+        details["label_map"] = question.label_map
+    return shell_lines("evaluate", details)
 
 
 def _table(part: pd.DataFrame, question: Question) -> None:

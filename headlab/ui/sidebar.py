@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.labels import check_map, read_map, write_map
+from headlab.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 from headlab.masks.snippet import UNVERSIONED
 from headlab.tasks import names, problems, source, task
 from headlab.tasks.base import Task
@@ -122,7 +122,7 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
         _note_unused(name)
         return None
     with st.expander("Label map"):
-        like = ", ".join(f"{label}=LABEL_{at}" for at, label in enumerate(labels[:2]))
+        like = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
         text = st.text_input("Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP).strip()
     st.session_state.setdefault(STATED, {})[model, name] = text
     if not text:
@@ -149,8 +149,7 @@ def _require_names(stated: Mapping[str, str]) -> None:
     """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
     if numbers := [told for told in stated.values() if told.isdigit()]:
         raise HeadlabError(
-            f"the label map has class {numbers[0]}; here write the class's name in the model's config.json, such as "
-            f"LABEL_{numbers[0]}",
+            f"the label map has class {numbers[0]}; here write the class's name as the model's config.json has it",
             code="label_map.number_on_page",
         )
 

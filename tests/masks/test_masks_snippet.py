@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from dataclasses import replace
@@ -150,6 +151,7 @@ def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monk
     assert (place_of(hub).source, place_of(hub).revision) == ("owner/bert", "c0ffee")
 
 
+MASK_OF_TWELVE = Mask(parse_grid("12x12"), np.arange(144) > 3)
 HOSTILE = (
     '"""\nimport os', "a'b\\", "\u202eevil\n", 'x"' * 60, "x\nimport os\n", 'x""";import os;"""', "\\", '"', "\\N{x}",
     "')\nimport os #", "{kind}", "\ud800",
@@ -171,6 +173,17 @@ def test_names_cannot_break_out_of_the_script(hostile):
         assert names["__doc__"] == first
     bare = replace(mask, model={"fingerprint": None, "name": hostile})
     exec(compile(snippet(bare, place()), "apply.py", "exec"), {})
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, '/home/a/it\'s "best" model', "C:\\models"])
+def test_reported_20_the_code_in_a_script_names_the_model_as_it_is(name):
+    """What writes the model's folder, and what reads it, can be run as they stand."""
+    (comment,) = [line for line in snippet(MASK_OF_TWELVE, place(name=name)).splitlines() if line.startswith("# Write")]
+    call = ast.parse(comment.split("first: ")[1].removesuffix("."), mode="eval")
+    names = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    assert names == ["FOLDER", name] or names == [name, "FOLDER"]
+    script = ast.parse(snippet(MASK_OF_TWELVE, place(source=name)))
+    assert name in [node.value for node in ast.walk(script) if isinstance(node, ast.Constant)]
 
 
 def test_what_a_script_cannot_do_is_said():

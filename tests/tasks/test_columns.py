@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlab.labels import read_map
 from headlab.tasks.columns import (
     NAMES,
     columns_named_as_values,
@@ -160,6 +162,14 @@ def test_reported_13_labels_beside_the_model_s_classes() -> None:
     assert words.startswith("None of the 4 labels is a class of m: a, b, c, d. ")
     assert "--label-map" not in words  # four labels cannot have a class each
     assert not labels_beside_classes({"a": 1}, ("LABEL_0", "LABEL_1"), "m")[0]
+
+
+def test_reported_21_a_label_map_of_numbers_is_whole_and_can_be_typed() -> None:
+    classes = tuple(f"class {number}, of 'many'" for number in range(20))
+    _, words = labels_beside_classes({str(number): 1 for number in range(20)}, classes, "m")
+    typed = shlex.split(words.split("--label-map ")[1])[0]
+    assert read_map(typed) == {str(number): name for number, name in enumerate(classes)}
+    assert f"type {typed} into Label map" in words
 
 
 def test_a_header_is_compared_without_case_accents_and_marks() -> None:

@@ -254,6 +254,15 @@ def test_a_job_says_what_it_computes_and_how_to_do_that_from_a_terminal(worker):
     assert {"resume-7", "delete-7"} <= set(buttons(app))
 
 
+def test_reported_20_the_mask_that_a_jobs_command_names_can_be_saved(worker):
+    mask = {"format": "headlab-mask", "version": 2}
+    params = {"model": "e5-small-intents", "task": "intents", "languages": ["de"], "mask": mask, "rounds": 6}
+    worker.rows = [job(7, "failed", kind="worth", params=params)]
+    app = run(job="7")
+    assert any(code.value.startswith("headlab worth --mask MASK.json") for code in app.code)
+    assert "Download MASK.json" in [element.label for element in app.get("download_button")]
+
+
 def test_a_running_jobs_map_and_head_are_shown(worker):
     worker.rows = [job(7, "running", note="de: samples; 12 of 144 heads done", seconds_left=180.0)]
     worker.scores = dataclasses.replace(made_up("de", "shapley"), samples=np.full(GRID.size, 160, np.int64))

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from errors import expect, raises
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
+from headlab.cli.main import build
 from headlab.errors import HeadlabError
+from headlab.labels import read_map
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.compare import accuracy_notes
 from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Stack
 from headlab.scores import HeadScores
+from headlab.ui import sentences
 from headlab.ui.headgrid import reading
 from headlab.ui.history import History
-from headlab.ui.mask_pages import mask_text, take, with_seen
+from headlab.ui.mask_pages import file_name, mask_text, take, with_seen
 from headlab.ui.names import plain
 from headlab.ui.prune_figures import (
     Figure,
@@ -453,3 +459,13 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
     assert (len(now.steps), now.stamp) == (2, 1)
+
+
+def test_reported_20_all_changed_answers_have_a_whole_command():
+    asked = replace(question(mask(0, 3)), split="test", examples=1000, label_map={"a, b": "x=1", "c": "it's"})
+    words = shlex.split(sentences.all_changes_command(asked, "de"))
+    given = typer.main.get_command(build()).commands["evaluate"].make_context("evaluate", words[2:]).params
+    assert read_map(given["label_map"]) == asked.label_map
+    assert (given["model"], given["task"], given["languages"], given["split"]) == ("a/model", "intents", "de", "test")
+    assert (given["mask"], given["size"]) == (Path(file_name(asked.mask, "a/model")), 1000)
+    assert given["changes"] == Path("changes-de-test.csv")
