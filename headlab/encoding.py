@@ -20,6 +20,7 @@ from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
+from headlab.models.token_texts import readable
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
@@ -106,7 +107,7 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
     largest = max((max(row, default=0) for row in rows), default=0)
     largest = largest if padding is None else max(largest, padding)
     if size is not None and largest >= size:
-        token = model.tokenizer.convert_ids_to_tokens(largest)
+        (token,) = readable(model.tokenizer, [largest])
         raise HeadlabError(
             f"the tokenizer of {model.name} has token {largest} ({token!r:.40}), but the model has embeddings of "
             f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
