@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import re
 import subprocess
@@ -27,6 +26,7 @@ import numpy as np
 
 from headlab import stats
 from headlab.methods.sampling import Plan, Tally, even, placed
+from headlab.processors import allowed_processors
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -423,7 +423,7 @@ def about() -> dict[str, Any]:
         "commit": commit + (" and changes" if changed else ""),
         "machine": {
             "cpu": told.group(1) if told else platform.machine(),
-            "cores": os.cpu_count(),
+            "cores": allowed_processors(),
             "system": platform.platform(),
         },
         "versions": {"python": platform.python_version(), "numpy": np.__version__},

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from headlab.processors import allowed_processors
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -23,7 +25,7 @@ def machine() -> dict[str, Any]:
     told = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "cpu": told.group(1) if told else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": allowed_processors(),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
     }

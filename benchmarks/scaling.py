@@ -29,6 +29,7 @@ from headlab.cluster.rays import team
 from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.models.checkpoint import versions
+from headlab.processors import allowed_processors
 from headlab.scores import HeadScores
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,7 +145,11 @@ def keep(args: argparse.Namespace, best: list[Timed], rows: list[Timed], same: b
         "command": " ".join(["python", "benchmarks/scaling.py", *sys.argv[1:]]),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine(), "device": device},
+        "machine": {
+            "cpus": allowed_processors(),
+            "processor": platform.processor() or platform.machine(),
+            "device": device,
+        },
         "versions": versions(),
         "language": LANGUAGE,
         "samples": args.samples,

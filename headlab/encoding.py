@@ -20,6 +20,8 @@ from headlab.hooks.find import FAILURES
 from headlab.hooks.model import Model
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
+from headlab.models.special_ids import named_padding, padding_id
+from headlab.models.token_texts import readable
 from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
 from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
@@ -88,10 +90,11 @@ def encode(
 
 
 def require_padding(model: Model) -> None:
-    """Raise HeadlabError for a tokenizer without a padding token."""
-    if model.tokenizer.pad_token is None:
+    """Raise HeadlabError for a model of which neither tokenizer nor configuration names a padding token."""
+    if padding_id(model.module, model.tokenizer) is None:
         raise HeadlabError(
-            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder",
+            f"the tokenizer of {model.name} has no padding token, and its configuration names none either; set "
+            "pad_token and save it into the folder",
             code="tokenizer.no_padding",
         )
 
@@ -106,7 +109,7 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
     largest = max((max(row, default=0) for row in rows), default=0)
     largest = largest if padding is None else max(largest, padding)
     if size is not None and largest >= size:
-        token = model.tokenizer.convert_ids_to_tokens(largest)
+        (token,) = readable(model.tokenizer, [largest])
         raise HeadlabError(
             f"the tokenizer of {model.name} has token {largest} ({token!r:.40}), but the model has embeddings of "
             f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
@@ -126,10 +129,37 @@ PADDED = "right"
 
 
 def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:
-    """Model inputs of some examples, padded to the longest of them, on the model's device."""
-    picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
-    found = model.tokenizer.pad(picked, return_tensors="pt", padding_side=PADDED)
-    return {name: on_device(t, model.device) for name, t in found.items()}
+    """Model inputs of some examples, padded to the longest of them, on the model's device.
+
+    Raises HeadlabError for a tokenizer without a padding token that gives inputs which only it can pad.
+    """
+    columns = {name: [values[i] for i in rows] for name, values in tokens.items()}
+    if model.tokenizer.pad_token_id == padding_id(model.module, model.tokenizer):
+        padded_columns = model.tokenizer.pad(columns, return_tensors="pt", padding_side=PADDED)
+        return {name: on_device(column, model.device) for name, column in padded_columns.items()}
+    unknown_names = sorted(columns.keys() - fillers(model).keys())
+    if unknown_names:
+        raise HeadlabError(
+            f"the tokenizer of {model.name} gives {', '.join(unknown_names)}, which it alone can pad, and not with the "
+            "padding token of the configuration; set pad_token and save it into the folder",
+            code="tokenizer.no_padding",
+        )
+    return TokenRows(model, columns).batch(np.arange(len(rows)))
+
+
+def fillers(model: Model) -> dict[str, int]:
+    """{model input: what stands behind the end of a shorter row}, for the inputs that any tokenizer gives."""
+    return {
+        "input_ids": padding_id(model.module, model.tokenizer) or 0,
+        "token_type_ids": model.tokenizer.pad_token_type_id,
+        "attention_mask": 0,
+    }
+
+
+def decoder_filler(model: Model) -> int:
+    """What stands behind the end of a shorter row of a decoder's inputs, where it is masked."""
+    named = named_padding(model.module.config)
+    return fillers(model)["input_ids"] if named is None else named
 
 
 class DeviceRows:
@@ -178,11 +208,7 @@ class TokenRows:
     def __init__(self, model: Model, tokens: Mapping[str, Rows]) -> None:
         self._model, self._tokens = model, tokens
         tokenizer = model.tokenizer
-        self._fillers = {
-            "input_ids": tokenizer.pad_token_id,
-            "token_type_ids": tokenizer.pad_token_type_id,
-            "attention_mask": 0,
-        }
+        self._fillers = fillers(model)
         self._rows_by_name: dict[str, DeviceRows] | None = None
         if set(tokens) <= set(self._fillers):  # others are padded in ways that only the tokenizer knows
             columns = dict(tokens)
@@ -346,7 +372,7 @@ class Asked:
         self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
         self.lengths: Ints = lengths(rows)
         self._on_device = {
-            "input_ids": (DeviceRows(rows, model.device), model.tokenizer.pad_token_id or 0),
+            "input_ids": (DeviceRows(rows, model.device), fillers(model)["input_ids"]),
             "attention_mask": (DeviceRows([[1] * len(row) for row in rows], model.device), 0),
             "asked": (DeviceRows(asked, model.device), 0),
         }

@@ -29,6 +29,7 @@ from headlab.encoding import (
     asked_words,
     check_lengths,
     check_tokens,
+    decoder_filler,
     encode,
     first_tokens,
     lengths,
@@ -367,7 +368,7 @@ class Pairs:
         """Sources, and targets shifted right by one position."""
         targets, config = self._padded(rows), self.model.module.config
         start = config.decoder_start_token_id if self._told.start is None else self._told.start
-        before = shifted(targets, int(start), int(config.pad_token_id))
+        before = shifted(targets, int(start), decoder_filler(self.model))
         asked = (targets != IGNORED).long()  # padding changes no answer, but would enter the heads' means
         return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
 
@@ -446,7 +447,7 @@ class TargetChoices(Chosen):
         start = config.decoder_start_token_id if self._told.start is None else self._told.start
         real = (targets != IGNORED).long()
         real[:, 0] = 1  # also of a continuation that an example lacks: with nothing to attend to, there would be NaN
-        before = shifted(targets, int(start), int(config.pad_token_id))
+        before = shifted(targets, int(start), decoder_filler(self.model))
         return {"decoder_input_ids": before, "decoder_attention_mask": real}
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

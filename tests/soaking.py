@@ -6,7 +6,6 @@ With the sign: pytest takes a file that is there, as a word of its own, for test
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shlex
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headlab.processors import allowed_processors
 
 
 class Kept:
@@ -41,7 +42,7 @@ class Kept:
             "command": self._command,
             "commit": self._commit,
             "python": platform.python_version(),
-            "cores": os.cpu_count(),
+            "cores": allowed_processors(),
             "exit": int(exitstatus),
             "seconds": round(sum(row["seconds"] for row in rows), 1),
             "tests": rows,

@@ -36,6 +36,7 @@ LEVELS = {
         "l0_gates",
         "devices",
         "parallel",
+        "processors",
     ),
     "models and their heads": ("models", "hooks"),
     "results on disk": ("store",),

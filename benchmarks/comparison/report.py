@@ -19,6 +19,7 @@ import torch
 
 from comparison.peers import ONE, WHOLE
 from comparison.race import FORMER, HEADLAB, Ratio, Reference, Run, equal_error, summarise
+from headlab.processors import allowed_processors
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")
@@ -32,7 +33,7 @@ def machine() -> dict[str, Any]:
     told = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
     return {
         "cpu": told.group(1) if told else platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": allowed_processors(),
         "threads": torch.get_num_threads(),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import typer
 from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
+from headlab.processors import limit_threads
 
 # `headlab worker`: the process that owns the device.
 
@@ -92,6 +94,7 @@ def _command() -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    limit_threads(os.environ)
     try:
         with warnings_as_sentences():
             _command().main(args=None if arguments is None else list(arguments), prog_name="headlab")

@@ -18,6 +18,7 @@ from headlab.cluster.pool import Lost, Pool
 from headlab.errors import HeadlabError
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
+from headlab.processors import allowed_processors
 
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -163,7 +164,7 @@ def _connected(address: str, workers: int | None) -> Iterator[Any]:
         yield ray
         return
     _reach(address)
-    cores = {"num_cpus": max(workers or 0, os.cpu_count() or 1)} if address == "local" else {}
+    cores = {"num_cpus": max(workers or 0, allowed_processors())} if address == "local" else {}
     try:
         ray.init(
             address=address, include_dashboard=False if address == "local" else None, log_to_driver=False,

@@ -66,7 +66,7 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocab
     end = getattr(model.config, "eos_token_id", None)  # some classifiers read the state at the end of sentence
-    if model.config.is_encoder_decoder and isinstance(end, int):
+    if model.config.is_encoder_decoder and isinstance(end, int) and 0 <= end < vocab:
         ids[:, -1] = end
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if model.config.is_encoder_decoder:

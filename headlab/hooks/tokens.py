@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headlab.hooks.model import Model
+from headlab.models.special_ids import pads_otherwise
 from headlab.models.tokenising import (
     INPUT_NAMES,
     SPACED_WORDS,
@@ -22,7 +24,8 @@ def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
     pairs = any(example.pair is not None for example in examples)
     if any(example.words for example in examples):
         return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
-    return token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False)
+    needs = token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False)
+    return replace(needs, padding=pads_otherwise(model.module, model.tokenizer))
 
 
 def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]:

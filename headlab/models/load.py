@@ -49,6 +49,7 @@ from headlab.models.files import (
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
+from headlab.models.special_ids import check_named_tokens, generation_padding
 from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.weights import (
     SINGLE,
@@ -185,9 +186,11 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
             tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
         except HeadlabError as error:
             tokenizer, problem = None, error  # what is wrong with the weights goes first
-        _settle(config, tokenizer)
+        kind = _class_of(config, name)
+        check_named_tokens(kind, config, name)
+        _settle(config, tokenizer, folder)
         with alone():
-            module, note = _complete(_class_of(config, name), config, folder, name, spread)
+            module, note = _complete(kind, config, folder, name, spread)
         if tokenizer is not None and (folder / TRAINING).is_file():
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     except BROKEN as error:
@@ -212,15 +215,16 @@ def _unreadable(name: str, error: Exception) -> HeadlabError:
     return HeadlabError(f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable")
 
 
-def _settle(config: Any, tokenizer: Any) -> None:
+def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
     """Undo settings of a configuration that depend on where and how it was saved, and change no output.
 
-    A padding token that only the tokenizer names; an attention kernel that may not be installed here; feed-forward
-    layers computed in pieces, which needs sentences of a suitable length.
+    A padding token that only the tokenizer or the settings of generation name; an attention kernel that may not be
+    installed here; feed-forward layers computed in pieces, which needs sentences of a suitable length.
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
-            part.pad_token_id = tokenizer.pad_token_id
+            own_padding = tokenizer.pad_token_id
+            part.pad_token_id = generation_padding(folder, config) if own_padding is None else own_padding
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
         if getattr(part, "chunk_size_feed_forward", 0):
@@ -403,6 +407,12 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         kind = _class_of(config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
+    try:
+        check_named_tokens(kind, config, name)
+    except HeadlabError as error:
+        return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
+    except BROKEN as error:
+        return [*facts, weights, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
     facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
     if task is not None and task.likelihood:

@@ -217,10 +217,13 @@ class TokenNeeds:
     Attributes:
         segments: Segment ids are added.
         spaced_words: A space is put before every word.
+        padding: Rows are filled up with the padding token of the configuration, which is another than the
+            tokenizer's, and the model reads its answer before it.
     """
 
     segments: bool = False
     spaced_words: bool = False
+    padding: bool = False
 
     def version(self) -> dict[str, bool]:
         """What a result's spec says of its tokens; earlier results without it had other ones."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, NamedTuple
 from unicodedata import bidirectional, category
+from unicodedata import name as character_name
 
 import numpy as np
 import plotly.graph_objects as go
@@ -155,12 +157,37 @@ def dendrogram(merges: Table, languages: Table) -> go.Figure:
 # Attention of heads in one sentence.
 
 MAX_TOKENS, MOST_TOKENS = 64, 28  # of a sentence; and with labels of the usual size in its map
-UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, among them those that turn the direction
+# Control, format and private characters, among them those that turn the direction, and spaces besides the usual one.
+UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
+SIGNS = {" ": " ", "\n": "↵", "\t": "⇥"}
+CIRCLE = "\u25cc"  # on which Unicode shows a mark that has no letter
+PART = re.compile(r"\[\d+/\d+\]")  # of a letter that several tokens share, as `readable` of the tokens writes it
 
 
 def visible(text: str) -> str:
-    """A text in which characters that cannot be seen are written by name, like [U+202E]."""
-    return "".join(f"[U+{ord(c):04X}]" if category(c) in UNSEEN else c for c in text)
+    """A text in which everything can be seen.
+
+    Characters that no font draws are written by name, like [U+202E], line breaks as ↵, tabs as ⇥. A
+    vowel sign or an accent that a token begins with, without its letter, stands on a dotted circle.
+    """
+    return "".join(_visible_character(text[:place], character) for place, character in enumerate(text))
+
+
+def _visible_character(before: str, character: str) -> str:
+    """A character of a text as `visible` writes it.  before: what stands before it."""
+    if character in SIGNS:
+        return SIGNS[character]
+    kind = category(character)
+    alone = kind.startswith("M") and (before in ("", "##") or before.endswith(("▁", "]")))
+    if kind in UNSEEN or (alone and character_name(character, "").startswith("VARIATION SELECTOR")):
+        return f"[U+{ord(character):04X}]"
+    return f"{CIRCLE}{character}" if alone else character
+
+
+def parts_note(tokens: Iterable[str]) -> str:
+    """What the marks of letters' parts mean, by the first of some tokens that has one; empty if none has."""
+    example = next((token for token in tokens if PART.search(token)), "")
+    return example and f"{example}: a letter that takes several tokens, and which of them this is."
 
 
 @dataclass(frozen=True)
@@ -170,6 +197,7 @@ class Panel:
     weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut or tokens are left out.
     special: positions of special tokens, such as <s> and </s>.  words, places: the words, and the index of each token's
     word, -1 for none; empty where they are not known.  separators: positions of tokens that end or separate texts.
+    ids: of the tokens; empty where they are not known, and for words.
     """
 
     title: str
@@ -180,6 +208,7 @@ class Panel:
     words: tuple[str, ...] = ()
     places: tuple[int, ...] = ()
     separators: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
 
     @staticmethod
     def of(title: str, answer: Mapping[str, Any]) -> Panel:
@@ -199,8 +228,9 @@ class Panel:
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
         special, ends = (tuple(int(at) for at in answer.get(name, ()) if at < n) for name in ("special", "separators"))
-        cut, places = bool(answer.get("truncated")) or n < len(tokens), tuple(answer.get("places", ()))[:n]
-        return Panel(title, tokens[:n], kept, cut, special, words, places, ends)
+        cut = bool(answer.get("truncated")) or n < len(tokens)
+        places, ids = (tuple(answer.get(name, ()))[:n] for name in ("places", "ids"))
+        return Panel(title, tokens[:n], kept, cut, special, words, places, ends, ids)
 
     def heads(self) -> list[Panel]:
         """One panel per head."""
@@ -219,8 +249,9 @@ class Panel:
         left = [at for at in range(len(self.tokens)) if at not in self.special] or list(range(len(self.tokens)))
         kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
         places = tuple(self.places[at] for at in left) if self.places else ()
+        ids = tuple(self.ids[at] for at in left) if self.ids else ()
         tokens = tuple(self.tokens[at] for at in left)
-        return replace(self, tokens=tokens, weights=kept, special=(), separators=(), places=places)
+        return replace(self, tokens=tokens, weights=kept, special=(), separators=(), places=places, ids=ids)
 
     def in_words(self) -> Panel:
         """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
@@ -240,7 +271,7 @@ class Panel:
         }
         texts = tuple(self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]] for at, *_ in parts)
         special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
-        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=(), separators=())
+        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=(), separators=(), ids=())
 
     def of_maps(self, maps: Mapping[str, str]) -> Panel:
         """The same sentence with other heads, from what the worker sends of every head in `maps`."""
@@ -310,16 +341,22 @@ def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link 
     """A head's largest weight among the links of one of LINKS; None where a sentence has no such link.
 
     Special tokens do not count as looking, nor as neighbours, since many heads rest on them.  token: for GIVEN, in any
-    case and without the tokenizer's marks of words.
+    case and without the tokenizer's marks of words; a letter also stands for its parts.
     """
     query, key = np.indices((len(panel.tokens),) * 2)
     texts, plain = np.array([bare(text) for text in panel.tokens]), ~np.isin(key, panel.special)
+    same = texts[key] == texts[query]
+    if panel.ids:  # the same part of two letters is one token
+        ids = np.array(panel.ids)
+        same |= ids[key] == ids[query]
+    wanted = bare(token)
+    given = np.array([wanted in (text, PART.sub("", text)) for text in texts.tolist()], dtype=bool)
     fits = {
         PREVIOUS: (key == query - 1) & plain,
         NEXT: (key == query + 1) & plain,
-        SAME: (texts[key] == texts[query]) & (key != query),
+        SAME: same & (key != query),
         SEPARATOR: np.isin(key, panel.separators),
-        GIVEN: texts[key] == bare(token),
+        GIVEN: given[key],
     }[kind] & ~np.isin(query, panel.special)
     if not fits.any():
         return None
@@ -329,7 +366,7 @@ def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link 
 
 def bare(token: str) -> str:
     """A token without its tokenizer's marks of words (SentencePiece's, BERT's, byte-level ones), in one case."""
-    return token.lstrip("▁Ġ").removeprefix("##").casefold()
+    return token.lstrip("▁Ġ").removeprefix("##").removeprefix(CIRCLE).casefold()
 
 
 def attention_map(panel: Panel, name: str) -> go.Figure:

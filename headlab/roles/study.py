@@ -13,6 +13,7 @@ import torch
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import made_now
+from headlab.models.token_texts import readable
 from headlab.parallel import Tick, spread
 from headlab.records import HEAD, HEAD_FORMATS, Floats, Head, HeadGrid, Ints, Progress
 from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, evaluated_layers, look, right
@@ -309,11 +310,11 @@ class _Finder:
         return " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
 
     def _name(self, question: Question, batch: Batch, row: int, place: int, side: int) -> str:
-        """A word, or a token as the tokenizer spells it; side: 0 for the query, 1 for the key."""
+        """A word, or a token as people read it; side: 0 for the query, 1 for the key."""
         if question.among == "words":
             return self.given.words[int(batch.rows[row])][place]
-        ids = sides(batch.inputs, self.wanted[question.role].stack)[side][0]
-        return str(self.model.tokenizer.convert_ids_to_tokens([int(ids[row, place])])[0])
+        ids, _ = sides(batch.inputs, self.wanted[question.role].stack)[side]
+        return readable(self.model.tokenizer, ids[row].tolist())[place]
 
 
 # Roles of a model's heads in one language: loaded from the store, or computed in one pass and stored.

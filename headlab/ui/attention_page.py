@@ -19,7 +19,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.pictures import HeadMap, head_map, map_of, maps_of
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, parts_note, special_words
 from headlab.records import Head, HeadGrid
 from headlab.report.maps import pictured
 from headlab.report.svg import shaded
@@ -496,6 +496,8 @@ def about(panels: Sequence[Panel], shown: Sequence[Panel], options: Options) -> 
     alike = [panel.title for panel in panels if options.words and panel.in_words() is panel]
     if alike:
         found.append(f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}.")
+    if parts := parts_note(token for panel in shown for token in panel.tokens):
+        found.append(parts)
     if any(panel.cut for panel in shown):
         found.append(f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence.")
     return found

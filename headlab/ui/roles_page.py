@@ -13,6 +13,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.pictures import against, in_order, look_of, role_words
 from headlab.plots.heads import roles_across_languages
+from headlab.plots.matrices import parts_note, visible
 from headlab.plots.style import MOST_NUMBERS
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, part
 from headlab.roles.report import HAS, NUMBERS, Found, Roles, heads_of
@@ -93,7 +94,8 @@ def of_head(roles: Roles, head: Head) -> Table:
 # Sentences in which a head does what its role says, and sentences in which it does not.
 
 TABLE = "role-examples"
-TEXTS = ("role", "sentence", "word", "looks at", "should look at")
+TOKENS = ("word", "looks at", "should look at")
+TEXTS = ("role", "sentence", *TOKENS)
 SIDES = {True: "It does it", False: "It does not"}
 Row = Mapping[str, Any]
 
@@ -119,6 +121,8 @@ def draw_examples(roles: Roles, head: Head) -> None:
         with place:
             st.markdown(f"###### {SIDES[right]}")
             _list([row for row in found[names[chosen]] if row["right"] is right])
+    if parts := parts_note(row[name] for row in found[names[chosen]] for name in TOKENS):
+        st.caption(plain(parts))
 
 
 def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
@@ -147,7 +151,8 @@ def _list(rows: Sequence[Row]) -> None:
 
 def markup(row: Row) -> str:
     """An example as HTML; its words come from external text, so all of it is escaped."""
-    sentence, word, looks, should = (escape(row[name]) for name in TEXTS[1:])
+    sentence = escape(row["sentence"])
+    word, looks, should = (escape(visible(row[name])) for name in TOKENS)
     instead = f" (should be <b>{should}</b>)" if should and not row["right"] else ""
     return (
         f"<div><b>{word}</b> looks at <b>{looks}</b>{instead}</div>"

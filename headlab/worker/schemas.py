@@ -321,14 +321,17 @@ class Answer(Strict):
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 
-    separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens, <s>
-    included.  truncated: the sentence was longer.  words: of the sentence, as far as the tokenizer knows them; places:
-    for every token, the index of its word, -1 for none.  answers: of the whole sentence, if a task was named; note: why
-    there are none, or which class was taken for which label.  maps: as weights, of every head, but in base64: one byte
-    a weight, which is a 255th, row by row.
+    tokens: as people read them: letters and not the symbols of a byte-level tokenizer, ▁ for a space, and of a letter
+    that several tokens share, the letter and its part, like 戏[1/2].  ids: of the tokens; equal ones are one token.
+    separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens,
+    <s> included.  truncated: the sentence was longer.  words: of the sentence, as far as the tokenizer knows them;
+    places: for every token, the index of its word, -1 for none.  answers: of the whole sentence, if a task was named;
+    note: why there are none, or which class was taken for which label.  maps: as weights, of every head, but in base64:
+    one byte a weight, which is a 255th, row by row.
     """
 
     tokens: list[str]
+    ids: list[int] = Field(default_factory=list)
     weights: dict[str, list[list[float]]]
     separators: list[int]
     special: list[int]

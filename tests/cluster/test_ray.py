@@ -225,6 +225,24 @@ def marked(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize(("workers", "processors"), [(None, 3), (2, 3), (5, 5)])
+def test_reported_25_a_local_ray_is_started_with_the_processors_that_are_allowed(
+    model: Model, monkeypatch: pytest.MonkeyPatch, workers: int | None, processors: int
+) -> None:
+    started_with: dict[str, Any] = {}
+
+    def refuse(**options: Any) -> None:
+        started_with.update(options)
+        raise ConnectionError("not in this test")
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with raises("ray.cluster_unreachable"), rays.team(model, "local", workers):
+        pass
+    assert started_with["num_cpus"] == processors
+
+
 def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with raises("package.ray_missing"), rays.team(model, "local"):

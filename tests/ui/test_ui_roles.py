@@ -247,6 +247,11 @@ def test_examples_are_text_whatever_stands_in_them(cache):
     assert markup(row).startswith("<div><b>&lt;i&gt;</b> looks at <b>a &amp; b</b> (should be <b>c</b>)</div>")
 
 
+def test_reported_24_tokens_of_examples_can_be_seen():
+    row = {"right": True, "sentence": "สี", "word": "ี[1/2]", "looks at": "\n", "should look at": ""}
+    assert markup(row).startswith("<div><b>◌ี[1/2]</b> looks at <b>↵</b></div>")
+
+
 def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
     keep(cache, made_roles("de", name="intents"))
     app = run(langs=["de"])

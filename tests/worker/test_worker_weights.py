@@ -14,6 +14,8 @@ from saved import save_family
 from test_inputs import WORDS
 from tiny import tiny_model
 from tiny_task import read_tiny, tiny_task, tiny_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from headlab import load
 from headlab import task as task_named
@@ -147,3 +149,27 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(family: str
         weights = np.frombuffer(b64decode(text), np.uint8) / 255
         np.testing.assert_allclose(weights, np.ravel(seen.weights[name]), atol=0.5 / 255 + 0.0005)
     assert weights_of(model, AttentionRequest(**asked)).maps == {}
+
+
+def byte_model() -> Model:
+    """A tiny decoder whose tokens are single bytes, as symbols."""
+    symbols = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = Tokenizer(models.BPE(vocab=symbols, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model.module.resize_token_embeddings(len(model.tokenizer))
+    return model
+
+
+def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
+    seen = weights_of(byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)]))
+    parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
+    assert seen.tokens == [*parts[:3], "▁", *parts[3:]]
+    assert len(seen.ids) == len(seen.tokens) == len(seen.weights["decoder.0.0"])
+
+
+def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
+    """64 tokens: 21 letters of three bytes, and the first byte of one more."""
+    seen = weights_of(byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)]))
+    assert (len(seen.tokens), seen.truncated) == (64, True)
+    assert seen.tokens[-1] == "戏[1/3]"

@@ -1,0 +1,119 @@
+"""Special tokens that a model's configuration names: which one pads rows, and which ones the model does not have."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+
+PAD, START = "pad_token_id", "decoder_start_token_id"
+SIZES = ("vocab_size", "decoder_vocab_size", "src_vocab_size", "tgt_vocab_size")
+GENERATION = "generation_config.json"
+
+
+def vocabulary_size(config: Any) -> int | None:
+    """Number of tokens that a model with this configuration has; None where its configuration does not say."""
+    sizes = [getattr(config.get_text_config(), name, None) for name in SIZES]
+    return max((size for size in sizes if isinstance(size, int)), default=None)
+
+
+def is_known(token_id: Any, config: Any) -> bool:
+    """Whether something is the id of a token that a model with this configuration has."""
+    size = vocabulary_size(config)
+    return type(token_id) is int and token_id >= 0 and (size is None or token_id < size)
+
+
+def named_padding(config: Any) -> int | None:
+    """The padding token that a configuration names, also in its part for texts; None for none that the model has."""
+    named = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
+    return next((token_id for token_id in named if is_known(token_id, config)), None)
+
+
+def generation_padding(folder: Path, config: Any) -> int | None:
+    """The padding token that a folder's generation_config.json names; None for none that the model has."""
+    path = folder / GENERATION
+    settings = read_json(path) if path.is_file() else None
+    token_id = settings.get(PAD) if isinstance(settings, dict) else None
+    return token_id if is_known(token_id, config) else None
+
+
+def reads_last_token(kind: type[PreTrainedModel]) -> bool:
+    """Whether a classifier reads its answer at the last token that is not the configuration's padding token.
+
+    It compares tokens with `pad_token_id` for that, and does not look at the mask.
+    """
+    if not kind.__name__.endswith("ForSequenceClassification"):
+        return False
+    code = getattr(inspect.unwrap(kind.forward), "__code__", None)
+    return code is not None and PAD in code.co_names
+
+
+def padding_id(module: PreTrainedModel, tokenizer: Any) -> int | None:
+    """The token that fills up rows: the tokenizer's, or the configuration's where it has none.
+
+    Classifiers that look for the configuration's padding token are given that one. Elsewhere padding
+    is masked, so that any token does.
+
+    Args:
+        module: The model.
+        tokenizer: Its tokenizer.
+
+    Returns:
+        None if neither names one.
+    """
+    named = named_padding(module.config)
+    if tokenizer.pad_token_id is None or (named is not None and reads_last_token(type(module))):
+        return named
+    return int(tokenizer.pad_token_id)
+
+
+def pads_otherwise(module: PreTrainedModel, tokenizer: Any) -> bool:
+    """Whether a model's answers depend on which token pads, and it is not the tokenizer's.
+
+    Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers in
+    the padding.
+    """
+    own = tokenizer.pad_token_id
+    return own is not None and reads_last_token(type(module)) and padding_id(module, tokenizer) != own
+
+
+def check_named_tokens(kind: type[PreTrainedModel], config: Any, name: str) -> None:
+    """Raise HeadlabError for a special token that a configuration names, that the model lacks and needs.
+
+    Args:
+        kind: The model's class.
+        config: Its configuration.
+        name: The model, in messages.
+    """
+    padding = getattr(config.get_text_config(), PAD, None)
+    is_unknown = padding is not None and not is_known(padding, config)
+    if is_unknown and (reads_last_token(kind) or not _can_be_built(kind, config)):
+        raise _unknown_token(PAD, padding, config, name)
+    start = getattr(config, START, None)
+    if config.is_encoder_decoder and start is not None and not is_known(start, config):
+        raise _unknown_token(START, start, config, name)
+
+
+def _can_be_built(kind: type[PreTrainedModel], config: Any) -> bool:
+    """Whether torch takes a padding token for a model's embeddings; tried without memory."""
+    try:
+        with torch.device("meta"):
+            kind(config)
+    except AssertionError:
+        return False
+    return True
+
+
+def _unknown_token(setting: str, token_id: Any, config: Any, name: str) -> HeadlabError:
+    fitting = "the id of a token" if setting == START else "the tokenizer's padding token, or to null"
+    return HeadlabError(
+        f"the configuration of {name} has {setting} {token_id}, but the model has tokens 0 to "
+        f"{(vocabulary_size(config) or 1) - 1}; set {setting} in its config.json to {fitting}",
+        code="model.token_unknown",
+    )

@@ -1,0 +1,169 @@
+"""Special tokens that a configuration names: used where the tokenizer has none, refused where the model lacks them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from errors import raises
+from saved import save
+from tiny import VOCAB, tiny_module
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab import load
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model
+from headlab.methods.run import answers_spec
+from headlab.models.load import examine
+from headlab.models.special_ids import named_padding
+from headlab.tasks.base import Example, Task
+from headlab.training.output import find_base, load_base
+
+PADDING = 0  # of tiny_tokenizer
+WORD = 5  # the token w5, which texts have too
+
+
+def saved(folder: Path, family: str, *, tokenizer_pads: bool = True, **settings: Any) -> Path:
+    """A tiny model's folder with other settings in its config.json."""
+    tokenizer = tiny_tokenizer()
+    if not tokenizer_pads:
+        tokenizer.pad_token = None
+    save(folder, tiny_module(family, torch.float32), tokenizer)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return folder
+
+
+def loaded(folder: Path) -> Model:
+    return load(str(folder), device="cpu", dtype="float64")
+
+
+def translation() -> Task:
+    """Sources and targets of several lengths, so that both are padded."""
+    examples = [
+        Example(str(number), " ".join(f"w{n}" for n in range(7, 8 + number)), target="w9 " * (1 + number % 3) + "w8")
+        for number in range(6)
+    ]
+    return Task("short", (), ("xx",), False, lambda *_: examples)
+
+
+def task_of(family: str) -> Task:
+    return translation() if family == "marian" else tiny_task()
+
+
+def logits(model: Model, task: Task, rows: list[int]) -> torch.Tensor:
+    evaluator = Evaluator(model, task, "xx", "dev", 6)
+    with torch.inference_mode():
+        return evaluator.logits(evaluator.tensors(np.array(rows)))
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "gpt2", "llama", "marian"])
+def test_reported_23_a_padding_token_that_only_the_config_names_is_used(tmp_path: Path, family: str) -> None:
+    task = task_of(family)
+    with_token = loaded(saved(tmp_path / "with", family, pad_token_id=PADDING))
+    without = loaded(saved(tmp_path / "without", family, tokenizer_pads=False, pad_token_id=PADDING))
+    assert without.tokenizer.pad_token is None
+    rows = [*range(6)]
+    torch.testing.assert_close(logits(without, task, rows), logits(with_token, task, rows), rtol=0, atol=0)
+    assert "padding" not in answers_spec(Evaluator(without, task, "xx", "dev", 6))["task"]
+
+
+def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_is_used(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", "gpt2", tokenizer_pads=False, pad_token_id=None)
+    with raises("tokenizer.no_padding"):
+        Evaluator(loaded(folder), tiny_task(), "xx")
+    (folder / "generation_config.json").write_text(json.dumps({"pad_token_id": PADDING}))
+    with_token = loaded(saved(tmp_path / "with", "gpt2", pad_token_id=PADDING))
+    given, expected = (logits(model, tiny_task(), [0, 1, 2]) for model in (loaded(folder), with_token))
+    torch.testing.assert_close(given, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("padding", [VOCAB, -1, [PADDING], "0", True])
+def test_reported_23_settings_of_generation_that_name_no_token_are_passed_over(tmp_path: Path, padding: Any) -> None:
+    folder = saved(tmp_path / "m", "gpt2", tokenizer_pads=False, pad_token_id=None)
+    (folder / "generation_config.json").write_text(json.dumps({"pad_token_id": padding}))
+    with raises("tokenizer.no_padding"):
+        Evaluator(loaded(folder), tiny_task(), "xx")
+
+
+def test_reported_23_the_part_of_a_configuration_for_texts_names_the_padding_token() -> None:
+    config = hf.Gemma3Config(text_config={"pad_token_id": 7, "vocab_size": 50})
+    assert named_padding(config) == 7
+    config.text_config.pad_token_id = 50
+    config.pad_token_id = None
+    assert named_padding(config) is None
+
+
+def test_reported_23_training_pads_with_the_token_of_the_config(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "base", "bert", tokenizer_pads=False, pad_token_id=PADDING, architectures=["BertModel"])
+    _, tokenizer = load_base(find_base(str(folder)), ["a", "b"], words=False)
+    assert tokenizer.pad_token == "[PAD]"
+
+
+def test_reported_19_a_classifier_finds_its_last_token_whatever_the_tokenizer_pads_with(tmp_path: Path) -> None:
+    """The model skips the config's padding token: padded with the tokenizer's, it read its answer in the padding."""
+    model = loaded(saved(tmp_path / "m", "gpt2", pad_token_id=WORD))
+    together = logits(model, tiny_task(), [*range(6)])
+    alone = torch.cat([logits(model, tiny_task(), [row]) for row in range(6)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
+    assert answers_spec(Evaluator(model, tiny_task(), "xx"))["task"]["padding"] is True
+    encoder = loaded(saved(tmp_path / "encoder", "bert", pad_token_id=WORD))
+    assert "padding" not in answers_spec(Evaluator(encoder, tiny_task(), "xx"))["task"]
+
+
+@pytest.mark.parametrize(
+    ("family", "setting", "token_id"),
+    [
+        ("gpt2", "pad_token_id", -1),
+        ("gpt2", "pad_token_id", VOCAB),
+        ("llama", "pad_token_id", -1),
+        ("bert", "pad_token_id", VOCAB),
+        ("xlm-roberta", "pad_token_id", 10**9),
+        ("marian", "pad_token_id", VOCAB),
+        ("marian", "decoder_start_token_id", VOCAB),
+        ("marian", "decoder_start_token_id", -1),
+    ],
+)
+def test_reported_19_a_special_token_that_the_model_lacks_is_named_before_loading(
+    tmp_path: Path, family: str, setting: str, token_id: int
+) -> None:
+    folder = saved(tmp_path / "m", family, **{setting: token_id})
+    with raises("model.token_unknown", setting, token_id, VOCAB - 1):
+        loaded(folder)
+    fact = examine(str(folder))[-1]
+    assert (fact.what, fact.ok) == ("Special tokens", False)
+    assert f"{setting} {token_id}" in fact.words
+
+
+@pytest.mark.parametrize(
+    ("family", "setting", "token_id"),
+    [
+        ("bert", "pad_token_id", -1),
+        ("marian", "pad_token_id", -1),
+        ("marian", "eos_token_id", VOCAB),
+        ("marian", "bos_token_id", VOCAB),
+        ("gpt2", "eos_token_id", -1),
+        ("gpt2", "bos_token_id", VOCAB),
+        ("bert", "decoder_start_token_id", VOCAB),
+    ],
+)
+def test_reported_19_a_special_token_that_no_answer_needs_changes_none(
+    tmp_path: Path, family: str, setting: str, token_id: int
+) -> None:
+    task = task_of(family)
+    odd = loaded(saved(tmp_path / "odd", family, **{setting: token_id}))
+    usual = loaded(saved(tmp_path / "usual", family))
+    rows = [*range(6)]
+    torch.testing.assert_close(logits(odd, task, rows), logits(usual, task, rows), rtol=0, atol=1e-12)
+    assert examine(str(tmp_path / "odd"))[-1].ok is not False
+
+
+def test_reported_19_a_base_whose_padding_token_is_unknown_cannot_be_trained_on(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "base", "bert", pad_token_id=VOCAB, architectures=["BertModel"])
+    with raises("model.base_untrainable"):
+        load_base(find_base(str(folder)), ["a", "b"], words=False)
