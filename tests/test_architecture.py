@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools"))
 import house  # noqa: E402 - found there
-from house import LEVELS, ORDER, STRANGERS, imported, own_imports, part  # noqa: E402
+from house import ORDER, STRANGERS, imported, own_imports, part  # noqa: E402
 from messages import trees as sources  # noqa: E402
 
 HOMES = {  # module: the parts that may import it
