@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headlab.methods.table import RANDOM_METHOD
 from headlab.records import Floats, Head, HeadGrid, Ints
 from headlab.roles.report import Found, Roles
 from headlab.roles.table import POSITIONAL
@@ -32,7 +33,7 @@ SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
 HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
 # Colours of a figure's lines; neighbours differ in lightness too.
 LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
-CHANCE = "random"  # drawn in grey, as the baseline for all others
+CHANCE = RANDOM_METHOD  # drawn in grey, as the baseline for all others
 # One per line, so that lines differ by more than colour.
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
 MINUS = "\N{MINUS SIGN}"

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from headlab.methods.table import ATTENTION_METHOD
 from headlab.pictures import maps_of
 from headlab.records import Head
 from headlab.ui import contrast, experiments_report, headgrid, heads_page, job_offer
@@ -107,4 +108,4 @@ with page("heads") as choice:
         job_offer.offer(choice, results.missing)
     else:
         st.markdown(headgrid.reading(results.scores))
-        body(choice, results, found(choice, "confidence").scores)
+        body(choice, results, found(choice, ATTENTION_METHOD).scores)

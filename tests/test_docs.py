@@ -93,7 +93,7 @@ def test_a_method_is_documented_with_its_options_and_defaults(key):
     method, section = METHODS[key], sections("docs/methods.md")[f"`{key}`"]
     table = {cells[0]: cells[1:] for cells in rows(section)}
     if method.options or method.signed:
-        assert table["cost"][0].startswith(method.cost)
+        assert table["cost"][0].startswith(method.costs.words)
         assert method.unit.split()[0] in table["unit, sign"][0]
         assert table["interval"][0].startswith("yes" if method.intervals else "no")
         assert table["paper"][0].startswith(method.paper)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from worker_running import running
 import headlab
 from headlab.cli.main import main
 from headlab.extensions import Registry
-from headlab.methods.table import METHODS
+from headlab.methods.table import BUILT_IN, METHODS, MethodCost
 from headlab.store import Store
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import TASKS, problems
 from headlab.worker import catalogue
@@ -176,6 +178,70 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
     assert ended["state"] == "done", ended["error"]
     (report,) = Store(cache).reports().results
     assert set(report.record.table("depth").column("language")) == {"en", "de"}
+
+
+# What a package's method costs is announced: once with the function that docs/extending.md shows, once with words
+# alone, as packages gave them before there was such a function.
+
+COSTS = {"function": 'MethodCost("1 forward an example", max_forwards)', "words": '"1 forward an example"'}
+
+
+@pytest.fixture(params=COSTS)
+def toy_cost(request: pytest.FixtureRequest, installed: Callable[..., Path]) -> str:
+    """Installs the package; the cost of its method is what is asked for."""
+    shown = files()
+    path = "headlab_toy/entropy.py"
+    assert shown[path].count(COSTS["function"]) == 1
+    shown[path] = shown[path].replace(COSTS["function"], COSTS[request.param])
+    installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+    return str(request.param)
+
+
+def test_an_experiment_that_needs_a_package_s_method_is_announced(toy_cost: str, folder: Path, tmp_path: Path):
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache"))
+    options = {"method": "entropy"}
+    cost = forecast("depth", pieces, options)
+    examples = sum(len(pieces.examples(language, "dev")) for language in ("en", "de"))
+    assert cost.forwards == examples > 0
+    assert cost.seconds is not None
+    assert cost.seconds > 0
+    assert cost.words.startswith(f"entropy scores of 2 languages ({examples})")
+    assert ("which is assumed (1 forward an example)" in cost.words) == (toy_cost == "words")
+    run_experiment("depth", pieces, options=options)
+    assert forecast("depth", pieces, options).words == "the report is in the cache already"
+
+
+def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    spec = {"model": str(folder), "task": "polarity", "languages": ["en", "de"], "method": "entropy"}
+    with running(cache, partial(Resident, cache, "cpu")) as worker:
+        announced = worker.client.forecast("score", spec)
+    examples = sum(len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de"))
+    assert announced["forwards"] == examples > 0
+    assert announced["seconds"] > 0
+    assert ("is assumed" in announced["basis"]) == (toy_cost == "words")
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "return -1", "return 0.5", "return None"])
+def test_a_package_that_miscounts_its_cost_is_named(installed: Callable[..., Path], body: str):
+    shown = files()
+    path = "headlab_toy/entropy.py"
+    shown[path] = shown[path].replace("    return examples\n", f"    {body}\n")
+    assert body in shown[path]
+    installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+    with raises("method.cost_unknown", "entropy"):
+        METHODS["entropy"].max_forwards({"base": 2.0}, 12, 24)
+
+
+def test_scores_without_a_forward_pass_are_missing_all_the_same(toy: Path, folder: Path, tmp_path: Path):
+    # A method may cost nothing: then nothing is announced, but nothing is said to be in the cache either.
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache"))
+    free = replace(METHODS["confidence"], key="free", cost=MethodCost("none", lambda *_: 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BUILT_IN, "free", free)
+        ask = pieces.ask_scores("en", "free")
+    assert (ask.forwards, ask.is_missing) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,21 @@
-"""What a reader of this code meets, in figures: files, lines, imports, levels; --json, or --write for the picture.
+"""What a reader of this code meets, in figures; --json for scripts, or --write for the picture.
 
     python tools/house.py            the figures, one a line
     python tools/house.py --json     the same for scripts
     python tools/house.py --write    the picture of the levels in docs/architecture.md, from the code
 
-The longest chain counts modules that import each other one after the other, at any depth of the code.
+They are there to be compared with another day's. `docs/contributing.md` says what each counts.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 from messages import ROOT, trees
 
@@ -109,37 +107,101 @@ def own_imports(path: str) -> set[str]:
 
 
 def longest_chain() -> list[str]:
-    """The longest row of modules each of which imports the next; the package itself, which looks names up, left out."""
-    graph = {module(path): own_imports(path) - {"headlab"} for path in trees() if module(path) != "headlab"}
-    below: dict[str, list[str]] = {}
-    for name in TopologicalSorter(graph).static_order():
-        below[name] = [name, *max((below[other] for other in sorted(graph.get(name, ()))), key=len, default=[])]
-    return max(below.values(), key=len)
+    """The longest row of modules each of which imports the next.
+
+    The package itself is left out: it looks names up when they are asked for.
+
+    Raises:
+        CycleError: Modules import each other.
+    """
+    paths = [path for path in trees() if module(path) != "headlab"]
+    return longest_path({module(path): own_imports(path) - {"headlab"} for path in paths})
 
 
-def figures() -> dict[str, Any]:
+def height() -> list[str]:
+    """The longest row of parts of the house each of which imports from the next.
+
+    Raises:
+        CycleError: Parts import from each other.
+    """
+    parts_below: dict[str, set[str]] = {}
+    for path in trees():
+        if path == "headlab/__init__.py":
+            continue
+        imported_parts = {name.split(".")[1] for name in own_imports(path) if "." in name}
+        parts_below.setdefault(part(path), set()).update(imported_parts - {part(path)})
+    return longest_path(parts_below)
+
+
+def longest_path(successors: Mapping[str, set[str]]) -> list[str]:
+    """The longest path of a graph without circles, from its start to its end.
+
+    Args:
+        successors: {node: the nodes that its edges lead to}.
+
+    Raises:
+        CycleError: The graph has a circle.
+    """
+    path_from: dict[str, list[str]] = {}
+    for node in TopologicalSorter(successors).static_order():
+        paths_onwards = [path_from[successor] for successor in sorted(successors.get(node, ()))]
+        path_from[node] = [node, *max(paths_onwards, key=len, default=[])]
+    return max(path_from.values(), key=len)
+
+
+def circles() -> int:
+    """The number of groups of modules that import each other, be it in a round of several."""
+    importing = {module(path): own_imports(path) - {"headlab"} for path in trees()}
+    count = 0
+    while True:
+        try:
+            longest_path(importing)
+        except CycleError as error:
+            count += 1
+            circle = set(error.args[1])
+            importing = {name: others - circle for name, others in importing.items() if name not in circle}
+        else:
+            return count
+
+
+def any_count() -> int:
+    """How often the library, the app and its pages say `Any`, the imports of the name left out."""
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for path in trees() for node in ast.walk(trees()[path]))
+
+
+def mapping_any_count() -> int:
+    """How often they say `Mapping[str, Any]`, `dict[str, Any]` or `MutableMapping[str, Any]`."""
+    mappings = ("Mapping", "dict", "MutableMapping", "OrderedDict")
+    return sum(
+        isinstance(node, ast.Subscript)
+        and getattr(node.value, "id", "") in mappings
+        and ast.unparse(node.slice) in ("str, Any", "(str, Any)")
+        for path in trees()
+        for node in ast.walk(trees()[path])
+    )
+
+
+def loose_modules() -> list[str]:
+    """Modules that stand directly in the package and in none of its rooms."""
+    return [path for path in trees() if path.startswith("headlab/") and path.count("/") == 1]
+
+
+def figures() -> dict[str, int]:
     """The figures by name."""
-    texts = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for path in trees()}
-    many = sorted(len(own_imports(path)) for path in trees())
-    lines = sum(map(len, texts.values()))
-    spent = sum((node.end_lineno or 0) - node.lineno + 1 for path in trees() for node in imports(path))
+    import_counts = sorted(len(own_imports(path)) for path in trees())
+    texts = [(ROOT / path).read_text(encoding="utf-8") for path in trees()]
     return {
         "files": len(texts),
-        "lines": lines,
-        "own_imports_p90": many[int(0.9 * len(many))],
+        "lines": sum(len(text.splitlines()) for text in texts),
         "longest_chain": len(longest_chain()),
-        "levels": len(LEVELS),
-        "import_lines_share": round(spent / lines, 4),
-        "files_to_add": files_to_add((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")),
+        "height": len(height()),
+        "own_imports_p90": import_counts[int(0.9 * len(import_counts))],
+        "own_imports_max": import_counts[-1],
+        "mapping_any": mapping_any_count(),
+        "any": any_count(),
+        "loose_modules": len(loose_modules()),
+        "circles": circles(),
     }
-
-
-def files_to_add(page: str) -> dict[str, int]:
-    """{what: files that its example is made of}, counted on the page; each example begins with its file's path."""
-    found = {}
-    for section in page.split("\n## A ")[1:]:
-        found[section.split("\n", 1)[0]] = len(re.findall(r"^```\w+\n# \S+\.\w+", section, re.MULTILINE))
-    return found
 
 
 def picture() -> str:
@@ -166,7 +228,8 @@ def main() -> None:
         sys.stdout.write(json.dumps(figures()) + "\n")
     else:
         lines = [f"{name}: {value}" for name, value in figures().items()]
-        sys.stdout.write("\n".join([*lines, " > ".join(longest_chain()), ""]))
+        rows = [" > ".join(longest_chain()), " > ".join(height())]
+        sys.stdout.write("\n".join([*lines, *rows, ""]))
 
 
 if __name__ == "__main__":

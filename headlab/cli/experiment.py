@@ -11,6 +11,7 @@ import typer
 from headlab.cli.output import AsJson, Here, MethodOptions, OnTask, check_ablation, flags_of, print_json, progress_bar
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
+from headlab.methods.table import DEFAULT_METHOD
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
 from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment
@@ -101,7 +102,7 @@ def options_of(about: Experiment, method: str | None, of_method: list[str], of_e
                 f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one",
                 code="option.given_twice",
             )
-        own = method_of(str(given.get(METHOD, "shapley")))
+        own = method_of(str(given.get(METHOD, DEFAULT_METHOD)))
         given[METHOD_OPTIONS] = own.resolve(parse_options(of_method, own.options))
     return about.resolve(given)
 
@@ -159,7 +160,7 @@ def front(
     every: Annotated[
         bool, typer.Option("--every", help="measure every count of removed heads, whatever --points")
     ] = False,
-    method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = "shapley",
+    method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = DEFAULT_METHOD,
     option: MethodOptions = None,
     here: Here,
     out: Annotated[Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")] = None,

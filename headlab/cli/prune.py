@@ -27,7 +27,7 @@ from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
-from headlab.methods.table import METHODS
+from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import Option, option_words, parse_options
 from headlab.records import Comparison
@@ -55,7 +55,7 @@ SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}
 @flags_of(SCORED_WITH, before="split")
 def prune(
     on: OnTask,
-    method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
+    method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = DEFAULT_METHOD,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="name=value that the scores were made with, e.g. estimand=shapley"),

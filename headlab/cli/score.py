@@ -25,8 +25,9 @@ from headlab.cli.output import (
     stepping,
 )
 from headlab.cluster.pool import side_by_side
-from headlab.methods.costs import caution, cost_of, most_forwards, refuse, remarks
-from headlab.methods.table import METHODS, Method
+from headlab.methods.costs import caution, cost_of, refuse, remarks
+from headlab.methods.method import Method
+from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
 from headlab.records import omission_fields
@@ -50,7 +51,7 @@ MANY_FORWARDS = 2_000_000  # above the default method's maximum for a model of 1
 def score(
     on: OnTask,
     *,
-    method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = "shapley",
+    method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = DEFAULT_METHOD,
     option: MethodOptions = None,
     here: Here,
     ray: Annotated[
@@ -69,7 +70,7 @@ def score(
     options = about.resolve(parse_options(option or [], about.options))
     chosen, loaded = on.chosen(), here.load(on.model)
     refuse(about, loaded.grid.size)
-    _warn(about, most_forwards(about, options, loaded.grid.size, settings["size"]))
+    _warn(about, about.max_forwards(options, loaded.grid.size, settings["size"]))
     check_workers(ray, workers)
     store = here.store()
     with progress_bar("loading") as show, _helpers(loaded, ray, workers) as team:
@@ -140,7 +141,7 @@ def _warn(method: Method, forwards: int) -> None:
     """Warn if a method may take a very large number of forward passes."""
     if forwards > MANY_FORWARDS:
         warnings.warn(
-            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.cost}); stop it with "
+            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.costs.words}); stop it with "
             "Ctrl-C and resume with the same command, or make it shorter with -o samples=N",
             stacklevel=1,
         )
@@ -197,7 +198,7 @@ def curve(
     on: OnTask,
     *,
     method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
-        "shapley"
+        DEFAULT_METHOD
     ),
     option: MethodOptions = None,
     here: Here,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.methods.table import METHODS, Method
+from headlab.methods.method import Method, Options, walk_length
+from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.records import Bools, canonical_json, part
 from headlab.scores import Curve, HeadScores
 from headlab.store import Result
@@ -135,27 +136,16 @@ def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, bool, tu
 
 # Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
 
-EVERY_SIZE = "shapley"  # the estimand that counts coalitions of all sizes
-AT_ONCE = ("monte-carlo",)  # methods whose run ends for all heads together
-LEANS = {  # by how much in simulations (tests/methods/test_lean.py)
-    "shapley": "in simulations large ones by a tenth and small ones by half or more",
-    "paper": "in simulations by 0.001 to 0.003 on 0.1",
-}
 FEW_HEADS = 12  # of so many at most, the last one's sign moves the values of all noticeably
 USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
-# Observed share of its gains that `shapley` computes, with a target width (True) and without (False).
-COMPUTED = {True: 0.35, False: 0.15}
-REACH = {"shapley": 4}  # largest weight of a gain with a target width (`headlab.methods.tmab`); else 1
 
 
 def refuse(method: Method, heads: int) -> None:
     """Raise HeadlabError if a method cannot handle this many heads."""
-    most = method.most_heads
-    if most is not None and heads > most:
+    if method.most_heads is not None and heads > method.most_heads:
         raise HeadlabError(
-            f"{method.key} needs 2 ** {heads} coalitions for this model's {heads} heads; it handles up to {most} "
-            "heads. "
-            "Use shapley, whose intervals say how far off its values may be",
+            f"{method.key} handles up to {method.most_heads} heads ({method.costs.words}), and this model has {heads}; "
+            f"use {DEFAULT_METHOD}, whose intervals say how far off its values may be",
             code="method.heads_too_many",
         )
 
@@ -183,7 +173,7 @@ def stopped_at_sign(scores: HeadScores) -> Bools:
     if known.stops_at_sign:
         return np.asarray(decided & (scores.samples < _samples(options_of(scores))))
     target = _sign_target(scores)
-    if target is None or known.key in AT_ONCE:
+    if target is None or known.interval_check == "all heads together":
         return none
     early = scores.samples < _samples(options_of(scores))
     return np.asarray(decided & early & (scores.half_width > target))
@@ -201,11 +191,13 @@ def ended_at_sign(scores: HeadScores) -> bool:
 
     Its values lean away from 0, each by about as much as a single head's would, over the number of heads.
     """
-    if scores.method not in AT_ONCE or scores.samples is None or _sign_target(scores) is None:
+    known = METHODS.get(scores.method)
+    if known is None or known.interval_check != "all heads together":
         return False
-    heads = scores.grid.size
-    walk = heads if scores.estimand == EVERY_SIZE else (heads + 1) // 2
-    return int(scores.samples.sum()) < _samples(options_of(scores)) * walk
+    if scores.samples is None or _sign_target(scores) is None:
+        return False
+    samples_of_a_whole_run = _samples(options_of(scores)) * walk_length({"estimand": scores.estimand}, scores.grid.size)
+    return int(scores.samples.sum()) < samples_of_a_whole_run
 
 
 def lean(scores: Iterable[HeadScores]) -> str:
@@ -221,7 +213,8 @@ def lean(scores: Iterable[HeadScores]) -> str:
         whose = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
     has_stop = "stop" in options_of(results[0])
     advice = "compare sizes with stop=width only" if has_stop else "do not compare their sizes"
-    size = LEANS.get(results[0].method, "")
+    known = METHODS.get(results[0].method)
+    size = known.sign_lean if known is not None else ""
     return (
         f"{whose} lean away from 0{size and f', {size}'} (docs/statistics.md); signs and intervals are not touched by "
         f"it; {advice}"
@@ -250,23 +243,8 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
     return cautions(scores) if rule == "harmful" else remarks(scores)
 
 
-def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
-    """Maximum number of forward passes a method takes for one language; most of Shapley's are partial passes."""
-    samples, walk = _samples(options), heads if options.get("estimand") == EVERY_SIZE else (heads + 1) // 2
-    counts = {
-        "shapley": samples * heads,
-        "monte-carlo": samples * walk,
-        "paper": samples * walk * examples,
-        "exact": (1 << heads) * examples,
-        "leave-one-out": heads * examples,
-        "gradient": examples,
-        "confidence": examples,
-        "relevance": examples,
-    }
-    return counts.get(method.key, 0)
-
-
-def _samples(options: Mapping[str, Any]) -> int:
+def _samples(options: Options) -> int:
+    """The largest number of samples that a run with these options draws; 0 for methods that draw none."""
     return int(options.get("samples", 0))
 
 
@@ -274,57 +252,113 @@ NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic
 
 
 def expected_forwards(
-    method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores],
-    *, resumable: bool = True,
-) -> tuple[int, str]:  # fmt: skip
-    """Expected number of forward passes of a method for one language, and in words what the estimate is based on.
+    method: Method,
+    options: Options,
+    heads: int,
+    examples: int,
+    earlier_scores: Iterable[HeadScores],
+    *,
+    resumable: bool = True,
+) -> tuple[int, str]:
+    """How many forward passes a method should take for one language, and in words what that rests on.
 
-    seen: results of the same model, task, method and options (`alike`); the median over the languages is used, without
-    those that fewer samples may have ended. Without any, a rule for how many samples an interval needs.  resumable:
-    whether the model's layers can be resumed; otherwise no gain is predicted, and every gain is computed.
+    Where a run may end at a target width, it rests on the median of earlier runs over the languages,
+    without those that fewer samples may have ended; without any, on a rule for how many samples an
+    interval of that width needs.
+
+    Args:
+        method: The method.
+        options: Its resolved options.
+        heads: The number of heads of the model.
+        examples: The number of examples of the language.
+        earlier_scores: Results of the same model, task, method and options (see `alike`).
+        resumable: Whether the model's layers can be resumed; otherwise no gain is foreseen, and all
+            of them are computed.
+
+    Raises:
+        HeadlabError: A method from a package cannot say what it costs.
     """
-    screened = method.key in REACH and resumable
-    most = most_forwards(method, options, heads, examples)
-    if "target" not in options or options["target"] is None:
-        words = "every sample is drawn" if _samples(options) else "a fixed number of forward passes"
-        return _computed(most, options, screened), words
-    by_language = {s.language: s.example_forwards for s in seen if _as_long(s, _samples(options))}
-    if by_language:
-        plural = "s" if len(by_language) > 1 else ""
-        words = f"samples as in {len(by_language)} language{plural} scored before"
-        return min(most, round(float(np.median(list(by_language.values()))))), words
-    samples = math.ceil(min(_samples(options), typical_samples(options, REACH[method.key] if screened else 1)))
-    cycles = ""
-    if method.key in REACH and samples < _samples(options):  # it looks at the intervals after whole cycles only
-        samples = min(_samples(options), samples + -samples % examples)
-        cycles = f", in whole cycles of the {examples:,} examples"
-    words = f"{samples:,} samples per head, typical for intervals of this width{cycles}"
-    fewer = {**options, "samples": samples}
-    return _computed(most_forwards(method, fewer, heads, examples), fewer, screened), words
+    max_forwards = method.max_forwards(options, heads, examples)
+    if not _may_end_at_target(options):
+        return _after_screening(method, options, max_forwards, resumable), _basis_without_target(method, options)
+    forwards_by_language = {
+        scores.language: scores.example_forwards
+        for scores in earlier_scores
+        if _ended_at_target(scores, _samples(options))
+    }
+    if forwards_by_language:
+        plural = "s" if len(forwards_by_language) > 1 else ""
+        basis = f"samples as in {len(forwards_by_language)} language{plural} scored before"
+        return min(max_forwards, round(float(np.median(list(forwards_by_language.values()))))), basis
+    samples, basis = _samples_to_target(method, options, examples, resumable)
+    expected_options = {**options, "samples": samples}
+    forwards = method.max_forwards(expected_options, heads, examples)
+    return _after_screening(method, expected_options, forwards, resumable), basis
 
 
-def _as_long(scores: HeadScores, samples: int) -> bool:
+def _may_end_at_target(options: Options) -> bool:
+    """Whether intervals may end a run, by options that mean what headlab's own do."""
+    return options.get("target") is not None and {"samples", "value", "level"} <= options.keys()
+
+
+def _basis_without_target(method: Method, options: Options) -> str:
+    """What the forecast of a run rests on that no width ends."""
+    if method.costs.assumed:
+        return (
+            f"{method.key} says in words only what it costs ({method.costs.words}): one forward an example is assumed"
+        )
+    if _samples(options):
+        return "every sample is drawn"
+    return "a fixed number of forward passes"
+
+
+def _samples_to_target(method: Method, options: Options, examples: int, resumable: bool) -> tuple[int, str]:
+    """Samples after which intervals should reach the target width, before any gain is known, and that in words."""
+    max_samples = _samples(options)
+    screening = method.costs.screening if resumable else None
+    largest_weight = 1 if screening is None else screening.largest_weight
+    samples = math.ceil(min(max_samples, typical_samples(options, largest_weight)))
+    if method.interval_check != "every cycle" or samples >= max_samples:
+        return samples, f"{samples:,} samples per head, typical for intervals of this width"
+    samples = min(max_samples, samples + -samples % examples)
+    return samples, (
+        f"{samples:,} samples per head, typical for intervals of this width, "
+        f"in whole cycles of the {examples:,} examples"
+    )
+
+
+def _ended_at_target(scores: HeadScores, max_samples: int) -> bool:
     """Whether a run ended at its target, and not at a maximum of samples below this one."""
-    own = _samples(spec_of(scores, "method", "options") or {})
-    return own >= samples or (scores.samples is not None and 2 * int(scores.samples.max()) < own)
+    max_samples_then = _samples(spec_of(scores, "method", "options") or {})
+    if max_samples_then >= max_samples:
+        return True
+    return scores.samples is not None and 2 * int(scores.samples.max()) < max_samples_then
 
 
-def _computed(most: int, options: Mapping[str, Any], screened: bool) -> int:
-    """Expected forward passes: `most`, or with screening a share of it plus one pass per sample for the prediction."""
-    return math.ceil(COMPUTED[options["target"] is not None] * most) + _samples(options) if screened else most
+def _after_screening(method: Method, options: Options, forwards: int, resumable: bool) -> int:
+    """Forward passes without those that a gradient spares, with one pass a sample for the gradient."""
+    screening = method.costs.screening
+    if screening is None or not resumable:
+        return forwards
+    has_target = options.get("target") is not None
+    computed_share = screening.computed_with_target if has_target else screening.computed_without_target
+    return math.ceil(computed_share * forwards) + _samples(options)
 
 
-def typical_samples(options: Mapping[str, Any], reach: int = 1) -> float:
+def typical_samples(options: Options, largest_weight: int = 1) -> float:
     """Samples after which a head's interval should reach the target width, before any gain is known.
 
-    reach: the largest weight of a gain. The same rule as in `headlab.methods.sampling`, from which a running job's
-    remaining time is estimated.
+    It is the rule of `headlab.methods.sampling`, by which a running job foresees its remaining time.
+
+    Args:
+        options: Resolved options with a target.
+        largest_weight: The largest weight of a gain.
     """
     width = float(options["target"]) / value_of(str(options["value"])).span
     if width < NARROWEST:
         return math.inf
     price = math.log(2 / (1 - float(options["level"]))) + 1
-    return price * (2 * USUAL_SQUARE / width**2 + reach / width)
+    return price * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
 
 
 def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> bool:
@@ -406,4 +440,4 @@ def target_of(scores: HeadScores) -> float:
         return float(given)
     known = METHODS.get(scores.method)
     option = known.options.get("target") if known is not None else None
-    return float((option or METHODS["shapley"].options["target"]).default)
+    return float((option or METHODS[DEFAULT_METHOD].options["target"]).default)

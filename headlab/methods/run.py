@@ -22,8 +22,9 @@ from headlab.hooks.model import Model, not_finite
 from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
 from headlab.methods.game import Game
+from headlab.methods.method import Method
 from headlab.methods.model_game import ModelGame
-from headlab.methods.table import Method
+from headlab.methods.table import DEFAULT_METHOD
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
@@ -301,7 +302,7 @@ def score(
     task: Task,
     *,
     language: str | None = None,
-    method: str = "shapley",
+    method: str = DEFAULT_METHOD,
     seed: int = 0,
     split: Split = "dev",
     size: int | None = DEV_SIZE,

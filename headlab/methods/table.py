@@ -3,79 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Registry
-from headlab.options import Option, check_known, resolved
-from headlab.value_functions import VALUES, value_of
+from headlab.methods.method import (
+    BACKWARD_PASS_COST,
+    Method,
+    MethodCost,
+    Options,
+    Screening,
+    one_forward_an_example,
+    walk_length,
+)
+from headlab.options import Option
+from headlab.value_functions import VALUES
 
+__all__ = [
+    "ATTENTION_METHOD",
+    "BUILT_IN",
+    "DEFAULT_METHOD",
+    "LIVE_METHOD",
+    "METHODS",
+    "ORDERINGS",
+    "RANDOM_METHOD",
+    "RIVALS",
+    "Method",
+    "MethodCost",
+    "method",
+]
 
-@dataclass(frozen=True)
-class Method:
-    """One way to score heads.
-
-    signed: positive = helps, negative = harms (otherwise larger = more important).  intervals: gives intervals.
-    module: of its `run(work)`, below headlab.methods, or the full dotted path.  caution: caveat about its
-    intervals.  most_heads: maximum number of heads of a model.  whole: uses no game that several devices could
-    share, so one device runs all of it.  raw_unit: of scores that are not normalised, if different.  version:
-    increased when the same settings give other numbers; results stored by earlier versions stay valid.  renewed:
-    {option: {value: version}}, settings that have meant something else since that version: results stored by earlier
-    versions stay readable, are shown as such, and never stand for new ones.  renewal: what is different about those
-    earlier results, in a clause.  stops_at_sign: heads are sampled until their sign is decided, whatever the options.
-    """
-
-    key: str
-    title: str
-    cost: str
-    paper: str
-    estimand: str
-    unit: str
-    signed: bool
-    intervals: bool
-    module: str
-    options: Mapping[str, Option]
-    caution: str = ""
-    most_heads: int | None = None
-    whole: bool = False
-    raw_unit: str = ""
-    version: int = 1
-    renewed: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
-    renewal: str = ""
-    stops_at_sign: bool = False
-
-    def renewed_in(self, options: Mapping[str, Any]) -> int:
-        """The version since which these settings mean what they do; 1 if they always have.
-
-        Args:
-            options: Options of the method; those that are left out are at their defaults.
-        """
-        newest = 1
-        for name, versions in self.renewed.items():
-            given = options.get(name, self.options[name].default)
-            newest = max(newest, *(version for value, version in versions.items() if value == given), 1)
-        return newest
-
-    def version_of(self, options: Mapping[str, Any]) -> int:
-        """The version that results with these options are stored as.
-
-        Args:
-            options: Options of the method; those that are left out are at their defaults.
-        """
-        return max(self.version, self.renewed_in(options))
-
-    def unit_of(self, options: Mapping[str, Any]) -> str:
-        """Unit of the scores under these options."""
-        if self.raw_unit and options.get("normalise") is False:
-            return self.raw_unit
-        return value_of(str(options["value"])).unit if "value" in options else self.unit
-
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options: given ones checked, others at their default. Raises HeadlabError for unknown or invalid ones."""
-        check_known(self.options, given, f"method {self.key} has", code="method.option_unknown")
-        return resolved(self.options, given, f"method {self.key}", code="method.option_invalid")
-
+DEFAULT_METHOD = "shapley"
+"""The method where none is named."""
+LIVE_METHOD = "gradient"
+"""The method whose scores a page may ask for outside the list of jobs, as they take seconds."""
+RANDOM_METHOD = "random"
+"""The baseline that draws its scores: drawing them again is faster than reading them."""
+ATTENTION_METHOD = "confidence"
+"""The method whose scores pages show beside another's, as they are cheap and say something else."""
 
 LEVEL = Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True)
 TARGET = Option(
@@ -104,21 +69,57 @@ FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
 
 
+def shapley_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every sample computes one gain of every head."""
+    return int(options["samples"]) * heads
+
+
+def permutation_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every sample removes the heads of one order one after another, on one example."""
+    return int(options["samples"]) * walk_length(options, heads)
+
+
+def paper_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every sample removes the heads of one order one after another, on all examples."""
+    return permutation_forwards(options, heads, examples) * examples
+
+
+def every_coalition_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every set of heads, on all examples."""
+    return (1 << heads) * examples
+
+
+def every_head_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every head once, on all examples."""
+    return heads * examples
+
+
+def no_forwards(options: Options, heads: int, examples: int) -> int:
+    """No model is needed."""
+    return 0
+
+
 BUILT_IN: dict[str, Method] = {
     method.key: method
     for method in (
         Method(
-            "shapley",
-            "Shapley value (TMAB)",
-            "samples × heads forwards at most, each from its head's layer on: gains that a gradient flags as "
-            "uncertain, and a sample of the others; decided heads are dropped",
-            "Held & Yang, EACL 2023, section 3.2",
-            "shapley-top50",
-            "accuracy",
-            True,
-            True,
-            "tmab",
-            {
+            key="shapley",
+            title="Shapley value (TMAB)",
+            cost=MethodCost(
+                "samples × heads forwards at most, each from its head's layer on: gains that a gradient flags as "
+                "uncertain, and a sample of the others; decided heads are dropped",
+                shapley_forwards,
+                starts_at_head=True,
+                # The shares are observed; the weight is that of `headlab.methods.tmab`.
+                screening=Screening(largest_weight=4, computed_with_target=0.35, computed_without_target=0.15),
+            ),
+            paper="Held & Yang, EACL 2023, section 3.2",
+            estimand="shapley-top50",
+            unit="accuracy",
+            signed=True,
+            intervals=True,
+            module="tmab",
+            options={
                 "estimand": TOP50,
                 "value": VALUE,
                 "samples": Option(8192, "samples a head at most", kind=int, low=1),
@@ -127,18 +128,25 @@ BUILT_IN: dict[str, Method] = {
                 "level": LEVEL,
             },
             version=3,
+            interval_check="every cycle",
+            sign_lean="in simulations large ones by a tenth and small ones by half or more",
         ),
         Method(
-            "monte-carlo",
-            "Shapley value (plain permutations)",
-            "samples × heads forwards, each from the layer that changed on",
-            "Castro, Gómez & Tejada 2009; Held & Yang, EACL 2023, equation 3",
-            "shapley",
-            "accuracy",
-            True,
-            True,
-            "monte_carlo",
-            {
+            key="monte-carlo",
+            title="Shapley value (plain permutations)",
+            cost=MethodCost(
+                "samples × heads forwards, each from the layer that changed on",
+                permutation_forwards,
+                starts_at_head=True,
+                in_walks=True,
+            ),
+            paper="Castro, Gómez & Tejada 2009; Held & Yang, EACL 2023, equation 3",
+            estimand="shapley",
+            unit="accuracy",
+            signed=True,
+            intervals=True,
+            module="monte_carlo",
+            options={
                 "estimand": FULL,
                 "value": VALUE,
                 "samples": Option(1024, "orders at most; one sample is one example and one order", kind=int, low=1),
@@ -146,18 +154,19 @@ BUILT_IN: dict[str, Method] = {
                 "stop": STOP,
                 "level": LEVEL,
             },
+            interval_check="all heads together",
         ),
         Method(
-            "paper",
-            "Shapley value (the paper's recipe)",
-            "orders × examples × heads forwards: days",
-            "Held & Yang, EACL 2023, equation 4; its intervals are not anytime-valid",
-            "shapley-top50",
-            "accuracy",
-            True,
-            True,
-            "paper",
-            {
+            key="paper",
+            title="Shapley value (the paper's recipe)",
+            cost=MethodCost("orders × examples × heads forwards: days", paper_forwards, in_walks=True),
+            paper="Held & Yang, EACL 2023, equation 4; its intervals are not anytime-valid",
+            estimand="shapley-top50",
+            unit="accuracy",
+            signed=True,
+            intervals=True,
+            module="paper",
+            options={
                 "estimand": TOP50,
                 "value": VALUE,
                 "samples": Option(100, "orders at most; one sample is one order and all examples", kind=int, low=1),
@@ -166,31 +175,34 @@ BUILT_IN: dict[str, Method] = {
             caution="intervals by Equation 4, range 1, checked after every sample without correction for repeated "
             "looks: not anytime-valid",
             stops_at_sign=True,
+            sign_lean="in simulations by 0.001 to 0.003 on 0.1",
         ),
         Method(
-            "exact",
-            "Shapley value (every coalition)",
-            "2 ^ heads × examples forwards: up to 16 heads",
-            "Shapley 1953",
-            "shapley-top50",
-            "accuracy",
-            True,
-            True,
-            "exact",
-            {"estimand": TOP50, "value": VALUE},
+            key="exact",
+            title="Shapley value (every coalition)",
+            cost=MethodCost(
+                "2 ^ heads × examples forwards: up to 16 heads", every_coalition_forwards, starts_at_head=True
+            ),
+            paper="Shapley 1953",
+            estimand="shapley-top50",
+            unit="accuracy",
+            signed=True,
+            intervals=True,
+            module="exact",
+            options={"estimand": TOP50, "value": VALUE},
             most_heads=16,
         ),
         Method(
-            "gradient",
-            "Gradient importance",
-            "1 forward and backward an example",
-            "Michel, Levy & Neubig, NeurIPS 2019",
-            "gradient",
-            "loss",
-            False,
-            True,
-            "gradient",
-            {
+            key="gradient",
+            title="Gradient importance",
+            cost=MethodCost("1 forward and backward an example", one_forward_an_example, pass_cost=BACKWARD_PASS_COST),
+            paper="Michel, Levy & Neubig, NeurIPS 2019",
+            estimand="gradient",
+            unit="loss",
+            signed=False,
+            intervals=True,
+            module="gradient",
+            options={
                 "form": Option(
                     "example",
                     "absolute value per example (the paper), per token (its BERT code), or per batch",
@@ -206,45 +218,49 @@ BUILT_IN: dict[str, Method] = {
             "tokens there, not by that of sentences as in the published code, so it is too low against the others",
         ),
         Method(
-            "leave-one-out",
-            "Leave one out",
-            "heads × examples forwards, each started at the head's layer",
-            "Michel, Levy & Neubig, NeurIPS 2019, section 3.2",
-            "leave-one-out",
-            "accuracy",
-            True,
-            True,
-            "leave_one_out",
-            {"level": LEVEL},
+            key="leave-one-out",
+            title="Leave one out",
+            cost=MethodCost(
+                "heads × examples forwards, each started at the head's layer", every_head_forwards, starts_at_head=True
+            ),
+            paper="Michel, Levy & Neubig, NeurIPS 2019, section 3.2",
+            estimand="leave-one-out",
+            unit="accuracy",
+            signed=True,
+            intervals=True,
+            module="leave_one_out",
+            options={"level": LEVEL},
             version=2,
         ),
         Method(
-            "confidence",
-            "Confidence (largest attention weight)",
-            "1 forward an example",
-            "Voita et al., ACL 2019, section 4",
-            "confidence",
-            "attention weight",
-            False,
-            True,
-            "confidence",
-            {
+            key="confidence",
+            title="Confidence (largest attention weight)",
+            cost=MethodCost("1 forward an example", one_forward_an_example),
+            paper="Voita et al., ACL 2019, section 4",
+            estimand="confidence",
+            unit="attention weight",
+            signed=False,
+            intervals=True,
+            module="confidence",
+            options={
                 "exclude": Option("separator", "tokens that do not count as targets", ("separator", "special", "none")),
             },
             whole=True,
             version=2,
         ),
         Method(
-            "relevance",
-            "Relevance (LRP)",
-            "1 forward an example and 1 backward an answer",
-            "Voita et al., ACL 2019, section 4",
-            "relevance",
-            "share of relevance",
-            False,
-            True,
-            "relevance",
-            {
+            key="relevance",
+            title="Relevance (LRP)",
+            cost=MethodCost(
+                "1 forward an example and 1 backward an answer", one_forward_an_example, pass_cost=BACKWARD_PASS_COST
+            ),
+            paper="Voita et al., ACL 2019, section 4",
+            estimand="relevance",
+            unit="share of relevance",
+            signed=False,
+            intervals=True,
+            module="relevance",
+            options={
                 "attention_constant": Option(True, "treat attention weights as constants", kind=bool),
                 "normalise": Option(True, "share of its layer's relevance, not its size in logits", kind=bool),
             },
@@ -252,13 +268,47 @@ BUILT_IN: dict[str, Method] = {
             raw_unit="logit",
             version=2,
         ),
-        Method("random", "Random", "none", "baseline", "random", "none", False, False, "random", {}),
+        Method(
+            key="random",
+            title="Random",
+            cost=MethodCost("none", no_forwards),
+            paper="baseline",
+            estimand="random",
+            unit="none",
+            signed=False,
+            intervals=False,
+            module="random",
+            options={},
+        ),
     )
 }
 
 
+# What heads can be ordered by: the method, and the options that define the ordering.
+ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "random": ("random", {}),
+    "monte-carlo": ("monte-carlo", {}),
+    "shapley": ("shapley", {}),
+    "gradient": ("gradient", {"form": "example"}),
+    "gradient-token": ("gradient", {"form": "token"}),
+    "gradient-batch": ("gradient", {"form": "batch"}),
+    "leave-one-out": ("leave-one-out", {}),
+    "confidence": ("confidence", {}),
+    "relevance": ("relevance", {}),
+}
+# What chooses heads besides the method that is asked for, random choices apart, where choices are compared.
+RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gradient (example)": ("gradient", {"form": "example"}),
+    "gradient (token)": ("gradient", {"form": "token"}),
+    "gradient (batch)": ("gradient", {"form": "batch"}),
+    "leave-one-out": ("leave-one-out", {}),
+}
+
+
 def _fits(key: str, entry: object) -> bool:
-    return isinstance(entry, Method) and entry.key == key and key not in ALIASES
+    if not isinstance(entry, Method) or entry.key != key or key in ALIASES:
+        return False
+    return isinstance(entry.cost, MethodCost | str)
 
 
 METHODS: Mapping[str, Method] = Registry(BUILT_IN, "headlab.methods", _fits)

@@ -18,7 +18,7 @@ from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import renewed_in, spec_of, superseded
 from headlab.methods.run import Arrays, make_spec, only_language, saving
-from headlab.methods.table import METHODS
+from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Ints, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts, kept_without, labels
@@ -28,8 +28,6 @@ from headlab.tasks.base import Split, Task
 from headlab.tasks.equal_texts import equal_texts_record
 
 # What a curve depends on: the order in which heads are removed, and the examples it is measured on.
-
-ORDERED_BY_CHANCE = "random"
 
 
 def check_scores(scores: HeadScores, model: Model) -> None:
@@ -58,7 +56,7 @@ def curve_spec(
     evaluator: Evaluator, scores: HeadScores, *, points: int | None = None, ablation: str = "zero", seed: int = 0
 ) -> dict[str, Any]:
     """Spec of a curve: everything it depends on; its sha256 names the run."""
-    base = make_spec(evaluator, METHODS[ORDERED_BY_CHANCE], {}, seed, ablation)
+    base = make_spec(evaluator, METHODS[RANDOM_METHOD], {}, seed, ablation)
     order = {
         "method": scores.method,
         "options": spec_of(scores, "method", "options"),
@@ -81,7 +79,7 @@ def curve_spec(
 def caution_of(spec: Mapping[str, Any]) -> str:
     """Caveats about a curve of this spec, or empty."""
     order, task, notes = spec["order"], spec["task"], []
-    if order["method"] != ORDERED_BY_CHANCE:
+    if order["method"] != RANDOM_METHOD:
         if order["split"] is None:
             notes.append(
                 "the scores do not say which examples they were made on; if on these, the curve gives an optimistic "

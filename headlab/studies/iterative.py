@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headlab.methods.table import ORDERINGS
 from headlab.records import Floats
 from headlab.scores import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.differences import Gain, Groups, pooled
-from headlab.studies.table import ORDERINGS, Found, Say
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
+from headlab.methods.method import BACKWARD_PASS_COST
 from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored, timed
-from headlab.methods.table import METHODS
+from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key
@@ -35,7 +36,6 @@ from headlab.tasks.equal_texts import notes_by_language
 
 # The pieces: scores, answers and curves, from the store or computed and stored.
 
-CHANCE = "random"  # scores that are faster to draw again than to read
 EVALUATORS = 3  # splits whose tokens are cached
 REMEMBERED = 512  # evaluations cached in memory
 
@@ -59,8 +59,14 @@ Piece = TypeVar("Piece", HeadScores, Evaluation, Curve)
 class Ask:
     """A piece that an experiment needs.
 
-    what: description, equal for equal pieces.  forwards: forward passes, one example each; 0 if it is available.
-    kind: what its pace depends on: scores of `method`, plain answers, a curve, or other passes.
+    Attributes:
+        kind: What its pace depends on: scores of `method`, plain answers, a curve, or other passes.
+        language: Of the examples.
+        what: A description, equal for equal pieces.
+        forwards: Forward passes of one example each; 0 if it is available.
+        method: Of scores.
+        missing: Whether it must be computed, be it without a forward pass; None where `forwards`
+            says so.
     """
 
     kind: Kind
@@ -68,6 +74,12 @@ class Ask:
     what: str
     forwards: int
     method: str = ""
+    missing: bool | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it must be computed."""
+        return self.forwards > 0 if self.missing is None else self.missing
 
 
 @dataclass
@@ -156,9 +168,9 @@ class Pieces:
         spec = self.score_spec(language, method, seed, options)
         key = content_key(spec)
         if key not in self._scores:
-            if method == CHANCE:
+            if method == RANDOM_METHOD:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
-                self._scores[key] = outcome_of(METHODS[CHANCE], work).scores(self.model.grid, spec, 0, 0.0)
+                self._scores[key] = outcome_of(METHODS[RANDOM_METHOD], work).scores(self.model.grid, spec, 0, 0.0)
             elif self.store is not None and (kept := stored(self.store.run(spec), self.model.grid)) is not None:
                 self._scores[key] = kept.record
         return self._scores.get(key)
@@ -338,10 +350,13 @@ class Pieces:
         self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> Ask:
         """The cost of `self.scores`; arguments as there."""
-        chosen, given = method_of(method), dict(options or {})
-        what = f"{chosen.key} scores of {language}{_with(given, seed)}"
-        there = self.found(language, method, seed=seed, **given) is not None
-        return Ask("scores", language, what, 0 if there else self.expected(language, method, **given), chosen.key)
+        key = method_of(method).key
+        method_options = dict(options or {})
+        what = f"{key} scores of {language}{_with(method_options, seed)}"
+        if self.found(language, method, seed=seed, **method_options) is not None:
+            return Ask("scores", language, what, 0, key, missing=False)
+        forwards = self.expected(language, method, **method_options)
+        return Ask("scores", language, what, forwards, key, missing=True)
 
     def ask_scored(self, options: Mapping[str, Any]) -> list[Ask]:
         """The cost of `self.scored` in every language."""
@@ -390,10 +405,6 @@ def _words(step: Progress) -> str:
 
 # How long a forward pass takes: from stored results, or by timing a few batches.
 
-# Cost of a forward and its backward pass, in forward passes.
-BACKWARD = 3.0
-PARTIAL = ("shapley", "leave-one-out", "exact", "monte-carlo")
-
 
 class Pace:
     """Seconds per forward pass of each piece, with a record, in words, of what the estimates are based on."""
@@ -432,14 +443,18 @@ class Pace:
         """Cost of one of the piece's forward passes, in plain ones."""
         if ask.kind != "scores":
             return 1.0
-        if ask.method in ("gradient", "relevance"):
+        costs = method_of(ask.method).costs
+        if costs.pass_cost == BACKWARD_PASS_COST:
             self._rests["a backward pass as two forwards"] = None
-            return BACKWARD
-        if ask.method in PARTIAL and self._pieces.model.resumable:
-            layers = self._pieces.model.grid.layers
-            self._rests[f"{ask.method} at about half a forward, since each starts at the layer of a head"] = None
-            return (layers + 1) / (2 * layers)
-        return 1.0
+        elif costs.pass_cost != 1:
+            self._rests[f"{ask.method} at {costs.pass_cost:g} forwards a pass"] = None
+        if costs.assumed:
+            self._rests[f"{ask.method} at one forward an example, which is assumed ({costs.words})"] = None
+        if not costs.starts_at_head or not self._pieces.model.resumable:
+            return costs.pass_cost
+        layers = self._pieces.model.grid.layers
+        self._rests[f"{ask.method} at about half a forward, since each starts at the layer of a head"] = None
+        return costs.pass_cost * (layers + 1) / (2 * layers)
 
     def _plain(self, ask: Ask) -> float:
         if self._timed is None:
@@ -474,7 +489,7 @@ class Cost:
     lacking: tuple[Ask, ...] = ()
 
     def __str__(self) -> str:
-        if not self.forwards:
+        if not self.forwards and not self.lacking:
             return self.words
         often = "" if self.seconds is None else f", about {duration(self.seconds)}"
         return f"{self.forwards:,} forwards{often}: {self.words}"
@@ -568,7 +583,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
 
 def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     asked: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
-    return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.forwards]
+    return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.is_missing]
 
 
 def _named(lacking: Sequence[Ask]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Keys, Registry
-from headlab.methods.table import METHODS, Method
+from headlab.methods.method import Method
+from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
 from headlab.methods.table import method as method_of
 from headlab.options import Option, check_known, resolved
 from headlab.tables import Table
@@ -109,9 +110,9 @@ class Experiment:
 
 
 WITH_SIGN = Option(
-    "shapley", "method whose scores are used; it needs a sign and intervals", Keys(METHODS, lambda m: m.signed)
+    DEFAULT_METHOD, "method whose scores are used; it needs a sign and intervals", Keys(METHODS, lambda m: m.signed)
 )
-ANY_METHOD = Option("shapley", "method whose scores are used", Keys(METHODS))
+ANY_METHOD = Option(DEFAULT_METHOD, "method whose scores are used", Keys(METHODS))
 OF_METHOD = Option({}, "the method's own options", kind=dict)
 HARMFUL_OR_K = Option(
     None,
@@ -120,25 +121,7 @@ HARMFUL_OR_K = Option(
     low=1,
     optional=True,
 )
-# What heads can be ordered by: the method, and the options that define the ordering.
-ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "random": ("random", {}),
-    "monte-carlo": ("monte-carlo", {}),
-    "shapley": ("shapley", {}),
-    "gradient": ("gradient", {"form": "example"}),
-    "gradient-token": ("gradient", {"form": "token"}),
-    "gradient-batch": ("gradient", {"form": "batch"}),
-    "leave-one-out": ("leave-one-out", {}),
-    "confidence": ("confidence", {}),
-    "relevance": ("relevance", {}),
-}
-# Choices of heads that targeted pruning compares with the method's own, apart from random.
-FORMS = ("example", "token", "batch")
-RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    **{f"gradient ({form})": ("gradient", {"form": form}) for form in FORMS},
-    "leave-one-out": ("leave-one-out", {}),
-}
-SCORES = tuple(name for name in ORDERINGS if name != "random")
+SCORES = tuple(name for name in ORDERINGS if name != RANDOM_METHOD)
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True)
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)

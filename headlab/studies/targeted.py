@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headlab.methods.table import RIVALS
 from headlab.records import Bools, Evaluation
 from headlab.scores import HeadScores
 from headlab.studies.differences import (
@@ -26,7 +27,7 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import RIVALS, Found, Say
+from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import streamlit as st
 
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
+from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.records import Bools, part
 from headlab.scores import HeadScores, kept_without
@@ -95,8 +96,7 @@ def _by_stack(every: Sequence[LearnedGates]) -> None:
 
 # Other methods' masks of the same size as the gates': which heads they share, and their accuracy.
 
-SHAPLEY = "shapley"
-METHODS = (SHAPLEY, "gradient")
+COMPARED_METHODS = (DEFAULT_METHOD, LIVE_METHOD)
 KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is shared with the Prune page
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
 
@@ -105,7 +105,7 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     """{method: its cached scores for the same weights and language}, for the methods that have any."""
     language, fingerprint = sweep.first.language, part(sweep.first.spec, "model", "fingerprint")
     out = {}
-    for method in METHODS:
+    for method in COMPARED_METHODS:
         results = matching(listing(HeadScores).results, choice.model, choice.task, method, choice.label_map)
         same = [r for r in results if part(r.record.spec, "model", "fingerprint") == fingerprint]
         scores = select(same, [language]).first
@@ -116,7 +116,8 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
 
 def called(scores: HeadScores) -> str:
     """A method's name, with the estimand of its scores if the method has several."""
-    return f"{scores.method} ({scores.estimand})" if scores.method == SHAPLEY else scores.method
+    has_several_estimands = "estimand" in METHODS[scores.method].options
+    return f"{scores.method} ({scores.estimand})" if has_several_estimands else scores.method
 
 
 def as_many(gates: LearnedGates, scores: HeadScores) -> Bools:
@@ -342,7 +343,7 @@ def clicked(event: Any) -> str:
 def _beside(
     sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
 ) -> None:
-    lacking = [method for method in METHODS if method not in scores]
+    lacking = [method for method in COMPARED_METHODS if method not in scores]
     if scores:
         show(overlap(sweep, scores, known, split), f"overlap-{sweep.first.language}")
     if lacking:

@@ -198,9 +198,6 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
 
 # A map that sharpens: the scores so far of the language that a job is computing.
 
-# Methods that check their intervals only after whole cycles of the examples.
-IN_CYCLES = ("shapley",)
-
 
 def picture(
     job: Job,
@@ -253,8 +250,10 @@ def _warnings(scores: HeadScores) -> list[str]:
     if text := caution(scores.method):
         return [text]
     size, most = spec_of(scores, "task", "size"), int(np.max(scores.samples)) if scores.samples is not None else 0
-    middle = scores.method in IN_CYCLES and size and most % size
-    return ["intervals in the middle of a cycle are provisional"] if middle else []
+    known_method = METHODS.get(scores.method)
+    in_cycles = known_method is not None and known_method.interval_check == "every cycle"
+    is_provisional = in_cycles and size and most % size
+    return ["intervals in the middle of a cycle are provisional"] if is_provisional else []
 
 
 def language_at(job: Job) -> str:

@@ -197,7 +197,7 @@ def _method(draft: Draft) -> str:
     keys = list(METHODS)
     start = keys.index(draft.method)
     method = st.selectbox("Method", keys, index=start, format_func=_title, key=draft.key("method"))
-    words = f"Cost: {METHODS[method].cost}."
+    words = f"Cost: {METHODS[method].costs.words}."
     st.caption(f"{words} Caution: {text}." if (text := caution(method)) else words)
     options = METHODS[method].options
     names = main_options(method)
@@ -283,7 +283,7 @@ def by_method(methods: Mapping[str, Method], found: Mapping[str, Found], languag
             "Cached": f"{len(found[key].scores)} of {len(languages)}",
             "Missing": _listed(found[key].missing, len(languages)),
             "Intervals": "yes" if method.intervals else "no",
-            "Cost": method.cost,
+            "Cost": method.costs.words,
             "From": method.paper,
         }
         for key, method in methods.items()

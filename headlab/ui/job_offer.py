@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.methods import costs
 from headlab.methods.costs import settings, spec_of
-from headlab.methods.table import METHODS
+from headlab.methods.table import LIVE_METHOD, METHODS
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.tables import duration
@@ -31,9 +31,9 @@ ASKED = ("form", "normalise")  # the options that a live request supports
 
 def fits(spec: Mapping[str, Any]) -> bool:
     """Whether a live request gives exactly what this job would."""
-    if spec["method"] != "gradient" or (spec.get("seed"), spec.get("ablation")) != (0, "zero"):
+    if spec["method"] != LIVE_METHOD or (spec.get("seed"), spec.get("ablation")) != (0, "zero"):
         return False
-    usual = {name: option.default for name, option in METHODS["gradient"].options.items()}
+    usual = {name: option.default for name, option in METHODS[LIVE_METHOD].options.items()}
     return all(value == usual[name] for name, value in spec["options"].items() if name not in ASKED)
 
 
@@ -160,7 +160,7 @@ def price(choice: Choice, spec: Mapping[str, Any]) -> str:
 def _kind_of_cost(choice: Choice) -> str:
     method = METHODS[choice.method]
     text = costs.caution(method.key)
-    return (f"Caution: {text}. " if text else "") + f"Cost: {method.cost}."
+    return (f"Caution: {text}. " if text else "") + f"Cost: {method.costs.words}."
 
 
 def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
@@ -168,7 +168,7 @@ def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
     method, heads = METHODS[choice.method], heads_of(choice.model)
     if heads is None:
         return ""
-    forwards = costs.most_forwards(method, method.resolve(spec["options"]), heads, 512)
+    forwards = method.max_forwards(method.resolve(spec["options"]), heads, 512)
     pace = costs.pace([r.record for r in listing(HeadScores).results], choice.model, choice.task)
     if not forwards or pace is None:
         return ""

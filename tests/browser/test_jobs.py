@@ -49,7 +49,7 @@ def form(page):
 def pick(page, method):
     """Choose a method, and wait for the form to be that method's."""
     choose_option(form(page).get_by_role("combobox", name="Method"), METHODS[method].title)
-    expect(form(page)).to_contain_text(METHODS[method].cost)
+    expect(form(page)).to_contain_text(METHODS[method].costs.words)
     page.locator(QUIET).wait_for()
 
 

@@ -315,7 +315,7 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callabl
 
 
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
-    from headlab.studies.table import ORDERINGS as MADE
+    from headlab.methods.table import ORDERINGS as MADE
 
     assert experiment("iterative").lists["orderings"] == tuple(MADE)
     assert experiment("iterative").resolve({})["orderings"] == "random,monte-carlo,shapley,gradient,leave-one-out"

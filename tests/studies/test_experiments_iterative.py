@@ -13,13 +13,14 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.methods.table import ORDERINGS
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, areas, compare_areas
 from headlab.store import Store
 from headlab.studies import iterative
 from headlab.studies.iterative import area_table, cost, difference_table
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.table import ORDERINGS, experiment
+from headlab.studies.table import experiment
 from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = experiment("iterative").resolve(

@@ -50,6 +50,8 @@ from headlab.worker.schemas import MeasureRequest, Refusal
 SAMPLED = {"samples": 96, "target": 0.2}
 TUNED: dict[str, Any] = {"task": "letters", "steps": 24, "learning_rate": 0.01, "seed": 3}
 
+SCREENING = METHODS["shapley"].costs.screening
+
 
 def letters(language: str, split: Split, seed: int) -> list[Example]:
     words = [f"{a} {b}" for a in ("ab", "cd", "ab ab", "cd cd cd") for b in "abcdefgh"]
@@ -348,14 +350,14 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
         plan = plan_of(options)
         assert Tally.start(3, even(1), plan).needed() == pytest.approx([costs.typical_samples(options)] * 3)
         needed = tmab.begin(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()
-        assert needed == pytest.approx([costs.typical_samples(options, costs.REACH["shapley"])] * 3)
+        assert needed == pytest.approx([costs.typical_samples(options, SCREENING.largest_weight)] * 3)
     assert costs.USUAL_SQUARE == USUAL
 
 
 def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too() -> None:
     method = METHODS["shapley"]
     options = method.resolve({"target": None, "samples": 64})
-    for resumable, want in ((True, 64 + math.ceil(costs.COMPUTED[False] * 64 * 12)), (False, 64 * 12)):
+    for resumable, want in ((True, 64 + math.ceil(SCREENING.computed_without_target * 64 * 12)), (False, 64 * 12)):
         assert costs.expected_forwards(method, options, 12, 24, (), resumable=resumable)[0] == want
     options = method.resolve({"samples": 1 << 20})
     screened, plain = (costs.expected_forwards(method, options, 12, 24, (), resumable=r)[0] for r in (True, False))

@@ -244,7 +244,7 @@ def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper", "leave-one-out"])
 def test_no_run_takes_more_forwards_than_were_told(model: Model, tmp_path: Path, method: str) -> None:
     options = METHODS[method].resolve(OPTIONS.get(method, {}))
-    told_most = costs.most_forwards(METHODS[method], options, model.grid.size, SIZE)
+    told_most = METHODS[method].max_forwards(options, model.grid.size, SIZE)
     walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(method, 0)
     took = begin(model, tmp_path, method).example_forwards
     assert took <= told_most + walks  # and the untouched model, or a coalition, once a walk
@@ -252,7 +252,7 @@ def test_no_run_takes_more_forwards_than_were_told(model: Model, tmp_path: Path,
 
 
 def test_exact_takes_every_coalition_on_every_example() -> None:
-    assert costs.most_forwards(METHODS["exact"], {}, 12, 24) == 24 * 4096
+    assert METHODS["exact"].max_forwards({}, 12, 24) == 24 * 4096
 
 
 def test_costs_count_what_is_decided_narrow_and_open() -> None:

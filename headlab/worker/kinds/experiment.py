@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headlab.errors import HeadlabError
 from headlab.masks import mask_from_json
-from headlab.methods.table import method
+from headlab.methods.table import DEFAULT_METHOD, method
 from headlab.records import HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Run
@@ -52,7 +52,7 @@ def fill(spec: Experimental) -> Experimental:
     return spec.model_copy(
         update={
             "languages": list(chosen.languages),
-            "method": full.get(METHOD, method("shapley").key),
+            "method": full.get(METHOD, DEFAULT_METHOD),
             "method_options": modest(within(dict(full.get(METHOD_OPTIONS) or {}), LARGEST)),
             "options": modest(own),
         }

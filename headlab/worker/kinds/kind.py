@@ -229,9 +229,6 @@ class StepProgress:
 
 # What a job will cost: its parts, each a number of forward passes and their pace.
 
-# Their batches are walks of many passes, too long to time while a user waits; plain passes are timed instead.
-WALKS = ("monte-carlo", "paper")
-
 
 @dataclass(frozen=True)
 class Part:
@@ -305,8 +302,9 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
     """The pace just measured, None if it was not; and its basis in words."""
     if known.measured is None:
         return None, "how long a forward takes here is not known yet"
-    whole = " on plain forward passes" if method_name in WALKS else ""
-    return known.measured.seconds, pace_words(known.measured.seconds, f"measured now{whole}")
+    on_plain_passes = method_name is not None and method(method_name).costs.in_walks
+    basis = "measured now on plain forward passes" if on_plain_passes else "measured now"
+    return known.measured.seconds, pace_words(known.measured.seconds, basis)
 
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:

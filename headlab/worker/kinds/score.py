@@ -10,7 +10,6 @@ from headlab.methods.table import method
 from headlab.scores import Curve, HeadScores
 from headlab.tasks import task
 from headlab.worker.kinds.kind import (
-    WALKS,
     Estimate,
     Kind,
     Known,
@@ -62,7 +61,7 @@ def foresee(spec: ScoreSpec, known: Known) -> Estimate:
 
 def measure(spec: ScoreSpec) -> MeasureRequest:
     """What to time on the device if no stored result tells the pace."""
-    timed = None if spec.method in WALKS else spec.method
+    timed = None if method(spec.method).costs.in_walks else spec.method
     options = {} if timed is None else dict(spec.options)
     language = named(spec.languages)[0]
     return MeasureRequest(model=spec.model, **about(spec), language=language, method=timed, options=options)
