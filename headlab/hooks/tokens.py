@@ -10,6 +10,7 @@ from headlab.models.tokenising import (
     SPACED_WORDS,
     TokenNeeds,
     family_of,
+    lacks_padding_mask,
     token_needs,
 )
 from headlab.tasks.base import Example
@@ -17,12 +18,15 @@ from headlab.tasks.base import Example
 
 def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
     """What a model is given of labelled examples beyond its tokenizer's output."""
-    if any(example.choices or example.target is not None for example in examples):
+    lacks_mask = lacks_padding_mask(model.tokenizer)
+    if any(example.choices for example in examples):
         return TokenNeeds()
+    if any(example.target is not None for example in examples):  # a language model has always been given its mask
+        return TokenNeeds(attention_mask=lacks_mask and bool(model.module.config.is_encoder_decoder))
     pairs = any(example.pair is not None for example in examples)
-    if any(example.words for example in examples):
-        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
-    return token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False)
+    words = any(example.words for example in examples)
+    spaces = model.word_spaces if words else "none"
+    return token_needs(model.missing_segment_ids, spaces, pairs=pairs and not words, words=words, mask=lacks_mask)
 
 
 def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]:

@@ -267,7 +267,9 @@ def most_forwards(method: Method, options: Mapping[str, Any], heads: int, exampl
 
 
 def _samples(options: Mapping[str, Any]) -> int:
-    return int(options.get("samples", 0))
+    """The largest number of samples of a run; 0 where its options, which a file may say, name no number."""
+    samples = options.get("samples", 0)
+    return int(samples) if is_number(samples) else 0
 
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices

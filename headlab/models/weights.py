@@ -86,6 +86,22 @@ def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
     return stored_shapes(folder, weight_files(folder, file_names, config))
 
 
+# As safetensors names the types of floating-point numbers.
+FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+def integer_weights(folder: Path, config: Any) -> dict[str, str]:
+    """{name: type} of every weight of a local folder that is not of floating-point numbers; as `folder_shapes`."""
+    types: dict[str, str] = {}
+    for file_name in weight_files(folder, [path.name for path in folder.iterdir()], config):
+        with safe_open(folder / file_name, "pt") as file:
+            for key in file.keys():  # noqa: SIM118 - no mapping
+                stored_type = file.get_slice(key).get_dtype()
+                if stored_type not in FLOATS:
+                    types[key] = stored_type
+    return types
+
+
 # What transformers reports after loading, and the same before it: a class built without memory for its weights.
 
 
