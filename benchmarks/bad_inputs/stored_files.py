@@ -27,6 +27,7 @@ from cached_reports import made_up as made_report
 from cached_scores import made_up as made_scores
 from fuzzing import ODD, spoiled
 from made_curves import made_curve
+from made_fronts import GRID as FRONT_GRID
 from made_fronts import made_front
 from made_gates import THREE, made_gates
 from made_roles import made_roles
@@ -40,9 +41,12 @@ from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.snippet import Place
 from headlab.records import HeadGrid, Stack, content_key
 from headlab.report.build import write_report
+from headlab.roles.report import read as read_roles
 from headlab.store import Run, Store
 from headlab.tasks import names, problems
 from headlab.tasks.own import Draft, Upload, save
+from headlab.ui import gates_store, prune_pareto, results
+from headlab.ui.findings import findings
 from headlab.ui.history import decode, encode
 from headlab.ui.names import head_from
 from headlab.worker.jobs import Jobs
@@ -119,13 +123,13 @@ class Spoiled:
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     """Yield files that are valid but for one thing."""
     rng = random.Random(seed)
-    results = _stored_results(folder / "results")
+    stored_results = _stored_results(folder / "results")
     job_list = _job_list(folder / "jobs.sqlite")
     own_task = _own_task(folder / "own")
     kinds: Mapping[Callable[[Path, random.Random], BadInput], int] = {
         _mask_input: 25,
         _foreign_input: 14,
-        partial(_result_input, results=results): 34,
+        partial(_result_input, stored_results=stored_results): 34,
         _report_input: 8,
         _begun_input: 7,
         partial(_jobs_input, job_list=job_list): 4,
@@ -427,20 +431,20 @@ def _stored_results(root: Path) -> list[StoredResult]:
         "gates": made_gates(),
         "gates of three stacks": made_gates(grid=THREE),
     }
-    results = []
+    finished = []
     for kind, record in records.items():
         run = Store(root).run(record.spec)
         run.finish(record, {"created": CREATED, "versions": {"headlab": "0.9"}, "device": "cpu"})
         data = (run.folder / RESULT).read_bytes()
-        results.append(StoredResult(kind, json.loads((run.folder / SPEC).read_bytes()), data))
+        finished.append(StoredResult(kind, json.loads((run.folder / SPEC).read_bytes()), data))
     _use_results(root)
     shutil.rmtree(root)
-    return results
+    return finished
 
 
-def _result_input(place: Path, rng: random.Random, results: Sequence[StoredResult]) -> BadInput:
+def _result_input(place: Path, rng: random.Random, stored_results: Sequence[StoredResult]) -> BadInput:
     """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
-    result = rng.choice(results)
+    result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
     key, spec_data, data = content_key(result.spec), _dumped(result.spec), result.data
     drawn = rng.random()
@@ -509,11 +513,38 @@ def _use_results(root: Path) -> None:
             for table in getattr(result.record, "tables", ()):
                 table.markdown()
                 table.csv()
+    _show_on_pages(*(listing.results for listing in listings))
     skipped = [problem for listing in listings for problem in listing.problems]
     if skipped:
         raise HeadlabError(skipped[0], code="result.skipped")
     if not any(listing.results for listing in listings):
         raise HeadlabError("the cache has no results", code="result.none")
+
+
+def _show_on_pages(scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]) -> None:
+    """Make of results what the pages show of them."""
+    specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
+    results.stored(specs)
+    results.spoken(specs, "intents")
+    results.variants(scores)
+    found = results.select(scores, ["de", "th"])
+    results.sample_note(found.scores)
+    findings(
+        found.scores, {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")}, ["de"]
+    )
+    for sweep in gates_store.sweeps(gates):
+        gates_store.label(sweep, "0" * 64)
+        gates_store.splits_of(sweep)
+        for result in sweep.runs:
+            gates_store.hover(result.record, "dev")
+            gates_store.facts(result)
+            gates_store.every_gate(result.record)
+    for result in reports:
+        if result.record.name == "front":
+            _unless_refused(partial(prune_pareto.read_front, result, FRONT_GRID))
+            prune_pareto.label(result)
+        elif result.record.name == "roles":
+            _unless_refused(partial(read_roles, result.record))
 
 
 # Reports as JSON files.

@@ -383,7 +383,7 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
         name: the model, in messages.
     """
     of_kind = kind.config_class
-    if of_kind is None or isinstance(config, of_kind):
+    if not isinstance(of_kind, type) or isinstance(config, of_kind):
         return
     values = config.to_dict()
     own_values = of_kind.from_dict(values).to_dict()

@@ -25,7 +25,7 @@ from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, 
 from headlab.scores import Curve, HeadScores
 from headlab.store import Store
 from headlab.store.codecs import CODECS, Result, read_result
-from headlab.store.folder import kind_of
+from headlab.store.folder import check_parts, kind_of
 from headlab.tables import Report, Table
 
 # From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
@@ -158,9 +158,11 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any
     command = value["command"] if isinstance(value.get("command"), str) else command
     if "tables" in value:
         try:
-            yield Item(Report.from_json(value), key, {}, command)
+            report = Report.from_json(value)
+            check_parts(report.spec)
         except HeadlabError as error:
             raise HeadlabError(f"{key}: {error}", code=error.code) from error
+        yield Item(report, key, {}, command)
         return
     for name, inner in value.items() if deep else ():
         if isinstance(inner, dict):

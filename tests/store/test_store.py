@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
-from headlab.records import Head, HeadGrid, Stack, canonical_json
+from headlab.records import Head, HeadGrid, Stack, canonical_json, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import FORMAT, MAX_ARRAY_BYTES, Store, read_arrays
 
@@ -419,6 +419,30 @@ def test_a_folder_rightly_named_for_a_spec_that_says_too_little_becomes_a_senten
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
     assert Store(tmp_path).find(model="m") == []
+
+
+SPECS_NEVER_WRITTEN: dict[str, Any] = {
+    "a size that is text": {"task": {**spec_of()["task"], "size": "mean"}},
+    "a size that is a list": {"task": {**spec_of()["task"], "size": [5]}},
+    "a seed that is text": {"seed": "zero"},
+    "a dtype that is a number": {"model": {**spec_of()["model"], "dtype": 16}},
+    "a method without options": {"method": {"name": "shapley"}},
+    "options that are a list": {"method": {"name": "shapley", "options": []}},
+}
+
+
+@pytest.mark.parametrize("changes", SPECS_NEVER_WRITTEN.values(), ids=SPECS_NEVER_WRITTEN)
+def test_reported_19_a_spec_that_headlab_never_wrote_becomes_a_sentence(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Though its folder has its name: pages, reports and commands count with what it says."""
+    scores = write(tmp_path, spec_of())
+    wrong = spec_of() | changes
+    folder = scores.rename(tmp_path / content_key(wrong))
+    (folder / "spec.json").write_text(json.dumps(wrong))
+    listing = Store(tmp_path).scan()
+    assert listing.results == ()
+    assert "its spec" in listing.problems[0]
 
 
 def header(text: str) -> bytes:
