@@ -331,11 +331,23 @@ def _closest(
     best_renames: Mapping[str, str] = {}
     module, best_report = load_without_memory(kind, config, shapes, best_renames)
     options = possible_renames(shapes) if _lacking(best_report, module, with_new_head) else []
+    known_names = _known_names(module)
+    known = sum(name in known_names for name in shapes)
     for renames in options:
+        known_if_renamed = sum(_renamed(name, renames) in known_names for name in shapes)
+        if known and known_if_renamed <= known:  # building a class of many layers again takes seconds
+            continue
         _, report = load_without_memory(kind, config, shapes, renames)
         if len(_lacking(report, module, with_new_head)) < len(_lacking(best_report, module, with_new_head)):
             best_renames, best_report = renames, report
     return module, best_renames, best_report
+
+
+def _known_names(module: PreTrainedModel) -> set[str]:
+    """The names under which a class finds its weights: its own, and those that its body has by itself."""
+    names = set(module.state_dict())
+    prefix = f"{module.base_model_prefix}."
+    return names | {name.removeprefix(prefix) for name in names}
 
 
 def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -> list[str]:
