@@ -173,3 +173,10 @@ def test_reported_19_a_report_whose_settings_are_none(tmp_path: Path, options: o
     (tmp_path / "report.json").write_text(json.dumps(report))
     with raises("result.spec_incomplete", "options"):
         build.write_report([str(tmp_path / "report.json")], tmp_path / "report.html", Store(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["d", "no format"])
+def test_reported_19_a_number_that_its_column_cannot_format_is_shown_as_it_is(form: str) -> None:
+    table = Table("t", "T", ("heads",), (form,), ((2.5,),))
+    assert table.shown() == [["2.5"]]
+    assert "2.5" in table.markdown()
