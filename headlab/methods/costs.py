@@ -404,7 +404,7 @@ def cost_of(scores: HeadScores) -> Cost:
 def target_of(scores: HeadScores) -> float:
     """The target half-width of a run, in the score's unit; the default one where it had none."""
     given = spec_of(scores, "method", "options", "target")
-    if given is not None:
+    if is_number(given):
         return float(given)
     known = METHODS.get(scores.method)
     option = known.options.get("target") if known is not None else None

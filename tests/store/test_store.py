@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
+from headlab.methods.costs import remarks, stopped_at_sign, target_of
 from headlab.records import Head, HeadGrid, Stack, canonical_json, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import FORMAT, MAX_ARRAY_BYTES, Store, read_arrays
@@ -581,3 +582,12 @@ def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) ->
     run.finish(scores_of(spec_of()), {})
     assert len(Store(tmp_path).scan().results) == 1
     assert "checkpoint.npz stays" in (run.folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("options", [{"target": [1]}, {"samples": "mean"}, {"target": "x", "stop": "sign"}])
+def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str, Any]) -> None:
+    scores = scores_of(spec_of())
+    odd = replace(scores, spec={**spec_of(), "method": {"name": "shapley", "options": options}})
+    assert target_of(odd) == target_of(scores)
+    assert not stopped_at_sign(odd).any()
+    assert remarks([odd]) == remarks([scores])
