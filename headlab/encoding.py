@@ -22,7 +22,14 @@ from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.models.special_ids import named_padding, padding_id
 from headlab.models.token_texts import readable
-from headlab.models.tokenising import WordSpaces, spaced, tokenise, without_unknown_segments
+from headlab.models.tokenising import (
+    PADDING_MASK,
+    WordSpaces,
+    spaced,
+    tokenise,
+    tokenizer_output,
+    without_unknown_segments,
+)
 from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Floats, Ints
 from headlab.tasks.base import Example, Task
 from headlab.value_functions import log_probability
@@ -135,7 +142,9 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
     """
     columns = {name: [values[i] for i in rows] for name, values in tokens.items()}
     if model.tokenizer.pad_token_id == padding_id(model.module, model.tokenizer):
-        padded_columns = model.tokenizer.pad(columns, return_tensors="pt", padding_side=PADDED)
+        padded_columns = model.tokenizer.pad(
+            columns, return_tensors="pt", padding_side=PADDED, return_attention_mask=PADDING_MASK in columns
+        )
         return {name: on_device(column, model.device) for name, column in padded_columns.items()}
     unknown_names = sorted(columns.keys() - fillers(model).keys())
     if unknown_names:
@@ -152,7 +161,7 @@ def fillers(model: Model) -> dict[str, int]:
     return {
         "input_ids": padding_id(model.module, model.tokenizer) or 0,
         "token_type_ids": model.tokenizer.pad_token_type_id,
-        "attention_mask": 0,
+        PADDING_MASK: 0,
     }
 
 
@@ -207,14 +216,10 @@ class TokenRows:
 
     def __init__(self, model: Model, tokens: Mapping[str, Rows]) -> None:
         self._model, self._tokens = model, tokens
-        tokenizer = model.tokenizer
         self._fillers = fillers(model)
         self._rows_by_name: dict[str, DeviceRows] | None = None
         if set(tokens) <= set(self._fillers):  # others are padded in ways that only the tokenizer knows
-            columns = dict(tokens)
-            if "attention_mask" in tokenizer.model_input_names:
-                columns.setdefault("attention_mask", [[1] * len(row) for row in tokens["input_ids"]])
-            self._rows_by_name = {name: DeviceRows(rows, model.device) for name, rows in columns.items()}
+            self._rows_by_name = {name: DeviceRows(rows, model.device) for name, rows in tokens.items()}
 
     def batch(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some examples, padded to the longest of them."""
@@ -270,7 +275,9 @@ def word_ids(
 
 def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Number of special tokens that a tokenizer puts before and behind a text."""
-    whole, bare = (list(tokenizer("a", add_special_tokens=added)["input_ids"]) for added in (True, False))
+    whole, bare = (
+        list(tokenizer_output(tokenizer, "a", add_special_tokens=added)["input_ids"]) for added in (True, False)
+    )
     front = next((n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0)
     return front, len(whole) - len(bare) - front
 
@@ -577,7 +584,7 @@ def masks_tokens(model: Model, task: Task) -> bool:
 
 def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
     """Tokens of texts as the tokenizer gives them.  ends: with the special tokens that it adds behind a text."""
-    rows: Rows = [list(row) for row in model.tokenizer(list(texts))["input_ids"]]
+    rows: Rows = [list(row) for row in tokenizer_output(model.tokenizer, list(texts))["input_ids"]]
     behind = 0 if ends else _around(model.tokenizer)[1]
     return [row[:-behind] if behind else row for row in rows]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -77,3 +78,36 @@ def require_seed(seed: object) -> int:
     if whole < 0:
         raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
     return whole
+
+
+# What libraries raise.
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, at most 200 characters."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+# Of the packages written in Rust, which is no Exception; each package has a class of its own with this name.
+PANIC = "PanicException"
+
+
+@contextmanager
+def library_errors(as_sentence: Callable[[BaseException], HeadlabError]) -> Iterator[None]:
+    """Raise whatever a library raises in the block as a HeadlabError.
+
+    Errors that say that the memory is full stay as they are: they are not the model's fault.
+
+    Args:
+        as_sentence: makes the error.
+    """
+    try:
+        yield
+    except HeadlabError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
+        if out_of_memory(error):
+            raise
+        raise as_sentence(error) from error

@@ -36,6 +36,22 @@ def as_path(what: str, given: str | Path) -> Path:
     return Path(given)
 
 
+def is_folder(name: str | Path) -> bool:
+    """Whether a folder has this name; False, too, for what no file can be called, such as 300 letters."""
+    try:
+        return bool(str(name)) and Path(name).is_dir()
+    except OSError:
+        return False
+
+
+def is_file(name: str | Path) -> bool:
+    """Whether a file has this name; False, too, for what no file can be called."""
+    try:
+        return bool(str(name)) and Path(name).is_file()
+    except OSError:
+        return False
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file under a temporary name, sync it, then move it into place.
 
@@ -120,6 +136,18 @@ def append_line(path: Path, line: str) -> None:
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+# What the system says of a disk, and not of a network: its client raises OSError for that, too.
+OF_A_DISK = (
+    *FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
+    errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+
+
+def is_of_a_disk(error: BaseException) -> bool:
+    """Whether an error says that a file or a folder could not be written, and not that a network failed."""
+    return isinstance(error, OSError) and error.errno in OF_A_DISK
 
 
 def unwritable(path: Path, error: OSError) -> HeadlabError:

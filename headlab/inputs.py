@@ -44,12 +44,12 @@ from headlab.encoding import (
     shifted,
 )
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, not_finite
+from headlab.hooks.model import Model, configured_start, not_finite
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, map_hint, nameless, some, try_orders
-from headlab.models.tokenising import held, tokenise
+from headlab.models.tokenising import PADDING_MASK, held, tokenise, tokenizer_output
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -113,6 +113,21 @@ def language_setup(config: Any, tokenizer: Any, language: str) -> LanguageSetup:
     return LanguageSetup()
 
 
+def decoder_start(model: Model, setup: LanguageSetup) -> int:
+    """The first token of a decoder's inputs.
+
+    Args:
+        model: An encoder-decoder.
+        setup: Of its languages, which may say the token.
+
+    Raises:
+        HeadlabError: Neither they nor the model's configuration say one that the model has.
+    """
+    start = configured_start(model) if setup.start is None else setup.start
+    check_tokens(model, [[start]])
+    return start
+
+
 def _prefixes(config: Any) -> dict[tuple[str, str], str]:
     """{(source, target): prefix} of the translations named in a model's config."""
     named = getattr(config, "task_specific_params", None) or {}
@@ -144,7 +159,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Language
     found = LanguageSetup(source=_code(source, codes), target=_code(target, codes))
     number = int(getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(found.target))
     with found.set_up(tokenizer):
-        ids = tokenizer(text_target="a")["input_ids"]
+        ids = tokenizer_output(tokenizer, text_target="a")["input_ids"]
     if ids[0] == number:
         return LanguageSetup(source=found.source, target=found.target, first=number)
     if ids[-1] == number and config.model_type == "mbart":  # its decoder starts with the last token of its targets
@@ -366,9 +381,9 @@ class Pairs:
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one position."""
-        targets, config = self._padded(rows), self.model.module.config
-        start = config.decoder_start_token_id if self._told.start is None else self._told.start
-        before = shifted(targets, int(start), decoder_filler(self.model))
+        targets = self._padded(rows)
+        start = decoder_start(self.model, self._told)
+        before = shifted(targets, start, decoder_filler(self.model))
         asked = (targets != IGNORED).long()  # padding changes no answer, but would enter the heads' means
         return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
 
@@ -404,9 +419,13 @@ class TargetChoices(Chosen):
         first = [] if self._told.first is None else [self._told.first]
         self._given = len(first)  # first tokens of a continuation, which are not scored
         with self._told.set_up(tokenizer):
-            found = tokenizer([self._told.prefix + example.text for example in examples])
-            own = [tokenizer(text_target=list(e.choices), add_special_tokens=False)["input_ids"] for e in examples]
+            found = tokenizer_output(tokenizer, [self._told.prefix + example.text for example in examples])
+            own = [
+                tokenizer_output(tokenizer, text_target=list(e.choices), add_special_tokens=False)["input_ids"]
+                for e in examples
+            ]
         self._tokens: dict[str, Rows] = {name: list(found[name]) for name in found}
+        self._tokens.setdefault(PADDING_MASK, [[1] * len(row) for row in self._tokens["input_ids"]])
         self._targets: list[Rows] = [[[*first, *tokens] for tokens in rows] for rows in own]
         check_lengths(model, task.name, names, self._tokens["input_ids"])
         self.omitted = nothing_omitted(model, len(examples))
@@ -443,11 +462,10 @@ class TargetChoices(Chosen):
 
     def _decoded(self, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """The decoder's inputs for continuations, int [row, token]."""
-        config = self.model.module.config
-        start = config.decoder_start_token_id if self._told.start is None else self._told.start
+        start = decoder_start(self.model, self._told)
         real = (targets != IGNORED).long()
         real[:, 0] = 1  # also of a continuation that an example lacks: with nothing to attend to, there would be NaN
-        before = shifted(targets, int(start), decoder_filler(self.model))
+        before = shifted(targets, start, decoder_filler(self.model))
         return {"decoder_input_ids": before, "decoder_attention_mask": real}
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

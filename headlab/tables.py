@@ -180,7 +180,12 @@ def _shown(cell: Cell, form: str) -> str:
         return p_words(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return format(cell, form) if form and not isinstance(cell, str) else str(cell)
+    if not form or isinstance(cell, str):
+        return str(cell)
+    try:
+        return format(cell, form)
+    except (ValueError, OverflowError):  # of a file that somebody changed: the number itself
+        return str(cell)
 
 
 def is_number(cell: object) -> TypeGuard[float]:

@@ -46,8 +46,9 @@ HOMES = {  # module: the parts that may import it
     "shelve": set(),
     "marshal": set(),
 }
+# A hook that sees weights being made gates nothing.
 HOOKS = re.compile(
-    r"register\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
+    r"register(?!_module_\w+_registration)\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
 )
 BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split join
 encode items values keys array dtype device partial getLogger TypeVar namedtuple kind_of"""

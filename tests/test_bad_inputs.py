@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,31 @@ def test_every_answer_is_seen_and_none_ends_the_run(monkeypatch: pytest.MonkeyPa
     assert (counts["for_real"], counts["refused"]) == (1, 3)
     assert (counts["tracebacks"], counts["hangs"], counts["http_500"]) == (3, 1, 0)
     assert [failure["number"] for failure in counts["failures"]] == [2, 3, 5, 6]
+
+
+def test_a_family_that_makes_no_input_ends_the_run() -> None:
+    with pytest.raises(RuntimeError, match="died"):
+        list(runner.attempts("no_such_family", 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("family", "count"), [pytest.param("model-folders", 6, marks=pytest.mark.slow), ("stored-files", 60)]
+)
+def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, count: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answers, contents = [], []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        inputs = list(islice(runner.family_inputs(family, folder, 7), count))
+        contents.append([bad_input.content for bad_input in inputs])
+        if number == 0:
+            answers = [bad_input.attempt() for bad_input in inputs]
+    assert contents[0] == contents[1]
+    assert len(set(contents[0])) == count
+    assert {answer.verdict for answer in answers} <= {Verdict.ACCEPTED, Verdict.REFUSED}
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,12 @@ def attempts(family: str, count: int, seed: int) -> Iterator[Attempt]:
     """
     next_number = 0
     while next_number < count:
+        first_number = next_number
         for attempt in _attempts_of_one_process(family, seed, range(next_number, count)):
             yield attempt
             next_number = attempt.begun.number + 1
+        if next_number == first_number:
+            raise RuntimeError(f"the process that makes inputs of {family} from number {first_number} on died")
 
 
 def _attempts_of_one_process(family: str, seed: int, numbers: range) -> Iterator[Attempt]:

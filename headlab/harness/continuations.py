@@ -24,6 +24,7 @@ from headlab.evaluator import Batch, cut, token_budget
 from headlab.harness.notes import TaskNotes
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
+from headlab.models.tokenising import tokenizer_output
 from headlab.parallel import one_thread, spread
 
 
@@ -65,7 +66,7 @@ def text_tokens(model: Model, text: str) -> list[int]:
     """Tokens of a text, after a start token where the tokenizer puts one and the text has none."""
     start = model.tokenizer.bos_token
     if start and text.startswith(start):
-        return list(model.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(tokenizer_output(model.tokenizer, text, add_special_tokens=False)["input_ids"])
     return encoded(model, [text])[0]
 
 
@@ -126,7 +127,7 @@ def _choice_tokens(
 
 def _without_context(model: Model, choice: Continuation, prefix: int) -> ContinuationTokens:
     """Tokens of a continuation that no text stands before, after the prefix token."""
-    tokens = list(model.tokenizer(choice.text, add_special_tokens=False)["input_ids"])
+    tokens = list(tokenizer_output(model.tokenizer, choice.text, add_special_tokens=False)["input_ids"])
     if tokens[:1] == [prefix]:
         tokens = tokens[1:]
     if not tokens:

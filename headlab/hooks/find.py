@@ -37,7 +37,19 @@ SAME, SCALED, OTHER, ROWS = 0, 1, 2, 3  # rows of the probe; in OTHER, a token d
 ATTENTION = (torch.softmax, torch.Tensor.softmax, torch.special.softmax, functional.softmax,
              functional.scaled_dot_product_attention)  # fmt: skip
 COUNTS = ("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "num_heads", "n_head", "n_heads")
-FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError)  # of models made for other input
+# What a model raises that was made for other input, or whose configuration is not that of its weights.
+FAILURES = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    NameError,
+    ImportError,
+    StopIteration,
+)
 
 
 @dataclass

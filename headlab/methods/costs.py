@@ -244,8 +244,9 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
 
 
 def _samples(options: Options) -> int:
-    """The largest number of samples that a run with these options draws; 0 for methods that draw none."""
-    return int(options.get("samples", 0))
+    """The largest number of samples of a run; 0 where its options, which a file may say, name no number."""
+    samples = options.get("samples", 0)
+    return int(samples) if is_number(samples) else 0
 
 
 NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
@@ -436,7 +437,7 @@ def cost_of(scores: HeadScores) -> Cost:
 def target_of(scores: HeadScores) -> float:
     """The target half-width of a run, in the score's unit; the default one where it had none."""
     given = spec_of(scores, "method", "options", "target")
-    if given is not None:
+    if is_number(given):
         return float(given)
     known = METHODS.get(scores.method)
     option = known.options.get("target") if known is not None else None

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.files import is_of_a_disk, make_folder, read_json, sync_folder, unwritable
 from headlab.files import lock as locked
-from headlab.files import make_folder, read_json, sync_folder, unwritable
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -98,7 +98,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as error:
         raise HeadlabError(
-            f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
+            f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
             code="model.unknown",
         ) from error
     except LocalEntryNotFoundError as error:
@@ -113,36 +113,22 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
             code="hub.model_unknown",
         ) from error
-    except _network_errors() as error:
+    except Exception as error:  # the hub's client has a client of its own, and that another one
+        if isinstance(error, OSError) and is_of_a_disk(error):
+            raise unwritable(Path(HF_HUB_CACHE), error) from error
         raise HeadlabError(
             f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
             code="hub.fetch_failed",
         ) from error
-    except OSError as error:
-        raise unwritable(Path(HF_HUB_CACHE), error) from error
-
-
-def _network_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """What the hub's client raises without a network: its own copy of httpx has other classes than httpx.
-
-    more: errors to catch beside them.
-    """
-    import httpx
-    import huggingface_hub.utils
-
-    client: Any = huggingface_hub.utils
-    hub_error: type[Exception] = client.httpx.HTTPError
-    return httpx.HTTPError, hub_error, *more
 
 
 def hub_sizes(name: str) -> dict[str, int]:
     """Bytes of every file that the hub has of a model; nothing if it cannot be asked."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         found = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
-    except _network_errors(HfHubHTTPError, OSError):  # it is offline, too
+    except Exception:  # whatever its client raises where it cannot be asked
         return {}
     return {file.rfilename: file.size or 0 for file in found}
 
@@ -150,11 +136,10 @@ def hub_sizes(name: str) -> dict[str, int]:
 def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
     """{name: shape} of the weights that the hub has of a model, from the headers of its files; None if unknown."""
     from huggingface_hub import get_safetensors_metadata
-    from huggingface_hub.errors import HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError
 
     try:
         metadata = get_safetensors_metadata(name)
-    except _network_errors(NotASafetensorsRepoError, SafetensorsParsingError, HfHubHTTPError, OSError):
+    except Exception:  # whatever its client raises where it cannot be asked, or has no such headers
         return None
     shapes = {}
     for file in metadata.files_metadata.values():

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError, as_sentence, out_of_memory, require_type
-from headlab.files import read_json
+from headlab.errors import HeadlabError, as_sentence, library_errors, out_of_memory, require_type
+from headlab.files import is_folder, read_json
 from headlab.labels import told_by_names
 from headlab.masks.snippet import UNVERSIONED
 from headlab.models.allattention.modelling import OWN, make_known
@@ -40,6 +38,7 @@ from headlab.models.embedded import (
 )
 from headlab.models.files import (
     LIGHT,
+    SAFETENSORS,
     families,
     fingerprint_folder,
     hub_folder,
@@ -51,12 +50,18 @@ from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 from headlab.models.special_ids import check_named_tokens, generation_padding
 from headlab.models.tokenising import classifies_words, state_earlier_training
+from headlab.models.untrusted import (
+    growing_no_larger,
+    require_possible_counts,
+    require_readable_names,
+)
 from headlab.models.weights import (
     SINGLE,
     LoadReport,
     fit_weights,
     folder_shapes,
     forget_renames,
+    integer_weights,
     key_mapping,
     stored_shapes,
     weight_files,
@@ -64,15 +69,7 @@ from headlab.models.weights import (
 from headlab.tasks.base import Task
 
 ADAPTER = "adapter_config.json"
-UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    ArithmeticError,
-)  # what transformers raises for bad files
-BROKEN = (*UNREADABLE, ImportError, RuntimeError, SafetensorError, StrictDataclassError)  # or for missing packages
+MOST_BYTES = 4  # of a number in a file of weights that headlab loads
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")  # by which accelerate spreads a model over devices
@@ -157,7 +154,7 @@ def pick_device(device: str | int | None) -> torch.device:
 
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
-    if name and Path(name).is_dir():
+    if is_folder(name):
         return Path(name), UNVERSIONED
     try:
         folder = hub_folder(name, revision)
@@ -180,8 +177,9 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
             f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"
         )
     changes = is_delta(folder)
-    try:
-        config = _config(folder)
+    with library_errors(partial(_unreadable, name)):
+        require_readable_names(folder, name)
+        config = _config(folder, name)
         try:
             tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
         except HeadlabError as error:
@@ -189,12 +187,10 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
         kind = _class_of(config, name)
         check_named_tokens(kind, config, name)
         _settle(config, tokenizer, folder)
-        with alone():
+        with alone(), growing_no_larger(_stored_bytes(folder), name):
             module, note = _complete(kind, config, folder, name, spread)
         if tokenizer is not None and (folder / TRAINING).is_file():
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
-    except BROKEN as error:
-        raise _unreadable(name, error) from error
     if problem is not None:
         raise problem
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
@@ -202,14 +198,26 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
 
-def _config(folder: Path) -> Any:
-    """A folder's configuration; raises what transformers raises for bad files."""
+def _stored_bytes(folder: Path) -> int:
+    """The size of a folder's weights; with those of the embedded base, where it changes that."""
+    folders = [folder, base_of(folder)] if is_delta(folder) else [folder]
+    return sum(path.stat().st_size for place in folders for path in place.glob(SAFETENSORS) if path.is_file())
+
+
+def _config(folder: Path, name: str) -> Any:
+    """A folder's configuration; raises what transformers raises for bad files.
+
+    Args:
+        folder: of the model.
+        name: the model, in messages.
+    """
+    require_possible_counts(folder, name)
     make_known()
     make_known_folder(folder)
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
-def _unreadable(name: str, error: Exception) -> HeadlabError:
+def _unreadable(name: str, error: BaseException) -> HeadlabError:
     zero = "a number in its configuration, such as that of its heads, is 0"
     reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
     return HeadlabError(f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable")
@@ -275,6 +283,7 @@ def _complete(
     if isinstance(spread.get("device_map"), dict):
         _require_covered(kind, config, spread["device_map"], name)
     module, report = _loaded(kind, config, folder, name, spread, {})
+    _require_numbers(module, folder, config, name)
     if report.is_clean and not getattr(config, "pruned_heads", None):
         return module, ""
     fit = fit_weights(kind, config, _shapes_of(folder, config), name)
@@ -283,6 +292,30 @@ def _complete(
         module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
     return module, "" if is_delta(folder) else fit.note  # a delta's base has parts that not every class takes
+
+
+def _require_numbers(module: PreTrainedModel, folder: Path, config: Any, name: str) -> None:
+    """Raise HeadlabError for weights that are stored as integers, which transformers would take for the numbers.
+
+    Args:
+        module: as it was loaded.
+        folder: of its files.
+        config: its configuration, which says how weights are packed into integers if they are.
+        name: the model, in messages.
+    """
+    if is_delta(folder) or getattr(config, "quantization_config", None):
+        return
+    prefix = f"{module.base_model_prefix}."
+    weights = {key for key, weight in module.named_parameters() if weight.is_floating_point()}
+    weights |= {key.removeprefix(prefix) for key in weights}
+    integers = integer_weights(folder, config)
+    wrong = sorted(key for key in integers if key in weights or key.removeprefix(prefix) in weights)
+    if wrong:
+        raise HeadlabError(
+            f"{name} has {wrong[0]} as {integers[wrong[0]]}, which holds no weights, and its config.json names no way "
+            "to unpack them; use a checkpoint of floating-point numbers",
+            code="model.weights_of_integers",
+        )
 
 
 def _shapes_of(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
@@ -336,35 +369,68 @@ def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
             "use a model whose class it has",
             code="model.class_unknown",
         )
+    _require_its_configuration(found, config, name)
     return found
 
 
+# Of every configuration, and no part of what a model computes.
+OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
+
+
+def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: str) -> None:
+    """Raise HeadlabError where a class would compute with the values of another family's configuration.
+
+    So it is if a config.json names a model type that is not its class's: what the type does not know of is then left
+    out, or has another default.
+
+    Args:
+        kind: the class that the configuration names.
+        config: the configuration.
+        name: the model, in messages.
+    """
+    of_kind = kind.config_class
+    if not isinstance(of_kind, type) or isinstance(config, of_kind):
+        return
+    values = config.to_dict()
+    own_values = of_kind.from_dict(values).to_dict()
+    others = [key for key in own_values if key not in OF_NO_CLASS and values.get(key) != own_values[key]]
+    if others:
+        raise HeadlabError(
+            f"{name} names the class {kind.__name__}, but the model type {config.model_type}, whose configuration has "
+            f"another {others[0]}; put the model type {of_kind.model_type} into its config.json, or the class that "
+            "the model type belongs to",
+            code="model.type_of_another_class",
+        )
+
+
 def _tokenizer(folder: Path, name: str) -> Any:
-    try:
+    """A folder's tokenizer.  name: the model, in messages.  Raises HeadlabError if it has none that can be read."""
+    with library_errors(partial(_no_tokenizer, name)):
         with alone():
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except ImportError as error:
-        raise HeadlabError(
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise TypeError(f"its tokenizer_class is {type(tokenizer).__name__}, which is none")
+        # if its files are missing, transformers creates a tokenizer with an empty vocabulary
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise HeadlabError(
+                f"{name} lacks the tokenizer's vocabulary; save its tokenizer into its folder",
+                code="tokenizer.vocabulary_missing",
+            )
+        return tokenizer
+
+
+def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
+    if isinstance(error, ImportError):
+        return HeadlabError(
             f"the tokenizer of {name} needs a package that is not installed ({first_line(error)}); translation "
             "models take "
             "pip install 'headlab[translation]'",
             code="tokenizer.package_missing",
-        ) from error
-    except Exception as error:
-        # The packages tokenizers and sentencepiece raise just these.
-        if not isinstance(error, (*UNREADABLE, RuntimeError)) and type(error) is not Exception:
-            raise
-        raise HeadlabError(
-            f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",
-            code="tokenizer.unreadable",
-        ) from error
-    # if its files are missing, transformers creates a tokenizer with an empty vocabulary
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise HeadlabError(
-            f"{name} lacks the tokenizer's vocabulary; save its tokenizer into its folder",
-            code="tokenizer.vocabulary_missing",
         )
-    return tokenizer
+    return HeadlabError(
+        f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",
+        code="tokenizer.unreadable",
+    )
 
 
 # What a model's files tell before its weights are read.
@@ -397,22 +463,24 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         return [Fact("Found", False, as_sentence(error))]
     facts = [Fact("Found", True, words)]
     try:
-        config = _config(folder)
-    except BROKEN as error:
-        return [*facts, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
+        with library_errors(partial(_unreadable, name)):
+            require_readable_names(folder, name)
+            config = _config(folder, name)
+            class_names = _class_names(config)
+    except HeadlabError as error:
+        return [*facts, Fact("Configuration", False, as_sentence(error))]
     sentence = f"config.json names model type {config.model_type}."
-    facts.append(Fact("Configuration", True, sentence, _class_names(config)))
+    facts.append(Fact("Configuration", True, sentence, class_names))
     weights = _weights(folder, sizes, config, name)
     try:
         kind = _class_of(config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
     try:
-        check_named_tokens(kind, config, name)
+        with library_errors(partial(_unreadable, name)):
+            check_named_tokens(kind, config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
-    except BROKEN as error:
-        return [*facts, weights, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
     facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
     if task is not None and task.likelihood:
@@ -437,7 +505,7 @@ def _class_names(config: Any) -> tuple[str, ...]:
 
 def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
     """A model's folder, the bytes of its files, and where it is. Raises HeadlabError if it is nowhere."""
-    here = bool(name) and Path(name).is_dir()
+    here = is_folder(name)
     folder = Path(name) if here else hub_folder(name, None, LIGHT)
     try:
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
@@ -483,13 +551,18 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
-        count = sum(map(math.prod, stored_shapes(folder, files).values()))
+        with library_errors(_torn_weights):
+            count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
         return Fact("Weights", False, f"{name}: {as_sentence(error)}")
-    except (OSError, SafetensorError) as error:
-        return Fact("Weights", False, f"The safetensors cannot be read ({first_line(error)}); copy the model again.")
     what = "numbers that change the embedded base" if is_delta(folder) else "parameters"
     return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
+
+
+def _torn_weights(error: BaseException) -> HeadlabError:
+    return HeadlabError(
+        f"the safetensors cannot be read ({first_line(error)}); copy the model again", code="model.weights_torn"
+    )
 
 
 def _unreadable_weights(folder: Path, sizes: Mapping[str, int]) -> Fact | None:
@@ -528,15 +601,16 @@ def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Pa
         name: a folder, or the hub id under which headers are read where the files are not here.
     """
     try:
-        is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
-        shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
-        if shapes is None:
-            return weights._replace(words=f"{weights.words} Once fetched, they are compared with the class.")
-        fit = fit_weights(kind, config, shapes, name)
+        with library_errors(partial(_unreadable, name)):
+            is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
+            shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
+            if shapes is None:
+                return weights._replace(words=f"{weights.words} Once fetched, they are compared with the class.")
+            stored_bytes = MOST_BYTES * sum(map(math.prod, shapes.values()))
+            with growing_no_larger(stored_bytes, name):
+                fit = fit_weights(kind, config, shapes, name)
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
-    except BROKEN as error:
-        return Fact("Weights", False, as_sentence(_unreadable(name, error)))
     if not fit.note or is_delta(folder):
         return weights
     return weights._replace(words=f"{weights.words} {_capitalised(fit.note)}.")

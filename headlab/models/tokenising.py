@@ -6,11 +6,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+from headlab.errors import HeadlabError, first_line, library_errors
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 
 Rows = list[list[int]]
@@ -41,10 +44,31 @@ def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[Any]:
     return lock
 
 
+def tokenizer_output(tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any) -> BatchEncoding:
+    """What a tokenizer makes of texts; arguments as it takes them.
+
+    Raises:
+        HeadlabError: its files cannot be used, which some packages notice only at the first text.
+    """
+    with library_errors(partial(_cannot_tokenise, tokenizer)):
+        output: BatchEncoding = tokenizer(*texts, **options)
+    return output
+
+
+def _cannot_tokenise(tokenizer: PreTrainedTokenizerBase, error: BaseException) -> HeadlabError:
+    folder = Path(str(tokenizer.name_or_path)).name or "the model"
+    return HeadlabError(
+        f"the tokenizer of {folder} was read, but makes no tokens of a text ({first_line(error)}); save the model's "
+        "own tokenizer into its folder",
+        code="tokenizer.unusable",
+    )
+
+
 # Segment ids: which of two texts a token belongs to.
 
 SEGMENT_IDS = "token_type_ids"
 INPUT_NAMES = "model_input_names"
+PADDING_MASK = "attention_mask"
 # Model types that were pretrained with segment ids, and whose tokenizers gave them for every pair up
 # to transformers 4. Some tokenizers of transformers 5 do not: that of ALBERT, and the generic class.
 SEGMENT_FAMILIES = frozenset(
@@ -109,7 +133,7 @@ def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: Any) -> Segm
     if stated_names is not None and SEGMENT_IDS not in stated_names:
         return SegmentIds()
     with held(tokenizer):
-        given = tokenizer(["a"], ["a"], verbose=False).get(SEGMENT_IDS)
+        given = tokenizer_output(tokenizer, ["a"], ["a"], verbose=False).get(SEGMENT_IDS)
         if given is not None and any(given[0]):
             return SegmentIds()
         of_pairs = any(with_segment_ids(tokenizer, ["a"], ["a"])[SEGMENT_IDS][0])
@@ -145,7 +169,7 @@ def with_segment_ids(
     Tokenizers in Python give 0 throughout since transformers 5; there the second text begins behind
     the first separator.
     """
-    batch: BatchEncoding = tokenizer(list(texts), second, return_token_type_ids=True, verbose=False, **options)
+    batch = tokenizer_output(tokenizer, list(texts), second, return_token_type_ids=True, verbose=False, **options)
     if second is not None and not tokenizer.is_fast:
         for segment_ids, tokens in zip(batch[SEGMENT_IDS], batch["input_ids"], strict=True):
             if not any(segment_ids) and tokenizer.sep_token_id in tokens:
@@ -169,14 +193,14 @@ def loses_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
     as_given = with_spaces = 0
     for text in PROBES:
         words = text.split()
-        in_text = tokenizer([text], verbose=False)["input_ids"][0]
+        in_text = tokenizer_output(tokenizer, [text], verbose=False)["input_ids"][0]
         as_given += _ids_of_words(tokenizer, words) == in_text
         with_spaces += _ids_of_words(tokenizer, spaced(words, "inner")) == in_text
     return with_spaces > as_given
 
 
 def _ids_of_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[int]:
-    batch = tokenizer([list(words)], is_split_into_words=True, verbose=False)
+    batch = tokenizer_output(tokenizer, [list(words)], is_split_into_words=True, verbose=False)
     return list(batch["input_ids"][0])
 
 
@@ -219,11 +243,13 @@ class TokenNeeds:
         spaced_words: A space is put before every word.
         padding: Rows are filled up with the padding token of the configuration, which is another than the
             tokenizer's, and the model reads its answer before it.
+        attention_mask: What is padding is said beside the tokens.
     """
 
     segments: bool = False
     spaced_words: bool = False
     padding: bool = False
+    attention_mask: bool = False
 
     def version(self) -> dict[str, bool]:
         """What a result's spec says of its tokens; earlier results without it had other ones."""
@@ -239,7 +265,14 @@ class TokenNeeds:
         return settings
 
 
-def token_needs(segment_ids: SegmentIds, spaces: WordSpaces, *, pairs: bool, words: bool) -> TokenNeeds:
+def lacks_padding_mask(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer does not say which tokens are padding; headlab then does."""
+    return PADDING_MASK not in tokenizer.model_input_names
+
+
+def token_needs(
+    segment_ids: SegmentIds, spaces: WordSpaces, *, pairs: bool, words: bool, mask: bool = False
+) -> TokenNeeds:
     """What a model is given beyond its tokenizer's output.
 
     Args:
@@ -247,9 +280,10 @@ def token_needs(segment_ids: SegmentIds, spaces: WordSpaces, *, pairs: bool, wor
         spaces: Which words get a space.
         pairs: Whether the examples are pairs of texts.
         words: Whether the examples are sentences given as words.
+        mask: Whether the tokenizer leaves out which tokens are padding.
     """
     segments = segment_ids.of_pairs if pairs else segment_ids.of_texts
-    return TokenNeeds(segments, words and spaces == "every")
+    return TokenNeeds(segments, words and spaces == "every", mask)
 
 
 def state_earlier_training(tokenizer: PreTrainedTokenizerBase, config: Any, *, labels_words: bool) -> None:
@@ -327,15 +361,17 @@ def tokenise(
         options |= {"truncation": True, "max_length": max_tokens}
     with held(tokenizer):
         if target:
-            batch = tokenizer(text_target=list(texts), verbose=False, **options)
+            batch = tokenizer_output(tokenizer, text_target=list(texts), verbose=False, **options)
         elif segments:
             batch = with_segment_ids(tokenizer, texts, second, **options)
         else:
-            batch = tokenizer(list(texts), second, verbose=False, **options)
+            batch = tokenizer_output(tokenizer, list(texts), second, verbose=False, **options)
     kept: dict[int, list[int]] = {}
     if tokenizer.is_fast and max_tokens is not None:
         kept = rows_cut(batch, max_tokens, tokenizer.truncation_side)
     columns = {name: list(batch[name]) for name in batch}
+    # Without it, a model attends to the padding, and its answers depend on the batch that they are computed in.
+    columns.setdefault(PADDING_MASK, [[1] * len(row) for row in columns["input_ids"]])
     for row, places in kept.items():
         for values in columns.values():
             values[row] = [values[row][place] for place in places]

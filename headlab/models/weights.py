@@ -86,6 +86,22 @@ def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
     return stored_shapes(folder, weight_files(folder, file_names, config))
 
 
+# As safetensors names the types of floating-point numbers.
+FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+def integer_weights(folder: Path, config: Any) -> dict[str, str]:
+    """{name: type} of every weight of a local folder that is not of floating-point numbers; as `folder_shapes`."""
+    types: dict[str, str] = {}
+    for file_name in weight_files(folder, [path.name for path in folder.iterdir()], config):
+        with safe_open(folder / file_name, "pt") as file:
+            for key in file.keys():  # noqa: SIM118 - no mapping
+                stored_type = file.get_slice(key).get_dtype()
+                if stored_type not in FLOATS:
+                    types[key] = stored_type
+    return types
+
+
 # What transformers reports after loading, and the same before it: a class built without memory for its weights.
 
 
@@ -315,11 +331,23 @@ def _closest(
     best_renames: Mapping[str, str] = {}
     module, best_report = load_without_memory(kind, config, shapes, best_renames)
     options = possible_renames(shapes) if _lacking(best_report, module, with_new_head) else []
+    known_names = _known_names(module)
+    known = sum(name in known_names for name in shapes)
     for renames in options:
+        known_if_renamed = sum(_renamed(name, renames) in known_names for name in shapes)
+        if known and known_if_renamed <= known:  # building a class of many layers again takes seconds
+            continue
         _, report = load_without_memory(kind, config, shapes, renames)
         if len(_lacking(report, module, with_new_head)) < len(_lacking(best_report, module, with_new_head)):
             best_renames, best_report = renames, report
     return module, best_renames, best_report
+
+
+def _known_names(module: PreTrainedModel) -> set[str]:
+    """The names under which a class finds its weights: its own, and those that its body has by itself."""
+    names = set(module.state_dict())
+    prefix = f"{module.base_model_prefix}."
+    return names | {name.removeprefix(prefix) for name in names}
 
 
 def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -> list[str]:

@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import read_json, write_atomic
+from headlab.files import is_file, is_folder, read_json, write_atomic
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
@@ -27,7 +27,7 @@ from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, 
 from headlab.scores import Curve, HeadScores
 from headlab.store import Places, Store
 from headlab.store.codecs import CODECS, Result, read_result
-from headlab.store.folder import kind_of
+from headlab.store.folder import check_parts, kind_of
 from headlab.tables import Report, Table
 from headlab.tasks.declared import read_declaration
 
@@ -54,9 +54,9 @@ def find(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
 
 def _named(word: str, store: Store) -> Iterator[Item[Any]]:
     path = Path(word)
-    if word and path.is_dir():
+    if is_folder(word):
         yield from _folder(path.resolve())
-    elif word and path.is_file():
+    elif is_file(word):
         yield from _file(path)
     elif KEY.fullmatch(word):
         yield _run(_by_key(word, store))
@@ -164,9 +164,11 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any
     command = value["command"] if isinstance(value.get("command"), str) else command
     if "tables" in value:
         try:
-            yield Item(Report.from_json(value), key, {}, command)
+            report = Report.from_json(value)
+            check_parts(report.spec)
         except HeadlabError as error:
             raise HeadlabError(f"{key}: {error}", code=error.code) from error
+        yield Item(report, key, {}, command)
         return
     for name, inner in value.items() if deep else ():
         if isinstance(inner, dict):

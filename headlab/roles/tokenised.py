@@ -15,7 +15,7 @@ from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.hooks.tokens import needs_of, tokens_note
 from headlab.inputs import Pairs
-from headlab.models.tokenising import TokenNeeds, spaced, token_needs, tokenise
+from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position
@@ -83,7 +83,13 @@ def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> 
 def needs_of_sentences(model: Model, sentences: Sentences) -> TokenNeeds:
     """What a model is given of sentences beyond its tokenizer's output."""
     if sentences.trees:
-        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True)
+        return token_needs(
+            model.missing_segment_ids,
+            model.word_spaces,
+            pairs=False,
+            words=True,
+            mask=lacks_padding_mask(model.tokenizer),
+        )
     return needs_of(model, sentences.examples)
 
 

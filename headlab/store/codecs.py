@@ -21,6 +21,7 @@ from headlab.store.folder import (
     Array,
     Arrays,
     check_array,
+    check_parts,
     kind_of,
     npz,
     read_arrays,
@@ -152,7 +153,8 @@ class Codec(Generic[T]):
 
     kind: in the spec.  words, command: what it is, and which command makes it, for messages.  pack: a record to the
     content of its file; raises HeadlabError for one that cannot be stored.  unpack: the inverse, from arrays,
-    description and spec; raises HeadlabError for anything else.
+    description and spec; raises HeadlabError for anything else.  parts: paths of the objects that its spec has, beside
+    those of every spec.
     """
 
     kind: str
@@ -160,6 +162,7 @@ class Codec(Generic[T]):
     command: str
     pack: Callable[[T], Content]
     unpack: Callable[[Arrays, Mapping[str, Any], Mapping[str, Any]], T]
+    parts: tuple[tuple[str, ...], ...] = ()
 
 
 def pack(record: Any, meta: Mapping[str, Any]) -> bytes:
@@ -175,6 +178,7 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
         spec = read_spec(folder)
         if kind_of(spec) != codec.kind:
             raise HeadlabError(f"it holds a {kind_of(spec)}, not {codec.words}", code="result.other_kind")
+        check_parts(spec, codec.parts)
         about, arrays = read_content(folder)
         return Result(folder.name, folder, codec.unpack(arrays, about, spec), dict(about["meta"]))
 
@@ -460,8 +464,8 @@ def _told(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 CODECS: Mapping[type, Codec[Any]] = {
-    HeadScores: Codec(SCORE, "scores", "score", _pack_scores, _scores),
-    Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _curve),
-    Report: Codec(REPORT, "a report", "experiment", _pack_report, _report),
-    LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _gates),
+    HeadScores: Codec(SCORE, "scores", "score", _pack_scores, _scores, (("method", "options"),)),
+    Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _curve, (("order",),)),
+    Report: Codec(REPORT, "a report", "experiment", _pack_report, _report, (("options",),)),
+    LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _gates, (("options",),)),
 }

@@ -7,7 +7,7 @@ import io
 import math
 import tokenize
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json, read_json
-from headlab.records import HeadGrid, content_key
+from headlab.records import HeadGrid, content_key, part
 
 # Arrays as npz files, as numpy.savez writes them; objects are never unpickled.
 
@@ -108,15 +108,56 @@ def read_spec(folder: Path) -> dict[str, Any]:
             "its name does not match its spec, so it was changed or copied by hand", code="result.name_mismatch"
         )
     wanted = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
-    for part, names in wanted.items():
-        given = spec.get(part)
+    for name_of_part, names in wanted.items():
+        given = spec.get(name_of_part)
         if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in names):
             raise HeadlabError(
-                f"its spec does not say which {part} it is of ({', '.join(names)})", code="result.spec_incomplete"
+                f"its spec does not say which {name_of_part} it is of ({', '.join(names)})",
+                code="result.spec_incomplete",
             )
     if not isinstance(spec.get("ablation"), str):
         raise HeadlabError("its spec does not name its ablation", code="result.ablation_missing")
     return spec
+
+
+# What pages, reports and commands count with or show, where a spec has it.
+FIELDS: Mapping[tuple[str, ...], tuple[type, ...]] = {
+    ("model",): (dict,),
+    ("task",): (dict,),
+    ("options",): (dict,),
+    ("seed",): (int,),
+    ("version",): (int,),
+    ("model", "revision"): (str,),
+    ("model", "dtype"): (str,),
+    ("task", "size"): (int,),
+    ("task", "seed"): (int,),
+    ("task", "sizes"): (dict,),
+    ("task", "label_map"): (dict,),
+    ("method", "version"): (int,),
+    ("judged",): (dict,),
+}
+
+
+def check_parts(spec: Mapping[str, Any], objects: Iterable[tuple[str, ...]] = ()) -> None:
+    """Raise HeadlabError for a spec that headlab never wrote, though its folder has its name.
+
+    Args:
+        spec: of a result.
+        objects: paths of the objects that its kind of result has.
+    """
+    for path in objects:
+        if not isinstance(part(spec, *path), Mapping):
+            raise HeadlabError(f"its spec has no {'.'.join(path)}", code="result.spec_incomplete")
+    for path, kinds in FIELDS.items():
+        value = part(spec, *path)
+        if value is not None and type(value) not in kinds:
+            raise HeadlabError(
+                f"its spec has {value!r:.60} for {'.'.join(path)}, not {_named(kinds)}", code="result.spec_incomplete"
+            )
+
+
+def _named(kinds: Iterable[type]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
 
 
 def _key(spec: Mapping[str, Any]) -> str:

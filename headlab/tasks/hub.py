@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable
+from headlab.files import is_of_a_disk, unwritable
 from headlab.tasks.base import Split
 
 NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
@@ -59,7 +59,6 @@ class HubData:
 
     def _files(self, pattern: str, place: str) -> list[Path]:
         """Paths of the split's parquet files on this machine."""
-        import httpx
         from huggingface_hub.constants import HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -75,13 +74,13 @@ class HubData:
             raise HeadlabError(
                 f"the hub has no {place} that you may read ({_first(error)}); {self._or()}", code="hub.data_unknown"
             ) from error
-        except httpx.HTTPError as error:
+        except Exception as error:  # the hub's client has a client of its own, and that another one
+            if isinstance(error, OSError) and is_of_a_disk(error):
+                raise unwritable(Path(HF_HUB_CACHE), error) from error
             raise HeadlabError(
                 f"{place} could not be fetched completely ({type(error).__name__}); try again, {self._or()}",
                 code="hub.fetch_failed",
             ) from error
-        except OSError as error:
-            raise unwritable(Path(HF_HUB_CACHE), error) from error
 
     def _cached(self, pattern: str) -> list[Path]:
         from huggingface_hub.errors import LocalEntryNotFoundError

@@ -157,11 +157,28 @@ class Jobs:
         self.database = Database(path)
         self.note = self.database.note
         self._run = self.database.run
+        self._take_out_unreadable()
         self._requeue()
 
     def close(self) -> None:
         """Close the file; no method may be called afterwards."""
         self.database.close()
+
+    def _take_out_unreadable(self) -> None:
+        """Take jobs out of the list that no job can be, as after another program's change; the note says which."""
+        unreadable = []
+        for row in self._run(f"select {COLUMNS} from jobs order by id"):
+            try:
+                _job(row)
+            except (ValueError, TypeError, RecursionError):
+                unreadable.append(int(row["id"]))
+        for job in unreadable:
+            delete = [("delete from events where job=?", job), ("delete from runs where job=?", job)]
+            self.database.together([*delete, ("delete from jobs where id=?", job)])
+        if unreadable:
+            numbers = ", ".join(map(str, unreadable))
+            sentence = f"of the job list, what it says of job {numbers} could not be read and was taken out"
+            self.note = "; ".join(filter(None, [self.note, sentence]))
 
     def _requeue(self) -> None:
         now = time.time()

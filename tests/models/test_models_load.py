@@ -163,7 +163,10 @@ DAMAGE = {
     "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "model.unreadable"),
     "no heads": (lambda f: change_config(f, num_attention_heads=0), "model.unreadable"),
     "config with a wrong type": (lambda f: change_config(f, hidden_size="x"), "model.unreadable"),
-    "class of another family": (lambda f: change_config(f, architectures=["GPT2LMHeadModel"]), "model.unreadable"),
+    "class of another family": (
+        lambda f: change_config(f, architectures=["GPT2LMHeadModel"]),
+        "model.type_of_another_class",
+    ),
     "unknown class": (
         lambda f: change_config(f, architectures=["NopeModel"]),
         "model.class_unknown",

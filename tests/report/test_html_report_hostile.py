@@ -6,8 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import cached_reports
 import cached_scores
 import pytest
+from errors import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_scores import scores_of
@@ -162,3 +164,19 @@ def test_the_example_mask_is_reported_whatever_its_model_is_called():
     value = {**mask.to_json(), "model": {"name": "</script>", "fingerprint": "f"}}
     found = Read(build.html(document([Item(mask_from_json(value), "mask.json")])))
     assert "--model '</script>'" in " ".join(found.text.split())
+
+
+@pytest.mark.parametrize("options", ["=1+1", [1], 3])
+def test_reported_19_a_report_whose_settings_are_none(tmp_path: Path, options: object) -> None:
+    report = cached_reports.made_up("transfer").to_json()
+    report["spec"]["options"] = options
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    with raises("result.spec_incomplete", "options"):
+        build.write_report([str(tmp_path / "report.json")], tmp_path / "report.html", Store(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["d", "no format"])
+def test_reported_19_a_number_that_its_column_cannot_format_is_shown_as_it_is(form: str) -> None:
+    table = Table("t", "T", ("heads",), (form,), ((2.5,),))
+    assert table.shown() == [["2.5"]]
+    assert "2.5" in table.markdown()

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
-from headlab.records import Head, HeadGrid, Stack, canonical_json
+from headlab.methods.costs import remarks, stopped_at_sign, target_of
+from headlab.records import Head, HeadGrid, Stack, canonical_json, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import FORMAT, MAX_ARRAY_BYTES, Store, read_arrays
 
@@ -421,6 +422,30 @@ def test_a_folder_rightly_named_for_a_spec_that_says_too_little_becomes_a_senten
     assert Store(tmp_path).find(model="m") == []
 
 
+SPECS_NEVER_WRITTEN: dict[str, Any] = {
+    "a size that is text": {"task": {**spec_of()["task"], "size": "mean"}},
+    "a size that is a list": {"task": {**spec_of()["task"], "size": [5]}},
+    "a seed that is text": {"seed": "zero"},
+    "a dtype that is a number": {"model": {**spec_of()["model"], "dtype": 16}},
+    "a method without options": {"method": {"name": "shapley"}},
+    "options that are a list": {"method": {"name": "shapley", "options": []}},
+}
+
+
+@pytest.mark.parametrize("changes", SPECS_NEVER_WRITTEN.values(), ids=SPECS_NEVER_WRITTEN)
+def test_reported_19_a_spec_that_headlab_never_wrote_becomes_a_sentence(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Though its folder has its name: pages, reports and commands count with what it says."""
+    scores = write(tmp_path, spec_of())
+    wrong = spec_of() | changes
+    folder = scores.rename(tmp_path / content_key(wrong))
+    (folder / "spec.json").write_text(json.dumps(wrong))
+    listing = Store(tmp_path).scan()
+    assert listing.results == ()
+    assert "its spec" in listing.problems[0]
+
+
 def header(text: str) -> bytes:
     """An npy file of 16 bytes of data that claims what the text says."""
     padded = text.ljust(117) + "\n"
@@ -557,3 +582,12 @@ def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) ->
     run.finish(scores_of(spec_of()), {})
     assert len(Store(tmp_path).scan().results) == 1
     assert "checkpoint.npz stays" in (run.folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("options", [{"target": [1]}, {"samples": "mean"}, {"target": "x", "stop": "sign"}])
+def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str, Any]) -> None:
+    scores = scores_of(spec_of())
+    odd = replace(scores, spec={**spec_of(), "method": {"name": "shapley", "options": options}})
+    assert target_of(odd) == target_of(scores)
+    assert not stopped_at_sign(odd).any()
+    assert remarks([odd]) == remarks([scores])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import huggingface_hub.utils as hub_client
 import pytest
 from errors import raises
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
@@ -147,10 +148,13 @@ def test_half_a_download_is_not_taken_for_the_whole(hub: Path, monkeypatch: pyte
         (LocalEntryNotFoundError("x"), ("hub.unreachable", "or name a folder")),
         (RepositoryNotFoundError("gone\nmore", response=ABSENT), ("hub.data_unknown", "facebook/xnli", "gone")),
         (httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
+        (hub_client.httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),  # its client's own
+        (ConnectionResetError(104, "reset"), ("hub.fetch_failed", "ConnectionResetError")),
+        (RuntimeError("from the package that stores the files"), ("hub.fetch_failed", "RuntimeError")),
         (OSError(28, "No space left on device"), ("file.no_space",)),
     ],
 )  # fmt: skip
-def test_every_failure_is_a_sentence(
+def test_reported_19_every_failure_of_the_hub_is_a_sentence(
     hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: tuple[object, ...]
 ) -> None:
     def fail(name: str, *, local_files_only: bool, revision: str, **_: Any) -> str:

@@ -309,6 +309,39 @@ def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
     db.close()
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("done", "[]"),
+        ("started", ""),
+        ("result", -1),
+        ("params", "{"),
+        ("params", "[]"),
+        ("state", "none"),
+        ("place", "x"),
+    ],
+)
+def test_reported_19_a_job_that_cannot_be_read_does_not_keep_the_others(
+    tmp_path: Path, column: str, value: object
+) -> None:
+    jobs = Jobs(tmp_path / "jobs.db")
+    ids = [jobs.submit("score", {"seed": seed}).id for seed in range(3)]
+    jobs.close()
+    db = sqlite3.connect(tmp_path / "jobs.db")
+    with db:
+        db.execute(f"update jobs set {column}=? where id=?", (value, ids[1]))
+    db.close()
+    jobs = Jobs(tmp_path / "jobs.db")
+    try:
+        assert [job.id for job in jobs.list()] == [ids[2], ids[0]]
+        assert f"job {ids[1]} " in jobs.note
+        claimed = jobs.claim()
+        assert claimed is not None
+        assert claimed.id == ids[0]
+    finally:
+        jobs.close()
+
+
 def test_a_change_of_version_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_list(tmp_path / "jobs.db")
     broken = (FIRST, ("alter table jobs add column place text not null default 'here'", "create nonsense"))

@@ -1,0 +1,752 @@
+"""Masks, stored results and other files of a cache with one thing wrong, and links that carry them.
+
+Each is given to everything in headlab that reads it: a result to the listing of the cache, to its
+row on the command line and to a report; a mask to every reader, comparison and conversion of masks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import random
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cached_reports import made_up as made_report
+from cached_scores import made_up as made_scores
+from fuzzing import ODD, spoiled
+from made_curves import made_curve
+from made_fronts import GRID as FRONT_GRID
+from made_fronts import made_front
+from made_gates import THREE, made_gates
+from made_roles import made_roles
+
+import headlab
+from bad_inputs.case import Answer, BadInput, answer_to, process_answer
+from headlab.cli.lists import row
+from headlab.errors import HeadlabError
+from headlab.masks import FORMS, Mask, combine, compare, convert_in, convert_out, load_mask, mask_from_text, snippet
+from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
+from headlab.masks.snippet import Place
+from headlab.records import HeadGrid, Stack, content_key
+from headlab.report.build import write_report
+from headlab.roles.report import read as read_roles
+from headlab.store import Run, Store
+from headlab.tasks import names, problems
+from headlab.tasks.own import Draft, Upload, save
+from headlab.ui import gates_store, prune_pareto, results
+from headlab.ui.findings import findings
+from headlab.ui.history import decode, encode
+from headlab.ui.names import head_from
+from headlab.worker.jobs import Jobs
+
+CREATED = "2026-11-22T01:00:00+00:00"
+GRID = HeadGrid((Stack("encoder", (2, 3)),))
+SPEC, RESULT, ABOUT = "spec.json", "result.npz", "about.npy"
+# What a value of a result or a mask may be, and is wrong all the same.
+PLAUSIBLE: tuple[Any, ...] = (
+    2, 3, 7, 12, 100, 512, 10**6, 2**31, 2**63, -5, 0.5, 1.5, 1e-9, "score", "curve", "report", "gates", "encoder",
+    "de",
+    "en,de", "shapley", "zero", "mean", "dev", "test", "12", "0" * 64, "none", "2026-11-22", "2026-13-45T00:00:00Z",
+    [0, 1], [1, 1, 1], [[0, 1], [1, 0, 1]], ["de"], {"encoder": [2, 3]}, {"encoder": [[0, 1], [1, 0, 1]]}, {"de": 3},
+    "=1+1", "a|b", "<b>x</b>", "\u202eabc", "e\u0301",
+)  # fmt: skip
+DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "<U3", "|u1", ">f8", "<c16", "<M8[s]", "<f2")
+SENT = "text,label\ngood,a\nbad,b\nwell,a\nill,b\n"
+MASK_RECORD = Mask(
+    GRID,
+    np.array([True, False, True, True, False]),
+    {"name": "m", "fingerprint": "0" * 64, "revision": "folder", "architecture": {"class": "A", "model_type": "a"}},
+    {
+        "rule": "threshold",
+        "k": 2,
+        "threshold": 0.1,
+        "method": "shapley",
+        "estimand": "x",
+        "task": "intents",
+        "languages": ["de", "th"],
+        "ablation": "zero",
+        "score": {"ablation": "zero", "method": {"name": "shapley", "options": {}}},
+        "evaluated": {
+            "dev": {
+                "task": "intents",
+                "size": 512,
+                "ablation": "zero",
+                "languages": {
+                    "de": {
+                        "accuracy": 0.8, "n": 512, "baseline": 0.9, "difference": -0.1, "low": -0.2, "high": 0.0,
+                        "accuracy_low": 0.7, "accuracy_high": 0.9, "p": 0.01, "flipped_right": 1, "flipped_wrong": 3,
+                    }
+                },
+            }
+        },
+    },
+    {"headlab": "0.9", "torch": "2"},
+    CREATED,
+)  # fmt: skip
+OTHER_MASK = replace(MASK_RECORD, kept=np.array([True, True, False, True, False]))
+EVEN_GRID = HeadGrid((Stack("encoder", (3, 3)),))
+EVEN_MASK = replace(MASK_RECORD, grid=EVEN_GRID, kept=np.array([True, False, True, True, False, True]))
+VERSION_1 = {
+    "format": "headlab-mask", "version": 1, "model": {"name": "m", "fingerprint": "0" * 64, "revision": "r"},
+    "grid": {"encoder": [2, 3]}, "kept": {"encoder": [[1, 0], [1, 1, 0]]}, "removed": 2,
+    "chosen": {"rule": "by hand", "evaluated": {"split": "dev", "task": "t", "languages": {"de": {"accuracy": 0.5,
+        "n": 2}}}},
+    "created": CREATED,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """A file that was valid before one thing of it was changed.
+
+    Attributes:
+        wrong: What was changed.
+        data: The file's new content.
+    """
+
+    wrong: str
+    data: bytes
+
+
+def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
+    """Yield files that are valid but for one thing."""
+    rng = random.Random(seed)
+    stored_results = _stored_results(folder / "results")
+    job_list = _job_list(folder / "jobs.sqlite")
+    own_task = _own_task(folder / "own")
+    kinds: Mapping[Callable[[Path, random.Random], BadInput], int] = {
+        _mask_input: 25,
+        _foreign_input: 14,
+        partial(_result_input, stored_results=stored_results): 34,
+        _report_input: 8,
+        _begun_input: 7,
+        partial(_jobs_input, job_list=job_list): 4,
+        partial(_own_task_input, files=own_task): 5,
+        _link_input: 3,
+    }
+    for number in count():
+        place = folder / f"input-{number}"
+        make = rng.choices(list(kinds), list(kinds.values()))[0]
+        yield make(place, rng)
+
+
+def _input(
+    place: Path,
+    kind: str,
+    change: Spoiled,
+    write: Callable[[], object],
+    read: Callable[[], object],
+    command: Callable[[], Sequence[str]],
+) -> BadInput:
+    """An input that is written to a folder of its own and removed afterwards.
+
+    Args:
+        place: The folder.
+        kind: Of file.
+        change: What is wrong with it.
+        write: Writes it below the folder.
+        read: Gives it to headlab in this process.
+        command: What follows `headlab` on the command line that reads it.
+    """
+
+    def attempt(answer: Callable[[], Answer]) -> Answer:
+        place.mkdir()
+        try:
+            write()
+            return answer()
+        finally:
+            shutil.rmtree(place)
+
+    return BadInput(
+        f"{kind}: {change.wrong}",
+        f"{kind}\0{change.wrong}\0".encode("utf-8", "surrogatepass") + change.data,
+        partial(attempt, partial(answer_to, read)),
+        partial(attempt, lambda: process_answer(command(), place, {"HEADLAB_CACHE": str(place)})),
+    )
+
+
+# Ways to spoil: a value of a JSON document, an array of an archive, or bytes.
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.60}" if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def _spots(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The path of every value inside a JSON value."""
+    parts: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        parts = list(value.items())
+    elif isinstance(value, list):
+        parts = list(enumerate(value))
+    for key, part in parts:
+        yield (*path, key)
+        yield from _spots(part, (*path, key))
+
+
+def _spoil_value(rng: random.Random, document: Any) -> str:
+    """Change one value of a JSON document in place; what was changed, in words."""
+    path = rng.choice(list(_spots(document, ())))
+    inside = document
+    for key in path[:-1]:
+        inside = inside[key]
+    where = ".".join(map(str, path))
+    drawn = rng.random()
+    if drawn < 0.15:
+        del inside[path[-1]]
+        return f"without {where}"
+    if drawn < 0.25 and isinstance(inside, dict):
+        name = rng.choice(("more", "", "format", "version", "kind", "\u202e", "x" * 300))
+        inside[name] = rng.choice(ODD)
+        return f"{name!r:.30} added beside {where}: {_shown(inside[name])}"
+    if drawn < 0.33 and isinstance(inside, list):
+        inside.append(rng.choice((inside[-1], *PLAUSIBLE)))
+        return f"one more beside {where}: {_shown(inside[-1])}"
+    inside[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
+    return f"{where} = {_shown(inside[path[-1]])}"
+
+
+def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
+    if rng.random() < 0.2:
+        return Spoiled("spoiled bytes", spoiled(rng, [data]))
+    document = json.loads(data)
+    wrong = _spoil_value(rng, document)
+    return Spoiled(wrong, _dumped(document))
+
+
+def _arrays(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _archive(files: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in files.items():
+            # Without a date of its own, an archive would be another one a second later.
+            entry = zipfile.ZipInfo(name, (2026, 11, 22, 0, 0, 0))
+            entry.compress_type = compression
+            archive.writestr(entry, content)
+    return buffer.getvalue()
+
+
+def _as_npy(array: np.ndarray[Any, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def _spoil_array(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes]:
+    """Another array for one of an archive, and what was changed."""
+    array = np.load(io.BytesIO(data))
+    what = rng.randrange(8)
+    if what == 0:
+        dtype = rng.choice(DTYPES)
+        return f"{name} of dtype {dtype}", _as_npy(np.zeros(array.shape, dtype))
+    if what == 1:
+        shape = rng.choice(((), (0,), (1,), (*array.shape, 1), (2, *array.shape), array.shape[:-1], (10**5,)))
+        return f"{name} of shape {shape}", _as_npy(np.zeros(shape, array.dtype))
+    if what == 2:
+        return f"{name} reversed", _as_npy(np.flip(array))
+    if what == 3 and array.size and array.dtype.kind in "fiu":
+        changed = array.copy()
+        value = rng.choice((math.nan, math.inf, -math.inf, 1e308, -1.0, 0.0, 7.0, 2.0**53))
+        place = rng.randrange(array.size)
+        with np.errstate(all="ignore"):
+            changed.flat[place] = np.array(value).astype(array.dtype)
+        return f"{name} with {changed.flat[place]} at {place}", _as_npy(changed)
+    if what == 4:
+        return f"{name} of objects", _as_npy(np.array([{"a": 1}, None], dtype=object))
+    if what == 5:
+        return f"{name} in the order of Fortran", _as_npy(np.asfortranarray(np.zeros((3, 2))))
+    if what == 6:
+        return f"{name} cut to {len(data) // 2} bytes", data[: len(data) // 2]
+    return f"{name} with spoiled bytes", spoiled(rng, [data])
+
+
+def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
+    files = _arrays(data)
+    name = rng.choice(sorted(files))
+    what = rng.randrange(9)
+    if what == 0:
+        return Spoiled("spoiled bytes", spoiled(rng, [data]))
+    if what == 1:
+        del files[name]
+        return Spoiled(f"without {name}", _archive(files))
+    if what == 2:
+        new_name = rng.choice(("../x.npy", "/x.npy", "x", name + ".npy", "about.npy ", "\u202e.npy", "more.npy"))
+        files[new_name] = files[name]
+        return Spoiled(f"with {name} again as {new_name!r}", _archive(files))
+    if what == 3:
+        return Spoiled(
+            "compressed", _archive({**files, "n.npy": _as_npy(np.array(rng.random()))}, zipfile.ZIP_DEFLATED)
+        )
+    if name == ABOUT or what == 4:
+        about = json.loads(str(np.load(io.BytesIO(files.get(ABOUT, _as_npy(np.array("{}")))))))
+        wrong = _spoil_value(rng, about) if about else "an empty description"
+        # numpy keeps no lone surrogate; it is written as JSON writes it.
+        files[ABOUT] = _as_npy(np.array(json.dumps(about)))
+        return Spoiled(f"described with {wrong}", _archive(files))
+    wrong, files[name] = _spoil_array(rng, name, files[name])
+    return Spoiled(wrong, _archive(files))
+
+
+# Masks.
+
+
+def _mask_bytes(rng: random.Random) -> bytes:
+    return _dumped(VERSION_1) if rng.random() < 0.25 else _dumped(MASK_RECORD.to_json())
+
+
+def _mask_input(place: Path, rng: random.Random) -> BadInput:
+    change = _spoil_json(rng, _mask_bytes(rng))
+    file, other, out = place / "mask.json", place / "other.json", place / "out"
+    command = rng.choice(("show", "validate", "diff", "combine", "convert", "snippet", "report"))
+
+    def write() -> None:
+        file.write_bytes(change.data)
+        OTHER_MASK.save(other)
+
+    def arguments() -> Sequence[str]:
+        if command == "report":
+            return ["report", str(file), "--out", str(out), "--cache", str(place)]
+        files = {"diff": [str(file), str(other)], "combine": [str(file), str(other), "--out", str(out)]}
+        return ["mask", command, *files.get(command, [str(file)])]
+
+    return _input(place, "mask", change, write, partial(_use_mask, file, change.data), arguments)
+
+
+def _use_mask(file: Path, data: bytes) -> None:
+    """Read a mask as a file and as it is uploaded, and do with it all that headlab does with masks."""
+    mask = load_mask(file)
+    if mask_from_text(data).digest != mask.digest:
+        raise ValueError("the uploaded mask is another one than that of the file")
+    mask.to_json()
+    for form in FORMS:
+        _unless_refused(partial(convert_out, mask, form))
+    _unless_refused(partial(compare, mask, OTHER_MASK))
+    _unless_refused(lambda: combine([mask, OTHER_MASK], "union"))
+    _unless_refused(lambda: accuracy_table({"a": mask, "b": OTHER_MASK}).markdown())
+    _unless_refused(
+        lambda: snippet(mask, Place(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m"))
+    )
+    _unless_refused(lambda: _tables(mask))
+    _unless_refused(lambda: mask.check(GRID, "0" * 64))
+    decode(encode(mask.kept), mask.grid)
+    write_report([str(file)], file.with_name("report.html"), Store(file.parent))
+
+
+def _tables(mask: Mask) -> None:
+    comparison = compare(mask, OTHER_MASK)
+    by_layer_table(comparison).markdown()
+    by_stack_table(comparison).markdown()
+
+
+def _unless_refused(use: Callable[[], object]) -> None:
+    """Use something; a sentence that it cannot be used is fine."""
+    try:
+        use()
+    except HeadlabError as error:
+        if not error.code or not str(error).strip():
+            raise ValueError("an error without a code or without words") from error
+
+
+def _foreign_input(place: Path, rng: random.Random) -> BadInput:
+    form = rng.choice([*FORMS])
+    binary = form in ("array", "pairs") and rng.random() < 0.5
+    # A .npy file has as many heads in every layer.
+    mask = EVEN_MASK if binary else MASK_RECORD
+    written = convert_out(mask, form, binary=binary)
+    if binary:
+        wrong, data = _spoil_array(rng, form, written)
+        change = Spoiled(wrong, data)
+    elif written[:1] in (b"{", b"["):
+        change = _spoil_json(rng, written)
+    else:
+        change = Spoiled("spoiled bytes", spoiled(rng, [written]))
+    file = place / ("mask.npy" if binary else "mask.json")
+    stated = rng.choice([None, form, *FORMS])
+    options = [] if stated is None else ["--from", stated]
+    return _input(
+        place,
+        f"mask as {form}, taken for {stated or 'what it looks like'}",
+        change,
+        lambda: file.write_bytes(change.data),
+        partial(_convert, change.data, stated, mask.grid),
+        lambda: ["mask", "convert", str(file), "--grid", "3/3" if binary else "2/3", *options],
+    )
+
+
+def _convert(data: bytes, form: str | None, grid: HeadGrid) -> None:
+    mask = convert_in(data, "theirs", form, grid=grid)
+    if mask.kept.shape != (mask.grid.size,):
+        raise ValueError("a mask of another size than its grid")
+    mask.to_json()
+
+
+# Results of every kind.
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A finished run, as it is on disk.
+
+    Attributes:
+        kind: Scores, a curve, a report or gates.
+        spec: Of the run.
+        data: Of its result.npz.
+    """
+
+    kind: str
+    spec: Mapping[str, Any]
+    data: bytes
+
+
+def _stored_results(root: Path) -> list[StoredResult]:
+    """One result of every kind, written by headlab and read again before it is spoiled."""
+    records: Mapping[str, Any] = {
+        "scores": made_scores("de", "shapley"),
+        "plain scores": made_scores("th", "confidence"),
+        "curve": made_curve(),
+        "report on the gap": made_report("gap"),
+        "report on heads": made_report("heads"),
+        "front": made_front(),
+        "roles": made_roles(),
+        "gates": made_gates(),
+        "gates of three stacks": made_gates(grid=THREE),
+    }
+    finished = []
+    for kind, record in records.items():
+        run = Store(root).run(record.spec)
+        run.finish(record, {"created": CREATED, "versions": {"headlab": "0.9"}, "device": "cpu"})
+        data = (run.folder / RESULT).read_bytes()
+        finished.append(StoredResult(kind, json.loads((run.folder / SPEC).read_bytes()), data))
+    _use_results(root)
+    shutil.rmtree(root)
+    return finished
+
+
+def _result_input(place: Path, rng: random.Random, stored_results: Sequence[StoredResult]) -> BadInput:
+    """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
+    result = rng.choice(stored_results)
+    spec: Any = json.loads(json.dumps(result.spec))
+    key, spec_data, data = content_key(result.spec), _dumped(result.spec), result.data
+    drawn = rng.random()
+    if drawn < 0.1:
+        change = _spoil_json(rng, spec_data)
+        change = Spoiled(f"{SPEC} {change.wrong}", change.data)
+        spec_data = change.data
+    elif drawn < 0.35:
+        wrong = _spoil_value(rng, spec)
+        spec_data, key = _dumped(spec), _key_of(spec, key)
+        change = Spoiled(f"{SPEC} {wrong}, in the folder of that name", spec_data)
+    elif drawn < 0.65 and b'"told_sha256"' not in data and _about_of(data).get("report"):
+        change = _resealed(rng, data)
+        data = change.data
+    else:
+        change = _spoil_archive(rng, data)
+        data = change.data
+    folder = place / key
+
+    def write() -> None:
+        folder.mkdir()
+        (folder / SPEC).write_bytes(spec_data)
+        (folder / RESULT).write_bytes(data)
+
+    commands = (
+        ["cache", "--cache", str(place)],
+        ["cache", "--cache", str(place), "--json"],
+        ["report", key[:12], "--cache", str(place), "--out", str(place / "report.html")],
+    )
+    command = rng.choice(commands)
+    return _input(place, result.kind, change, write, partial(_use_results, place), lambda: command)
+
+
+def _key_of(spec: Any, otherwise: str) -> str:
+    try:
+        return content_key(spec)
+    except ValueError:  # half a surrogate pair, or a number that overflows
+        return otherwise
+
+
+def _about_of(data: bytes) -> Any:
+    return json.loads(str(np.load(io.BytesIO(_arrays(data)[ABOUT]))))
+
+
+def _resealed(rng: random.Random, data: bytes) -> Spoiled:
+    """A report of which a value was changed, and the checksum with it."""
+    files, about = _arrays(data), _about_of(data)
+    wrong = _spoil_value(rng, about["report"])
+    about["sha256"] = _key_of(about["report"], about["sha256"])
+    files[ABOUT] = _as_npy(np.array(json.dumps(about)))
+    return Spoiled(f"with {wrong}, and its checksum", _archive(files))
+
+
+def _use_results(root: Path) -> None:
+    """List all results of a cache, show each in a row, and write a report on each.
+
+    Raises:
+        HeadlabError: One of them cannot be read, as the listing says.
+    """
+    store = Store(root)
+    listings: list[Any] = [store.scan(), store.curves(), store.reports(), store.gates()]
+    for listing in listings:
+        for result in listing.results:
+            json.dumps(row(result))
+            write_report([result.key], root / "report.html", store)
+            for table in getattr(result.record, "tables", ()):
+                table.markdown()
+                table.csv()
+    _show_on_pages(*(listing.results for listing in listings))
+    skipped = [problem for listing in listings for problem in listing.problems]
+    if skipped:
+        raise HeadlabError(skipped[0], code="result.skipped")
+    if not any(listing.results for listing in listings):
+        raise HeadlabError("the cache has no results", code="result.none")
+
+
+def _show_on_pages(scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]) -> None:
+    """Make of results what the pages show of them."""
+    specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
+    results.stored(specs)
+    results.spoken(specs, "intents")
+    results.variants(scores)
+    found = results.select(scores, ["de", "th"])
+    results.sample_note(found.scores)
+    findings(
+        found.scores, {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")}, ["de"]
+    )
+    for sweep in gates_store.sweeps(gates):
+        gates_store.label(sweep, "0" * 64)
+        gates_store.splits_of(sweep)
+        for result in sweep.runs:
+            gates_store.hover(result.record, "dev")
+            gates_store.facts(result)
+            gates_store.every_gate(result.record)
+    for result in reports:
+        if result.record.name == "front":
+            _unless_refused(partial(prune_pareto.read_front, result, FRONT_GRID))
+            prune_pareto.label(result)
+        elif result.record.name == "roles":
+            _unless_refused(partial(read_roles, result.record))
+
+
+# Reports as JSON files.
+
+
+def _report_input(place: Path, rng: random.Random) -> BadInput:
+    report = rng.choice((made_report("gap"), made_report("transfer"), made_front(), made_roles()))
+    document: Any = report.to_json()
+    if rng.random() < 0.3:
+        document = {"reports": {"intents": {report.name: document}}, "command": "headlab experiment gap"}
+    change = _spoil_json(rng, _dumped(document))
+    file = place / "report.json"
+    return _input(
+        place,
+        f"report on {report.name} as a file",
+        change,
+        lambda: file.write_bytes(change.data),
+        lambda: write_report([str(file)], place / "report.html", Store(place)),
+        lambda: ["report", str(file), "--cache", str(place), "--out", str(place / "report.html")],
+    )
+
+
+# What a run leaves before it is finished: a checkpoint, and answers under masks.
+
+
+def _begun_input(place: Path, rng: random.Random) -> BadInput:
+    spec = made_scores("de", "shapley").spec
+    run = Run(place / content_key(spec), spec)
+    buffer = io.BytesIO()
+    np.savez(buffer, values=np.zeros((2, 3)), draws=np.arange(4), run=np.array(run.key))
+    change = _spoil_archive(rng, _archive(_arrays(buffer.getvalue())))
+    name = rng.choice(("checkpoint.npz", f"{MASK_RECORD.digest}.npz"))
+
+    def write() -> None:
+        run.open()
+        (run.folder / name).write_bytes(change.data)
+
+    def read() -> None:
+        """Resume: what cannot be read is left out, and the log says why."""
+        run.checkpoint()
+        run.answers(MASK_RECORD.digest, headlab.task("intents").examples("de", "dev", 8))
+
+    return _input(place, name[-14:], change, write, read, lambda: ["cache", "--cache", str(place)])
+
+
+# The worker's list of jobs.
+
+
+def _job_list(path: Path) -> bytes:
+    """A list with a job in each state."""
+    path.parent.mkdir(exist_ok=True)
+    with closing(Jobs(path)) as jobs:
+        for number in range(4):
+            jobs.submit("score", {"model": "m", "task": "intents", "language": "de", "seed": number})
+        for state in ("done", "failed"):
+            job = jobs.claim()
+            if job is None:
+                raise RuntimeError("no job to claim")
+            jobs.began(job.id, "a" * 64, "de")
+            jobs.end(job.id, state, None if state == "done" else "it failed", {"key": "x"})
+        jobs.claim()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma journal_mode=delete")
+        # Times of the clock would make other inputs of the same seed.
+        database.execute("update jobs set created=1, started=2, ended=3")
+        database.execute("update events set at=1")
+        database.commit()
+        database.execute("vacuum")
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+COLUMNS = (
+    "id", "dedup", "kind", "params", "place", "state", "done", "total", "note", "seconds_left", "cancel", "attempts",
+    "error", "result", "created", "started", "ended",
+)  # fmt: skip
+CELLS = (
+    None, 0, -1, 2**62, 1e308, "", "x", "running", "queued", "done", "none", "{}", "[]", "{", "null", "\0",
+        "x" * 100_000,
+    b"\xff", b"", '{"a": NaN}', '{"model": 3}', "ray", "here",
+)  # fmt: skip
+
+
+def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
+    path = place / "jobs.sqlite"
+    column, cell, job = rng.choice(COLUMNS), rng.choice(CELLS), rng.randrange(1, 5)
+    version = rng.choice((-1, 0, 1, 3, 99))
+    what = rng.randrange(5)
+    if what < 3:
+        change = Spoiled(f"{column} of job {job} = {cell!r:.40}", job_list)
+        statement, values = f"update jobs set {column}=? where id=?", (cell, job)
+    elif what == 3:
+        table = rng.choice(("jobs", "events", "runs"))
+        wrong, statement = rng.choice(
+            (
+                (f"without {table}", f"drop table {table}"),
+                (f"of version {version}", f"pragma user_version={version}"),
+                ("without the column note", "alter table jobs drop column note"),
+            )
+        )
+        change, values = Spoiled(wrong, job_list), ()
+    else:
+        change, statement, values = Spoiled("spoiled bytes", spoiled(rng, [job_list])), "", ()
+
+    def write() -> None:
+        path.write_bytes(change.data)
+        if statement:
+            with closing(sqlite3.connect(path)) as database:
+                try:
+                    database.execute(statement, values)
+                except sqlite3.IntegrityError:  # the tables allow no such value
+                    return
+                database.commit()
+
+    return _input(place, "job list", change, write, partial(_use_jobs, path), lambda: ["cache", "--cache", str(place)])
+
+
+def _use_jobs(path: Path) -> None:
+    """Do with a list of jobs what a worker does when it starts."""
+    with closing(Jobs(path)) as jobs:
+        listed = jobs.list()
+        for job in listed:
+            job.model_dump_json()
+            _unless_refused(partial(jobs.log, job.id))
+        jobs.unfinished()
+        claimed = jobs.claim()
+        if claimed is not None:
+            jobs.runs(claimed.id)
+            jobs.end(claimed.id, "failed", "x")
+        jobs.submit("score", {"model": "another"})
+
+
+# Tasks that the page has saved in the cache.
+
+
+def _own_task(cache: Path) -> Mapping[str, bytes]:
+    """The files of a task that was sent, below the cache."""
+    columns = {"text": "text", "label": "label"}
+    save(Draft("mine", "csv", columns, (Upload("x.csv", SENT.encode(), "de"),), share=0.5), cache)
+    files = {
+        path.relative_to(cache).as_posix(): path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()
+    }
+    shutil.rmtree(cache)
+    return files
+
+
+def _own_task_input(place: Path, rng: random.Random, files: Mapping[str, bytes]) -> BadInput:
+    name = rng.choice([*files])
+    how = rng.choice(("bytes", "bytes", "bytes", "bytes", "missing", "empty", "folder", "link"))
+    data = spoiled(rng, [files[name]]) if how == "bytes" else b""
+    change = Spoiled(f"{name}: {how}", data)
+
+    def write() -> None:
+        for other, content in files.items():
+            path = place / other
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        path = place / name
+        path.unlink()
+        if how == "folder":
+            path.mkdir()
+        elif how == "link":
+            path.symlink_to(path.name)
+        elif how != "missing":
+            path.write_bytes(data)
+
+    return _input(place, "own task", change, write, partial(_use_tasks, place), lambda: ["tasks"])
+
+
+def _use_tasks(cache: Path) -> None:
+    """List the tasks of a cache and read the saved one."""
+    before = os.environ.get("HEADLAB_CACHE")
+    os.environ["HEADLAB_CACHE"] = str(cache)
+    try:
+        names()
+        if found := problems():
+            raise HeadlabError(found[0], code="task.skipped")
+        headlab.task("mine").examples("de")
+    finally:
+        os.environ.pop("HEADLAB_CACHE")
+        if before is not None:
+            os.environ["HEADLAB_CACHE"] = before
+
+
+# Links of the page.
+
+
+def _link_input(place: Path, rng: random.Random) -> BadInput:
+    kind = rng.choice(("mask", "head"))
+    good = encode(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
+    text = spoiled(rng, [good.encode()]).decode("utf-8", "replace")
+    read: Callable[[], object] = partial(decode, text, GRID) if kind == "mask" else partial(_head_in_grid, text)
+    return BadInput(
+        f"{kind} of a link: {text!r:.80}",
+        f"link\0{kind}\0{text}".encode(),
+        partial(answer_to, read),
+        lambda: process_answer(["mask", "convert", text, "--grid", "encoder=2/3"], place.parent),
+    )
+
+
+def _head_in_grid(text: str) -> None:
+    head = head_from(text)
+    if head not in GRID.heads:
+        raise HeadlabError(f"this model has no head {text}", code="head.unknown")

@@ -1,0 +1,158 @@
+"""Reading the files of a model that anybody may have written.
+
+What is looked at before they are read: that each is a file, that their numbers are those of a model, and that the class
+which they name does not grow beyond the weights that are there. What libraries raise meanwhile is made a sentence by
+`headlab.errors.library_errors`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+
+from headlab.errors import HeadlabError
+from headlab.files import is_text
+
+# Before anything is read.
+
+# How the names of files end that transformers or tokenizers reads if they are there.
+READ_IF_THERE = (".json", ".txt", ".model", ".spm", ".jinja", ".safetensors")
+
+
+def require_readable_names(folder: Path, name: str) -> None:
+    """Raise HeadlabError for a file that no reading would end of, or whose name is no text.
+
+    Args:
+        folder: of the model.
+        name: the model, in messages.
+    """
+    for path in sorted(folder.iterdir()):
+        if not path.name.endswith(READ_IF_THERE):
+            continue
+        if not is_text(path.name):
+            raise HeadlabError(
+                f"{name} has a file whose name is not text ({path.name!a}); give it another name, or take it away",
+                code="model.file_name_not_text",
+            )
+        if _is_endless(path):
+            raise HeadlabError(
+                f"{name}: {path.name} is a pipe or a device, not a file; put a file there, or take it away",
+                code="model.not_a_file",
+            )
+
+
+def _is_endless(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # a link to nothing, or to itself: reading it ends at once
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+# Before a configuration is built: transformers makes a list of as many elements as it says.
+
+COUNT = re.compile(r"(^|_)(layers?|labels|blocks|stages)$")
+MOST = 100_000
+
+
+def require_possible_counts(folder: Path, name: str) -> None:
+    """Raise HeadlabError for a config.json that asks for more layers or labels than any model has.
+
+    Args:
+        folder: of the model.
+        name: the model, in messages.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):  # transformers says what is wrong with it
+        return
+    for key, count in _counts(config):
+        if count > MOST:
+            raise HeadlabError(
+                f"{name} cannot be read as a Hugging Face model: config.json has {key} = {str(count)[:20]}, more than "
+                "any model has; use the config.json that it was saved with",
+                code="model.unreadable",
+            )
+
+
+def _counts(value: Any) -> Iterator[tuple[str, int]]:
+    """Every number of layers or labels in a configuration, and in those inside it."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        if not isinstance(value, dict):
+            continue
+        for key, part in value.items():
+            if isinstance(part, dict | list):
+                waiting.append(part)
+            elif isinstance(part, int) and COUNT.search(key):
+                yield key, part
+
+
+# While a class is built: its weights take no memory yet, but those that no file has would.
+
+# A class may have a weight several times that is stored once, and a byte may hold several numbers.
+TIMES_STORED, PACKED = 4, 8
+# Numbers beside those that are stored: of positions, of a new head.
+ALWAYS = 1 << 22
+
+
+class _Overgrown(Exception):
+    """The class has more numbers than can belong to the weights that are there."""
+
+
+@contextmanager
+def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
+    """Stop building a class in this thread once it is far larger than the weights that are there.
+
+    Without this, a wrong number in a configuration fills the memory: transformers makes up the weights that it asks
+    for, and only then does anybody learn that they are not in the files.
+
+    Args:
+        stored_bytes: size of the files of weights.
+        name: the model, in messages.
+
+    Raises:
+        HeadlabError: the class is too large.
+    """
+    limit = TIMES_STORED * stored_bytes + ALWAYS
+    largest = PACKED * stored_bytes + ALWAYS
+    thread = threading.get_ident()
+    numbers = 0
+
+    def count(module: nn.Module, key: str, tensor: torch.Tensor | None) -> None:
+        nonlocal numbers
+        if tensor is None or not tensor.is_meta or threading.get_ident() != thread:
+            return
+        numbers += tensor.numel()
+        if numbers > limit or tensor.numel() > largest:
+            raise _Overgrown(f"{type(module).__name__}.{key} is {list(tensor.shape)}")
+
+    hooks = [register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count)]
+    try:
+        yield
+    except _Overgrown as error:
+        raise HeadlabError(
+            f"{name} lacks most of the weights that its config.json asks for: its files have "
+            f"{stored_bytes / 1e6:,.1f} MB, and with {error} it would be far larger; use the config.json that it was "
+            "saved with",
+            code="model.weights_missing",
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()

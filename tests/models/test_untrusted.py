@@ -1,0 +1,273 @@
+"""Models' folders that are not as transformers wrote them, and names that name none: each is answered in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import huggingface_hub.utils as hub_client
+import numpy as np
+import pytest
+import torch
+from errors import expect, raises
+from saved import save_family
+from tiny_task import tiny_task
+from transformers import AutoConfig
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.hooks.tokens import tokens_version
+from headlab.inputs import read
+from headlab.models.files import hub_folder, hub_shapes, hub_sizes
+from headlab.models.load import examine
+from headlab.report.build import find
+from headlab.store import Store
+from headlab.training.output import find_base
+
+FAMILIES = ("bert", "gpt2", "marian", "t5")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny model of some families, by name."""
+    return {family: save_family(tmp_path_factory.mktemp("saved") / family, family) for family in FAMILIES}
+
+
+@pytest.fixture
+def copied(saved: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Copies of the folders, which may be spoiled."""
+    return lambda family: Path(shutil.copytree(saved[family], tmp_path / family))
+
+
+def change_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refusals(folder: Path) -> list[str]:
+    """What the check of a model says is wrong with it."""
+    return [fact.words for fact in examine(str(folder), tiny_task()) if fact.ok is False]
+
+
+@pytest.mark.parametrize("letters", [255, 256, 300, 5_000, 70_000])
+@pytest.mark.parametrize("before", ["", "owner/", "./", "/tmp/"])
+def test_reported_19_a_name_of_many_letters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letters: int, before: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    name = before + "a" * letters
+    for take in (headlab.load, find_base):
+        with raises("model.unknown") as caught:
+            take(name)
+        assert len(str(caught.value)) < 400
+    (fact,) = examine(name)
+    assert fact.ok is False
+    with raises("task.unknown"):
+        headlab.task(name)
+    with raises("report.unknown" if before else "report.key_unknown"):
+        find([name], Store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"num_hidden_layers": 10**9}, "model.unreadable"),
+        ({"num_labels": 10**9}, "model.unreadable"),
+        ({"text_config": {"num_layers": 10**12}}, "model.unreadable"),
+        ({"hidden_size": 10**9}, "model.weights_missing"),
+        ({"vocab_size": 10**9}, "model.weights_missing"),
+        ({"max_position_embeddings": 10**9}, "model.weights_missing"),
+        ({"num_hidden_layers": 20_000}, "model.weights_missing"),
+        ({"architectures": -100}, "model.class_unknown"),
+        ({"model_type": "headlab-shrunk-none"}, "model.type_unknown"),
+        ({"hidden_size": 10**400}, "model.unreadable"),
+    ],
+)
+def test_reported_19_numbers_that_no_model_has(
+    copied: Callable[[str], Path], values: dict[str, Any], code: str
+) -> None:
+    """Neither a list of a thousand million names nor weights of that width are made to learn it."""
+    folder = copied("bert")
+    change_json(folder / "config.json", **values)
+    with raises(code):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+
+
+class OddError(Exception):
+    """What no list of errors names."""
+
+
+class PanicException(BaseException):
+    """What they raise."""
+
+
+@pytest.mark.parametrize("error", [OddError("odd"), PanicException("panicked"), AssertionError(), StopIteration()])
+def test_reported_19_whatever_a_library_raises(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    folder = copied("bert")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
+    with raises("model.unreadable", str(error)):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+
+
+def test_an_interrupted_load_stays_interrupted(copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        headlab.load(copied("bert"), device="cpu")
+
+
+@pytest.mark.parametrize("name", ["added_tokens.json", "merges.txt", "spiece.model", "chat_template.jinja"])
+def test_reported_19_files_that_never_end(copied: Callable[[str], Path], name: str) -> None:
+    folder = copied("gpt2")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with raises("model.not_a_file", name):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with raises("model.not_a_file", name):
+        headlab.load(folder, device="cpu")
+
+
+def test_reported_19_a_file_whose_name_is_not_text(copied: Callable[[str], Path]) -> None:
+    folder = copied("bert")
+    (folder / "\udcffmore.safetensors").write_bytes(b"")
+    with raises("model.file_name_not_text"):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+
+
+def test_reported_19_a_tokenizer_class_that_is_none(copied: Callable[[str], Path]) -> None:
+    folder = copied("t5")
+    change_json(folder / "tokenizer_config.json", tokenizer_class="BertModel")
+    with raises("tokenizer.unreadable", "BertModel"):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+
+
+def test_reported_19_a_tokenizer_that_fails_at_the_first_text(copied: Callable[[str], Path]) -> None:
+    """Its package panics, which is no Exception, and which loading it does not show."""
+    folder = copied("bert")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["post_processor"]["single"][2]["SpecialToken"]["id"] = "zero"
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    model = headlab.load(folder, device="cpu")
+    with raises("tokenizer.unusable", "bert"):
+        Evaluator(model, tiny_task(), "xx")
+
+
+def test_reported_19_a_decoder_that_begins_with_nothing(copied: Callable[[str], Path]) -> None:
+    folder = copied("t5")
+    change_json(folder / "config.json", decoder_start_token_id=None)
+    model = headlab.load(folder, device="cpu")
+    examples = [headlab.tasks.Example("a", "w4 w5", target="w6")]
+    with raises("model.decoder_start_missing"):
+        read(model, tiny_task(), examples, "xx").tensors(np.array([0]))
+
+
+def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def test_reported_19_weights_stored_as_integers_are_not_taken_for_numbers(copied: Callable[[str], Path]) -> None:
+    folder, weight = copied("bert"), "bert.encoder.layer.1.attention.self.key.bias"
+    rewrite_header(folder / "model.safetensors", lambda header: header[weight].update(dtype="I32"))
+    with raises("model.weights_of_integers", weight, "I32"):
+        headlab.load(folder, device="cpu")
+
+
+def test_reported_19_a_model_type_of_another_class(copied: Callable[[str], Path]) -> None:
+    """The class would take the other family's values, and give other answers without a word."""
+    folder = copied("marian")
+    change_json(folder / "config.json", model_type="roberta")
+    with raises("model.type_of_another_class", "MarianMTModel", "roberta", "marian"):
+        headlab.load(folder, device="cpu")
+    assert refusals(folder)
+
+
+def test_a_model_type_of_a_family_with_the_same_configuration_is_read(tmp_path: Path) -> None:
+    """Checkpoints are about that name one of two families that differ in nothing."""
+    folder = save_family(tmp_path / "xlm-roberta", "xlm-roberta")
+    before = headlab.evaluate(headlab.load(folder, device="cpu"), tiny_task(), size=4)
+    change_json(folder / "config.json", model_type="roberta")
+    after = headlab.evaluate(headlab.load(folder, device="cpu"), tiny_task(), size=4)
+    assert str(after) == str(before)
+
+
+@pytest.mark.parametrize("family", ["bert", "marian"])
+def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(copied: Callable[[str], Path], family: str) -> None:
+    """A model that attended to padding would give an example other answers in another batch."""
+    folder = copied(family)
+    task = tiny_task()
+    examples = task.examples("xx", "dev", 6)
+    if family == "marian":
+        examples = tuple(headlab.tasks.Example(e.id, e.text, target="w6 w7") for e in examples)
+    stated = headlab.load(folder, device="cpu")
+    assert tokens_version(stated, examples) == {}
+    expected = read(stated, task, examples, "xx")
+    change_json(folder / "tokenizer_config.json", model_input_names=["input_ids"])
+    model = headlab.load(folder, device="cpu")
+    inputs, rows = read(model, task, examples, "xx"), np.arange(6)
+    with torch.no_grad():
+        together = inputs.logits(inputs.tensors(rows))
+        torch.testing.assert_close(together, expected.logits(expected.tensors(rows)))
+        alone = torch.cat([inputs.logits(inputs.tensors(rows[[row]])) for row in rows])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    assert tokens_version(model, examples) == {"attention_mask": True}  # kept apart from earlier results
+
+
+HUB_FAILURES = [
+    httpx.ReadTimeout("slow"),
+    hub_client.httpx.ReadTimeout("slow"),  # type: ignore[attr-defined] # its client's own
+    hub_client.httpx.RemoteProtocolError("torn"),  # type: ignore[attr-defined]
+    ConnectionResetError(104, "reset"),
+    TimeoutError("slow"),
+    RuntimeError("from the package that stores the files"),
+    ValueError("no header"),
+]
+
+
+@pytest.mark.parametrize("error", HUB_FAILURES, ids=lambda error: f"{type(error).__module__}.{type(error).__name__}")
+def test_reported_19_every_failure_of_the_hub(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fail)
+    monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", fail)
+    with raises("hub.fetch_failed", "someone/something", type(error).__name__):
+        hub_folder("someone/something", None)
+    assert hub_sizes("someone/something") == {}
+    assert hub_shapes("someone/something") is None
+
+
+def test_a_disk_that_takes_no_files_is_no_failure_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(HeadlabError) as caught:
+        hub_folder("someone/something", None)
+    expect(caught.value, "file.unwritable")
