@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headlab.errors import HeadlabError, require_type
+from headlab.locks import Flock, flock, is_older_than
 
 MAX_JSON_BYTES = 4 << 20
 MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # a file system that cannot flush one file
 POSIX = os.name == "posix"
+STALE_SECONDS = 3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
 
 
 CACHE = "HEADLAB_CACHE"
@@ -48,7 +51,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         with _held(temporary) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
             if POSIX:
                 temporary.replace(path)  # while still locked
         if not POSIX:
@@ -73,23 +76,40 @@ def _held(temporary: Path) -> BinaryIO:
 
 def lock(file: BinaryIO | int, *, wait: bool) -> bool:
     """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
-        import fcntl  # missing on Windows
-
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except (ImportError, OSError):
+        return flock(descriptor, wait=wait) is Flock.TAKEN
+    except OSError:
         return False
-    return True
 
 
 def sweep(folder: Path) -> None:
     """Remove temporary files that no process is writing."""
     with suppress(OSError):  # another process may be sweeping too, or own the file
-        for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
-            with left.open("rb") as file:
+        leftovers = [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]
+        for leftover in leftovers:
+            with leftover.open("rb") as file:
                 # Another sweep may have removed it since, and its writer created a new file of this name.
-                if lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
-                    left.unlink(missing_ok=True)
+                if is_abandoned(leftover, file.fileno()) and os.fstat(file.fileno()).st_nlink:
+                    leftover.unlink(missing_ok=True)
+
+
+def is_abandoned(path: Path, descriptor: int) -> bool:
+    """Whether no process holds a file or folder that its writer keeps locked.
+
+    Without flock nothing tells; what has not changed for STALE_SECONDS is then taken for abandoned.
+
+    Args:
+        path: of the file or folder.
+        descriptor: of the open file or folder; it is locked afterwards.
+
+    Raises:
+        OSError: the file cannot be locked or looked at.
+    """
+    outcome = flock(descriptor, wait=False)
+    if outcome is Flock.MISSING:
+        return is_older_than(path, STALE_SECONDS)
+    return outcome is Flock.TAKEN
 
 
 def make_folder(folder: Path) -> None:
@@ -98,6 +118,21 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in made:
         sync_folder(path.parent)
+
+
+def sync_file(descriptor: int) -> None:
+    """Write an open file through to the disk, where the file system can. Raises OSError if the disk fails."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a file or folder; without effect on a file system that knows none (CIFS, FAT)."""
+    with suppress(OSError):
+        path.chmod(mode)
 
 
 def sync_folder(folder: Path) -> None:
@@ -122,8 +157,8 @@ def append_line(path: Path, line: str) -> None:
         raise unwritable(path, error) from error
 
 
-def unwritable(path: Path, error: OSError) -> HeadlabError:
-    """The error for a file that could not be written."""
+def unwritable(path: Path, error: OSError, way_on: str = "choose a folder you may write to") -> HeadlabError:
+    """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
     if error.errno in FULL:
         return HeadlabError(
             f"no space left to write {path}; free some, then run the same command again to resume",
@@ -134,9 +169,7 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
             f"cannot write {path}: a folder has that name; move it away and run the command again",
             code="file.is_folder",
         )
-    return HeadlabError(
-        f"cannot write {path} ({error.strerror}); choose a folder you may write to", code="file.unwritable"
-    )
+    return HeadlabError(f"cannot write {path} ({error.strerror}); {way_on}", code="file.unwritable")
 
 
 def write_json(path: Path, value: object) -> None:

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import lock as locked
-from headlab.files import make_folder, read_json, sync_folder, unwritable
+from headlab.files import is_abandoned, lock, make_folder, read_json, set_mode, sync_folder, unwritable
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -220,7 +219,7 @@ def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator
     try:
         make_folder(out.parent)
         _sweep(out)
-        build, lock = _held(out)
+        build, descriptor = _held(out)
     except OSError as error:
         raise unwritable(out, error) from error
     try:
@@ -236,8 +235,8 @@ def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator
         raise unwritable(out, error) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _put(build: Path, out: Path) -> None:
@@ -262,27 +261,25 @@ def exchanged(one: Path, other: Path) -> bool:
 
 
 def _held(out: Path) -> tuple[Path, int | None]:
-    """A new folder to fill and its lock, which shows that a live process is using it."""
+    """A new folder to fill, and its lock: a descriptor that is open while a live process uses the folder."""
     while True:
         build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=NEW, dir=out.parent))
-        lock = _lock(build, wait=True)
+        descriptor = _opened(build)
+        if descriptor is not None:
+            lock(descriptor, wait=True)
         if build.is_dir():  # not swept away before it was locked
-            build.chmod(0o755)
-            return build, lock
-        if lock is not None:
-            os.close(lock)
+            set_mode(build, 0o755)
+            return build, descriptor
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _lock(folder: Path, *, wait: bool) -> int | None:
-    """Lock a folder until the returned descriptor is closed or the process dies. None if it cannot be locked."""
+def _opened(folder: Path) -> int | None:
+    """Descriptor of a folder; None on Windows, which opens no folders."""
     try:
-        opened = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
+        return os.open(folder, os.O_RDONLY)
+    except OSError:
         return None
-    if locked(opened, wait=wait):
-        return opened
-    os.close(opened)
-    return None
 
 
 def _sweep(out: Path) -> None:
@@ -299,9 +296,20 @@ def _sweep(out: Path) -> None:
             elif left.suffix == OLD:
                 if out.exists():
                     shutil.rmtree(left, ignore_errors=True)
-            elif (lock := _lock(left, wait=False)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(lock)
+            else:
+                _remove_abandoned(left)
+
+
+def _remove_abandoned(build: Path) -> None:
+    """Remove a folder that was being filled, unless a live process still fills it."""
+    descriptor = _opened(build)
+    if descriptor is None:
+        return
+    try:
+        if is_abandoned(build, descriptor):
+            shutil.rmtree(build, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 # What a folder may replace: nothing, or the unchanged output of the same kind of run.

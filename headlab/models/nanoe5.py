@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from headlab.errors import HeadlabError
-from headlab.files import write_json
+from headlab.files import sync_file, write_json
 from headlab.models.files import built, check_file
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.
@@ -426,7 +426,7 @@ def sync(path: Path) -> None:
     """Flush a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync_file(handle)
     finally:
         os.close(handle)
 
