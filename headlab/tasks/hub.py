@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable
+from headlab.files import CHOOSE_HUB_CACHE, below_home, unwritable
 from headlab.tasks.base import Split
 
 NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
@@ -63,6 +63,7 @@ class HubData:
         from huggingface_hub.constants import HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+        below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
         try:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
@@ -81,7 +82,7 @@ class HubData:
                 code="hub.fetch_failed",
             ) from error
         except OSError as error:
-            raise unwritable(Path(HF_HUB_CACHE), error) from error
+            raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
 
     def _cached(self, pattern: str) -> list[Path]:
         from huggingface_hub.errors import LocalEntryNotFoundError

@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
 MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
-NAME = re.compile(r"[\w.:\[\]-]{1,253}", re.ASCII)
-ORIGIN = re.compile(r"https?://[\w.:\[\]-]{1,253}", re.ASCII)
+HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"
+HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
+ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
 HEALTH_PATH = "/_stcore/health"  # asked by streamlit's page, which shows the answer unless it is 200 or 403
 MISDIRECTED = 421
 DENIAL = "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
@@ -32,9 +33,10 @@ def host_advice(host: str) -> str:
     Args:
         host: of a Host header, with or without a port.
     """
-    name = urlsplit(f"//{host}").hostname if NAME.fullmatch(host) else None
-    if name is None:
+    match = HOST.fullmatch(host)
+    if match is None:
         return f"This app was opened under a name that cannot be read. Open it as localhost. {HELP}"
+    name = match["name"].strip("[]").lower()
     return (
         f"This app was opened as {name}, a name it was not told to answer to, so it refuses the connection. "
         f"If the name is yours, start the app with it: make app HOSTS={name}, or streamlit run app.py "
@@ -50,13 +52,14 @@ def origin_advice(origin: str, host: str) -> str:
         origin: of an Origin header: scheme, host and perhaps port.
         host: of the same request's Host header.
     """
-    if ORIGIN.fullmatch(origin) is None or NAME.fullmatch(host) is None:
+    match = ORIGIN.fullmatch(origin)
+    if match is None or HOST.fullmatch(host) is None:
         return f"A page whose address cannot be read asked for a connection, which this app refuses. {HELP}"
     return (
         f"A page at {origin} asked for a connection, but the request came to this app as {host}, so it is refused. "
         "If a reverse proxy of yours stands between, let it pass the browser's Host header on (nginx: "
         "proxy_set_header Host $http_host) and start the app with "
-        f"make app HOSTS={urlsplit(origin).hostname}; or start it with --server.corsAllowedOrigins {origin}. {HELP}"
+        f"make app HOSTS={match['name'].strip('[]')}; or start it with --server.corsAllowedOrigins {origin}. {HELP}"
     )
 
 

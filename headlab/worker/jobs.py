@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable
+from headlab.files import CHOOSE_CACHE, unwritable
 from headlab.records import canonical_json
 from headlab.worker.schemas import Job, Place, Refusal, Submitted
 
@@ -65,7 +65,7 @@ class Database:
         try:
             self._db = _open(path, unlocked=unlocked)
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise unwritable(path, error, CHOOSE_CACHE) from error
         except sqlite3.DatabaseError as error:
             if not path.exists() or isinstance(error, sqlite3.OperationalError):
                 raise _failed(error) from error

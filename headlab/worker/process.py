@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json, unwritable, write_json
+from headlab.files import CHOOSE_CACHE, read_json, unwritable, write_json
 from headlab.locks import LockedFile, holder_of, lock_file
 from headlab.store import default_root
 from headlab.worker.client import Client, error_of
@@ -52,7 +52,6 @@ def token_of_environment() -> str | None:
 
 NAME = ".worker"
 LOCK_NAME = "worker.lock"
-CHOOSE_CACHE = "choose a folder for results that you may write to, with --cache or HEADLAB_CACHE"
 HOMES = 8
 HANDOVER_SECONDS = 10.0
 
@@ -102,7 +101,7 @@ def _marker_advice(folder: Path) -> str:
 
 def announce(home: Home, url: str, parent: int | None) -> None:
     """Write the address of the folder's holder to worker.json."""
-    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent})
+    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent}, CHOOSE_CACHE)
 
 
 def _lock(folder: Path, patient: bool) -> LockedFile | None:

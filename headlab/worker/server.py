@@ -33,7 +33,7 @@ from starlette.types import ASGIApp
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import CACHE, set_mode, unwritable, write_json
+from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
 from headlab.locks import LockedFile
 from headlab.store import Store
 from headlab.worker import catalogue
@@ -52,7 +52,7 @@ from headlab.worker.middleware import (
     named_models,
     refused,
 )
-from headlab.worker.process import CHOOSE_CACHE, Home, announce, take_home, token_of_environment
+from headlab.worker.process import Home, announce, take_home, token_of_environment
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import (
     LOG_NAME,
