@@ -32,8 +32,6 @@ def run_session() -> None:
 if __name__ == "__main__":
     run_session()
 else:
-    from starlette.middleware import Middleware
+    from headlab.ui.door import middleware
 
-    from headlab.ui.door import Door
-
-    app = App(__file__, middleware=[Middleware(Door)])
+    app = App(__file__, middleware=middleware())

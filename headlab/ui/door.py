@@ -12,6 +12,7 @@ from collections import OrderedDict
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
@@ -131,6 +132,11 @@ class Door:
             self._logged[advice] = None
             _forget_oldest(self._logged)
             log.warning("headlab: %s", advice)
+
+
+def middleware() -> list[Middleware]:
+    """What the app's server puts before streamlit."""
+    return [Middleware(Door)]
 
 
 def _origin_of(address: str) -> str:
