@@ -8,6 +8,11 @@
 #
 #   docker run --gpus all -p 127.0.0.1:8501:8501 -v headlab:/home/headlab/.cache headlab
 #
+# Under another host name than localhost:   docker run -e STREAMLIT_SERVER_ALLOWED_HOSTS="localhost app.example" ...
+# As another user, whose home cannot be written:
+#
+#   docker run --user 12345 -e HEADLAB_CACHE=/data/results -e XDG_CACHE_HOME=/data -e HF_HOME=/data/hub -v DIR:/data ... headlab
+#
 # Tests, with a browser, in the image:   docker build --target test -t headlab-test . && docker run headlab-test
 
 ARG BASE=python:3.11-slim-bookworm

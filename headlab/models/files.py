@@ -18,8 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import is_of_a_disk, make_folder, read_json, sync_folder, unwritable
-from headlab.files import lock as locked
+from headlab.files import (
+    CHOOSE_HUB_CACHE,
+    WRITABLE,
+    below_home,
+    is_abandoned,
+    is_of_a_disk,
+    lock,
+    make_folder,
+    read_json,
+    set_mode,
+    sync_folder,
+    unwritable,
+)
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -94,6 +105,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as error:
@@ -115,7 +127,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
         if isinstance(error, OSError) and is_of_a_disk(error):
-            raise unwritable(Path(HF_HUB_CACHE), error) from error
+            raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
         raise HeadlabError(
             f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
             code="hub.fetch_failed",
@@ -194,20 +206,26 @@ def checkpoint_beside(out: Path, key: str) -> Path:
 
 
 @contextmanager
-def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
+def built(out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
-    Links are followed.  Leftovers of killed processes beside `out` are removed.  kept: whether a folder that another
-    process has put there meanwhile stays, and the new one is deleted.  Raises HeadlabError if the folder cannot be
-    written.
+    Links are followed.  Leftovers of killed processes beside `out` are removed.
+
+    Args:
+        out: the folder.
+        kept: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
+        way_on: what to do if the folder cannot be written.
+
+    Raises:
+        HeadlabError: the folder cannot be written.
     """
     out = resolved(out)
     try:
         make_folder(out.parent)
         _sweep(out)
-        build, lock = _held(out)
+        build, descriptor = _held(out)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, way_on) from error
     try:
         yield build
         if not kept(out):
@@ -218,11 +236,11 @@ def built(out: Path, kept: Callable[[Path], bool] = lambda _: False) -> Iterator
                     raise
         sync_folder(out.parent)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, way_on) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _put(build: Path, out: Path) -> None:
@@ -247,27 +265,25 @@ def exchanged(one: Path, other: Path) -> bool:
 
 
 def _held(out: Path) -> tuple[Path, int | None]:
-    """A new folder to fill and its lock, which shows that a live process is using it."""
+    """A new folder to fill, and its lock: a descriptor that is open while a live process uses the folder."""
     while True:
         build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=NEW, dir=out.parent))
-        lock = _lock(build, wait=True)
+        descriptor = _opened(build)
+        if descriptor is not None:
+            lock(descriptor, wait=True)
         if build.is_dir():  # not swept away before it was locked
-            build.chmod(0o755)
-            return build, lock
-        if lock is not None:
-            os.close(lock)
+            set_mode(build, 0o755)
+            return build, descriptor
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _lock(folder: Path, *, wait: bool) -> int | None:
-    """Lock a folder until the returned descriptor is closed or the process dies. None if it cannot be locked."""
+def _opened(folder: Path) -> int | None:
+    """Descriptor of a folder; None on Windows, which opens no folders."""
     try:
-        opened = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
+        return os.open(folder, os.O_RDONLY)
+    except OSError:
         return None
-    if locked(opened, wait=wait):
-        return opened
-    os.close(opened)
-    return None
 
 
 def _sweep(out: Path) -> None:
@@ -284,9 +300,20 @@ def _sweep(out: Path) -> None:
             elif left.suffix == OLD:
                 if out.exists():
                     shutil.rmtree(left, ignore_errors=True)
-            elif (lock := _lock(left, wait=False)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(lock)
+            else:
+                _remove_abandoned(left)
+
+
+def _remove_abandoned(build: Path) -> None:
+    """Remove a folder that was being filled, unless a live process still fills it."""
+    descriptor = _opened(build)
+    if descriptor is None:
+        return
+    try:
+        if is_abandoned(build, descriptor):
+            shutil.rmtree(build, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 # What a folder may replace: nothing, or the unchanged output of the same kind of run.

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from headlab.errors import HeadlabError
-from headlab.files import write_json
+from headlab.files import CHOOSE_MODEL_CACHE, sync_file, write_json
 from headlab.models.files import built, check_file
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.
@@ -387,7 +387,7 @@ def convert(out: Path) -> Path:
 def write_folder(file: E5File, out: Path, sha256: str) -> Path:
     """Write the folder of a parsed file, atomically; a complete one is kept. sha256: of the file."""
     if not complete(out):
-        with built(out, complete) as folder:
+        with built(out, complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(file, folder, sha256)
     return out
 
@@ -426,7 +426,7 @@ def sync(path: Path) -> None:
     """Flush a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync_file(handle)
     finally:
         os.close(handle)
 

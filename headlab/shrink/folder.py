@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.files import as_path, unwritable, write_atomic, write_json
+from headlab.files import as_path, set_mode, sync_file, unwritable, write_atomic, write_json
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
@@ -55,9 +54,9 @@ def finish(folder: Path) -> None:
     mode = (folder / PROOF).stat().st_mode  # the default of new files; safetensors makes its own private
     for path in folder.rglob("*"):
         if not path.is_dir():
-            path.chmod(mode)
+            set_mode(path, mode)
             with path.open("rb") as file:
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
 
 
 PROOF_VERSION = 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, as_path, read_json, sync_folder, write_atomic, write_json
+from headlab.files import CHOOSE_CACHE, append_line, as_path, read_json, sync_folder, write_atomic, write_json
 from headlab.files import default_root as default_root
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
@@ -89,7 +89,7 @@ class Run:
             problem = "another run's"
         except HeadlabError as error:
             problem = str(error) if path.exists() else ""
-        write_json(path, self.spec)
+        write_json(path, self.spec, CHOOSE_CACHE)
         if problem:
             self.log(f"spec.json written again: {problem}")
 
@@ -124,7 +124,7 @@ class Run:
         """Write the result atomically, then delete the checkpoints."""
         data = pack(record, meta)
         self.open()
-        write_atomic(self.folder / "result.npz", data)
+        write_atomic(self.folder / "result.npz", data, CHOOSE_CACHE)
         self._sweep()
         self.kept(self, True)
 
@@ -153,7 +153,7 @@ class Run:
         """Store a complete evaluation; units: int [example], answers per example."""
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
-        write_atomic(self.folder / f"{digest}.npz", data)
+        write_atomic(self.folder / f"{digest}.npz", data, CHOOSE_CACHE)
         self.kept(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
@@ -171,12 +171,13 @@ class Run:
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
         self.open()
-        write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
+        data = npz({**arrays, OWNER: np.array(self.key)})
+        write_atomic(self.folder / "checkpoint.npz", data, CHOOSE_CACHE)
         self.kept(self, False)
 
     def log(self, line: str) -> None:
         """Append a line to the run's log."""
-        append_line(self.folder / "log.txt", line)
+        append_line(self.folder / "log.txt", line, CHOOSE_CACHE)
 
 
 ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import is_of_a_disk, unwritable
+from headlab.files import CHOOSE_HUB_CACHE, below_home, is_of_a_disk, unwritable
 from headlab.tasks.base import Split
 
 NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
@@ -62,6 +62,7 @@ class HubData:
         from huggingface_hub.constants import HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+        below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
         try:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
@@ -76,7 +77,7 @@ class HubData:
             ) from error
         except Exception as error:  # the hub's client has a client of its own, and that another one
             if isinstance(error, OSError) and is_of_a_disk(error):
-                raise unwritable(Path(HF_HUB_CACHE), error) from error
+                raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
             raise HeadlabError(
                 f"{place} could not be fetched completely ({type(error).__name__}); try again, {self._or()}",
                 code="hub.fetch_failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.files import CHOOSE_CACHE, unwritable
 from headlab.records import canonical_json
 from headlab.worker.schemas import Job, Place, Refusal, Submitted
 
@@ -20,6 +22,9 @@ from headlab.worker.schemas import Job, Place, Refusal, Submitted
 
 VERSION = 2
 LOCKED_SECONDS = 2.0  # to wait for another program's lock; all callers wait meanwhile
+PRIMARY_CODE = 0xFF  # the bits of an extended error code that name its kind
+NO_SHARED_MEMORY = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_CANTOPEN)  # of the write-ahead log
+log = logging.getLogger(__name__)
 FIRST = (
     "create table if not exists jobs("
     " id integer primary key autoincrement, dedup text not null, kind text not null, params text not null,"
@@ -44,17 +49,29 @@ Statement = tuple[Any, ...]  # SQL, then its values
 class Database:
     """One SQLite file, usable from any thread.  note: what was done about an unreadable file, or empty."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, unlocked: bool = False) -> None:
+        """Open the file, or create it.
+
+        Args:
+            path: of the file.
+            unlocked: whether its file system has no locks, so that SQLite must do without.
+
+        Raises:
+            HeadlabError: another version's file; a folder that cannot be written.
+            Refusal: the file fails (503).
+        """
         self._lock = threading.Lock()
         self.note = ""
         try:
-            self._db = _open(path)
+            self._db = _open(path, unlocked=unlocked)
+        except OSError as error:
+            raise unwritable(path, error, CHOOSE_CACHE) from error
         except sqlite3.DatabaseError as error:
             if not path.exists() or isinstance(error, sqlite3.OperationalError):
                 raise _failed(error) from error
             aside = _put_aside(path)
             self.note = f"the job list could not be read ({error}); it was put aside as {aside} and a new one begun"
-            self._db = _open(path)
+            self._db = _open(path, unlocked=unlocked)
 
     def close(self) -> None:
         """Close the file; no method may be called afterwards."""
@@ -90,13 +107,33 @@ def _in_transaction(db: sqlite3.Connection, statements: Sequence[Statement]) -> 
     return rows
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, *, unlocked: bool) -> sqlite3.Connection:
+    """Open the job list, without SQLite's locks and shared memory where the file system has none."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # SQLite would make it readable by all users
     os.close(descriptor)
-    db = sqlite3.connect(path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        return _connect(path, unlocked=unlocked)
+    except sqlite3.OperationalError as error:
+        kind_of_error = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE  # missing where Python itself raised it
+        if unlocked or kind_of_error not in NO_SHARED_MEMORY:
+            raise
+        log.warning("the file system of %s has no shared memory for SQLite (%s); it is used without", path, error)
+        return _connect(path, unlocked=True)
+
+
+def _connect(path: Path, *, unlocked: bool) -> sqlite3.Connection:
+    """A connection to the job list.
+
+    unlocked: neither locks nor shared memory are used: the worker's own lock already keeps other workers out. The
+    write-ahead log is folded into the file and replaced by a journal, which needs neither.
+    """
+    address = f"{path.absolute().as_uri()}?vfs=unix-none" if unlocked else str(path)
+    db = sqlite3.connect(address, uri=unlocked, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         db.row_factory = sqlite3.Row
-        db.execute("pragma journal_mode=wal")
+        if unlocked:
+            db.execute("pragma locking_mode=exclusive")
+        db.execute(f"pragma journal_mode={'truncate' if unlocked else 'wal'}")
         db.execute("pragma synchronous=normal")
         _bring_up(db, path)
     except BaseException:
@@ -153,8 +190,9 @@ class Jobs:
     Only the holder of the worker's lock may open it: opening requeues the jobs that a dead worker left running.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.database = Database(path)
+    def __init__(self, path: Path, *, unlocked: bool = False) -> None:
+        """Open the job list of a worker. unlocked: as for `Database`."""
+        self.database = Database(path, unlocked=unlocked)
         self.note = self.database.note
         self._run = self.database.run
         self._take_out_unreadable()

@@ -209,10 +209,22 @@ class AccessControl:
         host = headers.get("host", "")
         named = HOST.fullmatch(host)
         if self._hosts is not None and (named is None or named[1].lower() not in self._hosts):
-            return refused(400, "the request's Host header does not name this worker", code="request.host_unknown")
+            names = ", ".join(sorted(self._hosts))
+            return refused(
+                400,
+                f"the request's Host header does not name this worker, which answers to {names} only; use one of these "
+                "in HEADLAB_WORKER, or start the worker with --host 0.0.0.0 and HEADLAB_TOKEN: then it answers to any "
+                "name",
+                code="request.host_unknown",
+            )
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
-            return refused(403, "pages of other sites may not use this worker", code="request.other_site")
+            return refused(
+                403,
+                "pages of other sites may not use this worker, and no option allows them: ask from a program, which "
+                "sends no Origin header; a reverse proxy in front of the worker must pass the Host header on",
+                code="request.other_site",
+            )
         sends = _sends_files(scope)
         if not _small(headers.get("content-length", "0"), MAX_SENT if sends else MAX_BODY):
             return refused(413, TOO_LARGE, code="request.too_large")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
+import logging
 import os
 import re
 import tempfile
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,6 +24,7 @@ from headlab.files import unwritable
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
+from headlab.locks import LockedFile, lock_file
 from headlab.methods.run import Helpers, peek, score, timed
 from headlab.methods.table import LIVE_METHOD
 from headlab.models.embedded import cache_folder
@@ -56,10 +57,12 @@ from headlab.worker.schemas import (
     Weights,
 )
 
-# One worker per GPU: a lock that the kernel releases, whatever cache a worker uses.
+log = logging.getLogger(__name__)
+
+# One worker per GPU: a lock that ends with its process, whatever cache a worker uses.
 
 
-def hold_device(device: torch.device, folder: Path | None = None) -> IO[bytes] | None:
+def hold_device(device: torch.device, folder: Path | None = None) -> LockedFile | None:
     """Lock a GPU for as long as the returned file stays open; None for a CPU, which is shared.
 
     folder: of the lock files; None for the system's temporary one.  Raises HeadlabError if another worker of
@@ -71,27 +74,34 @@ def hold_device(device: torch.device, folder: Path | None = None) -> IO[bytes] |
     return hold(str(torch.cuda.get_device_properties(device).uuid), str(device), folder)
 
 
-def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
+def hold(name: str, device: str, folder: Path | None = None) -> LockedFile:
     """Lock a device by its own name, whatever this process calls it."""
     path = (folder or Path(tempfile.gettempdir())) / f"headlab-{os.getuid()}-{name}.lock"
     try:
-        file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b")
+        file = lock_file(path, opener=_open_own_file)
+        if file is None:
+            raise HeadlabError(
+                f"another headlab worker (process {_pid_in(path)}) holds {device}; stop it, use it with "
+                "HEADLAB_WORKER, or give this one another device with --device",
+                code="device.in_use",
+            )
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
     except OSError as error:
         raise unwritable(path, error) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = file.read(20).decode("ascii", "replace").strip()
-        file.close()
-        raise HeadlabError(
-            f"another headlab worker (process {holder or 'unknown'}) holds {device}; stop it, use it with "
-            "HEADLAB_WORKER, or give this one another device with --device",
-            code="device.in_use",
-        ) from error
-    file.truncate()
-    file.write(str(os.getpid()).encode())
-    file.flush()
+    if file.notice:
+        log.warning("%s", file.notice)
     return file
+
+
+def _open_own_file(path: str, flags: int) -> int:
+    """Open a file in a folder of all users: no link of another user is followed, and no other user reads it."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _pid_in(path: Path) -> str:
+    """The process id that the holder of a lock wrote into its file."""
+    return path.read_bytes()[:20].decode("ascii", "replace").strip() or "unknown"
 
 
 # Fetching a model's files from the hub, so that the device's thread never waits for the network.

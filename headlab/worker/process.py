@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import secrets
 import subprocess
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json, unwritable, write_json
+from headlab.files import CHOOSE_CACHE, read_json, unwritable, write_json
+from headlab.locks import LockedFile, holder_of, lock_file
 from headlab.store import default_root
 from headlab.worker.client import Client, error_of
 
@@ -48,20 +48,25 @@ def token_of_environment() -> str | None:
     return token
 
 
-# The folder of a worker's job list and log, held by a lock that the kernel releases.
+# The folder of a worker's job list and log, held by a lock that ends with its process.
 
 NAME = ".worker"
+LOCK_NAME = "worker.lock"
 HOMES = 8
 HANDOVER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Home:
-    """A locked folder.  label: its path relative to the cache.  lock: open for as long as the worker lives."""
+    """A locked folder.
+
+    label: its path relative to the cache.  lock: open for as long as the worker lives.  note: what the dashboard says
+    of it for as long as the worker runs.
+    """
 
     folder: Path
     label: str
-    lock: IO[bytes]
+    lock: LockedFile
     note: str = ""
 
 
@@ -75,36 +80,41 @@ def take_home(cache: Path) -> Home:
         label = NAME if number == 1 else f"{NAME}/{number}"
         lock = _lock(cache / label, patient=number == 1)
         if lock is not None:
-            note = "" if number == 1 else f"another worker uses this cache; this one keeps its own job list in {label}"
-            return Home(cache / label, label, lock, note)
+            return Home(cache / label, label, lock, "" if number == 1 else _spare_note(cache, label))
     raise HeadlabError(
-        f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE",
+        f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE"
+        f"{_marker_advice(cache / NAME)}",
         code="store.workers_too_many",
     )
 
 
+def _spare_note(cache: Path, label: str) -> str:
+    advice = _marker_advice(cache / NAME)
+    return f"another worker uses this cache; this one keeps its own job list in {label}{advice}"
+
+
+def _marker_advice(folder: Path) -> str:
+    """How to free a folder whose holder may have ended on another computer; empty where the kernel keeps the lock."""
+    holder = holder_of(folder / LOCK_NAME)
+    return f". {holder}" if holder else ""
+
+
 def announce(home: Home, url: str, parent: int | None) -> None:
     """Write the address of the folder's holder to worker.json."""
-    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent})
+    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent}, CHOOSE_CACHE)
 
 
-def _lock(folder: Path, patient: bool) -> IO[bytes] | None:
+def _lock(folder: Path, patient: bool) -> LockedFile | None:
+    until = time.monotonic() + HANDOVER_SECONDS
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = (folder / "worker.lock").open("ab")
-    except OSError as error:
-        raise unwritable(folder / "worker.lock", error) from error
-    until = time.monotonic() + HANDOVER_SECONDS
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not (patient and _orphaned(folder) and time.monotonic() < until):
-                file.close()
-                return None
+        while True:
+            lock = lock_file(folder / LOCK_NAME)
+            if lock is not None or not patient or not _orphaned(folder) or time.monotonic() >= until:
+                return lock
             time.sleep(0.1)
-        else:
-            return file
+    except OSError as error:
+        raise unwritable(folder / LOCK_NAME, error, CHOOSE_CACHE) from error
 
 
 def _orphaned(folder: Path) -> bool:
@@ -250,7 +260,7 @@ def _output(cache: Path) -> IO[bytes]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path.open("wb")
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, CHOOSE_CACHE) from error
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:

@@ -8,6 +8,7 @@ import ipaddress
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -32,7 +33,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import CACHE, write_json
+from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
+from headlab.locks import LockedFile
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
@@ -443,18 +445,22 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     try:
         entrance = open_entrance(settings)
         home = take_home(settings.cache)
-        jobs = Jobs(home.folder / "jobs.db")
+        _log_to(home.folder / LOG_NAME)
+        _warn_of_lock(home.lock)
+        jobs = Jobs(home.folder / "jobs.db", unlocked=bool(home.lock.notice))
+        announce(home, entrance.url, settings.parent)
     except HeadlabError as error:
         if settings.told is not None:
             write_json(settings.told, {"error": str(error), "code": error.code})
         raise
-    _log_to(home.folder / LOG_NAME)
     catalogue.read_entry_points()
     os.environ[CACHE] = str(settings.cache)  # tasks are looked up where they are saved
-    announce(home, entrance.url, settings.parent)
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})
-    _run(settings, home, entrance, jobs, make or partial(_real_bench, settings))
+    try:
+        _run(settings, home, entrance, jobs, make or partial(_real_bench, settings))
+    finally:
+        home.lock.close()
     log.info("stopped")
 
 
@@ -473,12 +479,16 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
     if settings.parent is not None:
         threading.Thread(target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True).start()
     log.info("process %d listens at %s, state in %s", os.getpid(), entrance.url, home.label)
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn sends itself the signal again once it has stopped, which would end the process before it tidies up.
+        signal.signal(signal.SIGTERM, server.handle_exit)
     server.run(sockets=[entrance.listener])
     if engine.stop(0):
         jobs.close()
     else:
         # A thread in a forward pass cannot be stopped; the job stays "running" and the next start requeues it.
         log.warning("a batch did not end in time; leaving without it")
+        home.lock.close()
         logging.shutdown()
         os._exit(0)
 
@@ -570,15 +580,29 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+def _warn_of_lock(lock: LockedFile) -> None:
+    """Say once, in the log and where the worker was started, that the kernel does not keep this lock."""
+    if not lock.notice:
+        return
+    log.warning("%s", lock.notice)
+    if sys.stderr is not None and not sys.stderr.isatty():  # on a terminal the log is shown anyway
+        sys.stderr.write(f"headlab worker: {lock.notice}\n")
+
+
 def _log_to(path: Path) -> None:
-    handlers: list[logging.Handler] = [RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")]
+    """Write the log to a file that only its owner can read, and to a terminal if there is one."""
+    try:
+        file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error, CHOOSE_CACHE) from error
+    set_mode(path, 0o600)
+    handlers: list[logging.Handler] = [file]
     if sys.stderr is not None and sys.stderr.isatty():
         handlers.append(logging.StreamHandler())
     logging.basicConfig(
         level=logging.INFO, handlers=handlers, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     logging.captureWarnings(True)
-    path.chmod(0o600)
     faulthandler.enable()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import logging
 import os
@@ -12,11 +13,12 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import pytest
@@ -663,18 +665,35 @@ class App:
     """`streamlit run app.py` as anybody starts it, with no session yet."""
 
     port: int
+    output: Path
+
+    def log(self) -> str:
+        """What the server has printed."""
+        return self.output.read_text()
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=20)
 
     def socket(self, **headers: str) -> bytes:
         """First line of the answer to a browser that opens the session's WebSocket."""
+        with self._socket_opening(headers) as answer:
+            return answer.readline()
+
+    def socket_answer(self, **headers: str) -> str:
+        """Body of the refusal that a browser gets which opens the session's WebSocket."""
+        with self._socket_opening(headers) as answer:
+            return answer.read().partition(b"\r\n\r\n")[2].decode()
+
+    @contextmanager
+    def _socket_opening(self, headers: dict[str, str]) -> Iterator[BinaryIO]:
+        """The answer to a request for the session's WebSocket, to be read."""
         told = {"host": f"127.0.0.1:{self.port}", **headers, "connection": "Upgrade", "upgrade": "websocket"}
         told |= {"sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
         lines = [b"GET /_stcore/stream HTTP/1.1", *(f"{name}: {value}".encode() for name, value in told.items())]
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
-            return connection.recv(4096).partition(b"\r\n")[0]
+            with connection.makefile("rb") as answer:
+                yield answer
 
 
 @pytest.fixture(scope="module")
@@ -683,13 +702,16 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    environment = {**os.environ, "HEADLAB_CACHE": str(tmp_path_factory.mktemp("cache"))}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
+    cache = tmp_path_factory.mktemp("cache")
+    environment = {**os.environ, "HEADLAB_CACHE": str(cache)}
+    output = cache / "app.log"
+    with (
+        output.open("wb") as log,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as run,
+    ):
         try:
             until(lambda: listening(port) != [])
-            yield App(port)
+            yield App(port, output)
         finally:
             run.terminate()
 
@@ -734,6 +756,52 @@ def test_only_the_app_s_own_page_opens_a_session(app: App) -> None:
     assert b" 403 " in app.socket(host=f"evil.example:{app.port}")
 
 
+def test_reported_23_the_app_says_which_option_allows_another_host(app: App) -> None:
+    refusal = app.socket_answer(host=f"app.example:{app.port}", origin=f"http://app.example:{app.port}")
+    page = app.get("/prune", host=f"app.example:{app.port}", accept="text/html,*/*;q=0.8")
+    assert page.status_code == 403
+    for text in (refusal, html.unescape(page.text)):
+        assert "--server.allowedHosts localhost --server.allowedHosts app.example" in text
+        assert "HOSTS=app.example" in text
+        assert 'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost app.example"' in text
+    app.socket_answer(host=f"app.example:{app.port}")
+    assert app.log().count("headlab: This app was opened as app.example,") == 1
+
+
+def test_reported_23_the_app_says_what_a_proxy_that_changes_the_host_needs(app: App) -> None:
+    refusal = app.socket_answer(origin="https://proxy.example")
+    health = app.get("/_stcore/health", referer="https://proxy.example/prune?model=m")
+    assert health.status_code == 421  # streamlit's page shows the text of this answer, and none of a 403
+    for text in (refusal, health.text, app.log()):
+        assert "--server.corsAllowedOrigins https://proxy.example" in text
+        assert "proxy_set_header Host" in text
+    assert app.get("/_stcore/health", referer="https://another.example/").status_code == 200
+    assert app.get("/_stcore/health").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["<script>alert(1)</script>", "a b", "[::1", "x" * 400, "", "app.example:99999"])
+def test_reported_23_a_host_that_cannot_be_read_is_not_repeated(app: App, host: str) -> None:
+    page = app.get("/", host=host, accept="text/html")
+    assert page.status_code in (400, 403)
+    assert "<script" not in page.text
+    assert host == "" or "alert" not in app.log()
+
+
+def test_reported_23_what_asks_without_a_browser_is_answered_under_any_name(app: App) -> None:
+    """The probes of a container's host name it by its address."""
+    assert app.get("/", host="10.0.0.7:8501").status_code == 200
+    assert app.get("/_stcore/health", host="10.0.0.7:8501").status_code == 200
+
+
+def test_reported_23_make_app_passes_host_names_on() -> None:
+    command = ["make", "-n", "app", "HOSTS=app.example other.example"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"--server\.allowedHosts (\S+)", lines)
+    assert names == ["localhost", "127.0.0.1", "::1", "app.example", "other.example"]
+    without = subprocess.run(command[:-1], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "allowedHosts" not in without
+
+
 def test_the_app_cannot_be_driven_without_a_browser(app: App) -> None:
     answer = httpx.post(f"http://127.0.0.1:{app.port}/_stcore/agent/interact", json={})
     assert answer.status_code in (403, 404)
@@ -774,9 +842,9 @@ def test_whatever_a_description_says_is_text_on_the_page() -> None:
                                         "responses": {"200": {}, "404": {}}}}},
         "components": {"schemas": {"Nasty": {"type": "object", "description": nasty, "properties": {nasty: field}}}},
     }  # fmt: skip
-    html = page(hostile)
-    assert html.count("&lt;script&gt;") >= 6
-    assert not re.search(r"<script|<b>|<i>|alert\(1\)</", html)
+    hostile_page = page(hostile)
+    assert hostile_page.count("&lt;script&gt;") >= 6
+    assert not re.search(r"<script|<b>|<i>|alert\(1\)</", hostile_page)
 
 
 def test_every_status_a_route_answers_with_is_explained() -> None:

@@ -19,6 +19,7 @@ import httpx
 import numpy as np
 import pytest
 from errors import expect, raises
+from network_disk import on_python_path
 from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
@@ -381,6 +382,47 @@ def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
     jobs.close()
 
 
+def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    jobs = Jobs(path)
+    first = jobs.submit("score", SPEC).id
+    copy = tmp_path / "copied.db"
+    for suffix in ("", "-wal"):  # as a killed worker leaves it: the job stands in the write-ahead log only
+        copy.with_name(copy.name + suffix).write_bytes(path.with_name(path.name + suffix).read_bytes())
+    jobs.close()
+    unlocked = Jobs(copy, unlocked=True)
+    second = unlocked.submit("score", {**SPEC, "seed": 2}).id
+    assert not copy.with_name("copied.db-shm").exists()
+    unlocked.close()
+    with_locks = Jobs(copy)
+    assert [job.id for job in with_locks.list()] == [second, first]
+    with_locks.close()
+
+
+def test_reported_17_a_job_list_without_shared_memory_is_used_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class WithoutSharedMemory(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "pragma journal_mode=wal":
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMOPEN
+                raise error
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutSharedMemory))
+    jobs = Jobs(tmp_path / "jobs.db")
+    assert jobs.list() == []
+    jobs.close()
+    assert caplog.text.count("no shared memory") == 1
+
+
+def test_reported_17_a_job_list_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").mkdir()
+    with raises("file.is_folder", tmp_path / "jobs.db"):
+        Jobs(tmp_path / "jobs.db")
+
+
 def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "jobs.db")
     db.execute("pragma user_version=99")
@@ -590,6 +632,41 @@ def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None
     home.lock.close()
     with raises("worker.stopped"):
         local.client().health()
+
+
+def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", on_python_path(tmp_path / "network_disk"))
+    monkeypatch.setenv("SWAPS_NAMES", "no")
+    cache = tmp_path / "cache"
+    first = Local(cache, command=FAKE)
+    assert first.client().health()["state"] == ".worker"
+    job = int(first.client().submit(spec=SPEC)["id"])
+    other = Local(cache, command=FAKE)
+    try:
+        health = other.client().health()
+        assert health["state"] == ".worker/2"
+        assert f"process {first.pid}" in health["note"]
+        assert "delete" in health["note"]
+    finally:
+        other.stop()
+    log = (cache / ".worker" / "worker.log").read_text()
+    assert log.count("no locks (flock)") == 1
+    assert "no locks (flock)" in (cache / ".worker" / "2" / "worker.log").read_text()
+    assert not (cache / ".worker" / "2" / "worker.lock.holder").exists()
+    killed = first.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: first.pid is None)
+    heir = Local(cache, command=FAKE)
+    try:
+        health = heir.client().health()
+        assert (health["state"], health["note"]) == (".worker", "")
+        assert [row["id"] for row in heir.client().jobs()] == [job]
+    finally:
+        heir.stop()
+        first.stop()
 
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:

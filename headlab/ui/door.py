@@ -1,0 +1,153 @@
+"""Why the app refuses a connection, for whoever opened it under another name and for its log.
+
+Streamlit answers a session of an unknown host or origin with a bare 403 on its socket; its page then waits for ever.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+from collections import OrderedDict
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
+
+MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
+HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"
+HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
+ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
+HEALTH_PATH = "/_stcore/health"  # asked by streamlit's page, which shows the answer unless it is 200 or 403
+MISDIRECTED = 421
+DENIAL = "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
+HELP = "docs/security.md says more about other host names and reverse proxies."
+log = logging.getLogger(__name__)
+
+
+def host_advice(host: str) -> str:
+    """What to do so that the app may be opened under this host name.
+
+    Args:
+        host: of a Host header, with or without a port.
+    """
+    match = HOST.fullmatch(host)
+    if match is None:
+        return f"This app was opened under a name that cannot be read. Open it as localhost. {HELP}"
+    name = match["name"].strip("[]").lower()
+    return (
+        f"This app was opened as {name}, a name it was not told to answer to, so it refuses the connection. "
+        f"If the name is yours, start the app with it: make app HOSTS={name}, or streamlit run app.py "
+        f"--server.allowedHosts localhost --server.allowedHosts {name}, or set the variable "
+        f'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost {name}". {HELP}'
+    )
+
+
+def origin_advice(origin: str, host: str) -> str:
+    """What to do so that a page of this origin may connect to an app that it reaches under another host name.
+
+    Args:
+        origin: of an Origin header: scheme, host and perhaps port.
+        host: of the same request's Host header.
+    """
+    match = ORIGIN.fullmatch(origin)
+    if match is None or HOST.fullmatch(host) is None:
+        return f"A page whose address cannot be read asked for a connection, which this app refuses. {HELP}"
+    return (
+        f"A page at {origin} asked for a connection, but the request came to this app as {host}, so it is refused. "
+        "If a reverse proxy of yours stands between, let it pass the browser's Host header on (nginx: "
+        "proxy_set_header Host $http_host) and start the app with "
+        f"make app HOSTS={match['name'].strip('[]')}; or start it with --server.corsAllowedOrigins {origin}. {HELP}"
+    )
+
+
+class Door:
+    """Tell a browser, and the log, why streamlit refuses its connection and which option would allow it.
+
+    Whether it refuses is streamlit's decision (`server.allowedHosts`, `server.corsAllowedOrigins`); here it is only
+    explained. Each name is logged once.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._logged: OrderedDict[str, None] = OrderedDict()
+        self._advice_by_origin: OrderedDict[str, str] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, self._explained(scope, receive, send))
+            return
+        answer = self._answer(scope) if scope["type"] == "http" else None
+        await (answer or self._app)(scope, receive, send)
+
+    def _explained(self, scope: Scope, receive: Receive, send: Send) -> Send:
+        """A socket's `send` that gives a refusal before the connection a body."""
+        accepted = False
+
+        async def explaining(message: Message) -> None:
+            nonlocal accepted
+            accepted = accepted or message["type"] == "websocket.accept"
+            if accepted or message["type"] != "websocket.close":
+                await send(message)
+                return
+            refusal = PlainTextResponse(self._socket_advice(Headers(scope=scope)), status_code=403)
+            if DENIAL in scope.get("extensions", {}):
+                await refusal(scope, receive, send)
+            else:
+                await send(message)
+
+        return explaining
+
+    def _socket_advice(self, headers: Headers) -> str:
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        if not is_host_allowed(host):
+            advice = host_advice(host)
+        else:
+            advice = origin_advice(origin, host)
+            self._advice_by_origin[origin] = advice
+            _forget_oldest(self._advice_by_origin)
+        self._log_once(advice)
+        return advice
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The answer to a page's request whose session would be refused; None for any other."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if "text/html" in headers.get("accept", "") and not is_host_allowed(host):
+            advice = host_advice(host)
+            self._log_once(advice)
+            page = f"<!doctype html><title>headlab</title><p>{html.escape(advice)}</p>"
+            return HTMLResponse(page, status_code=403)
+        if scope["path"].endswith(HEALTH_PATH):
+            advice = self._advice_by_origin.get(_origin_of(headers.get("referer", "")), "")
+            return PlainTextResponse(advice, status_code=MISDIRECTED) if advice else None
+        return None
+
+    def _log_once(self, advice: str) -> None:
+        if advice not in self._logged:
+            self._logged[advice] = None
+            _forget_oldest(self._logged)
+            log.warning("headlab: %s", advice)
+
+
+def middleware() -> list[Middleware]:
+    """What the app's server puts before streamlit."""
+    return [Middleware(Door)]
+
+
+def _origin_of(address: str) -> str:
+    """The origin of a page's address; empty for an address that cannot be read."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _forget_oldest(remembered: OrderedDict[str, None] | OrderedDict[str, str]) -> None:
+    if len(remembered) > MAX_REMEMBERED:
+        remembered.popitem(last=False)
