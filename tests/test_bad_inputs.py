@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from bad_inputs import runner  # noqa: E402 - found there
+from bad_inputs import command_lines, commands, http_bodies, runner  # noqa: E402 - found there
 from bad_inputs.case import Verdict, answer_of_process, process_answer  # noqa: E402
 from toy_bad_inputs import READERS  # noqa: E402
 
@@ -72,3 +75,66 @@ def test_a_real_command_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_an_argument_that_no_process_can_have_is_refused(tmp_path: Path) -> None:
     assert process_answer(["score", "a\0b"], tmp_path).verdict == Verdict.REFUSED
+
+
+# The families themselves: a few inputs of each, in this process.
+
+FEW = 20
+FAMILIES = [family for family, module in runner.FAMILIES.items() if find_spec(module)]
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; what a family sets for its process is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name, value in command_lines.OTHERWISE.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reported_19_bad_inputs_are_taken_or_refused_in_a_sentence(family: str, empty_folder: Path) -> None:
+    few = list(islice(runner.family_inputs(family, empty_folder, 7), FEW))
+    assert len({bad_input.content for bad_input in few}) == FEW
+    answers = {bad_input.wrong: bad_input.attempt() for bad_input in few}
+    good = (Verdict.ACCEPTED, Verdict.REFUSED)
+    assert {wrong: answer for wrong, answer in answers.items() if answer.verdict not in good} == {}
+    assert all(answer.words.strip() for answer in answers.values() if answer.verdict == Verdict.REFUSED)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_seed_gives_the_same_inputs(family: str, empty_folder: Path) -> None:
+    described = []
+    for name in ("first", "second"):
+        folder = empty_folder / name
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            described.append([bad_input.wrong for bad_input in islice(runner.family_inputs(family, folder, 3), FEW)])
+    assert described[0] == described[1]
+
+
+def test_the_commands_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
+    commands.write_files(empty_folder)
+    there = frozenset(path.name for path in empty_folder.iterdir())
+    assert {words[0] for words in commands.known_flags()} == {command.name[0] for command in commands.COMMANDS}
+    refused = {}
+    for command in commands.COMMANDS:
+        line = command_lines.CommandLine("nothing", command.arguments)
+        answer = command_lines.attempt(line, empty_folder, there)
+        if answer.verdict != Verdict.ACCEPTED:
+            refused[" ".join(line.arguments)] = answer.words
+    assert refused == {}
+
+
+def test_the_requests_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
+    commands.write_files(empty_folder)
+    place = http_bodies.Application(empty_folder / "in-process")
+    refused = {}
+    for base in http_bodies.bases(empty_folder):
+        answer = http_bodies.judge(place, base.request())
+        # Which jobs there are depends on the requests before.
+        if answer.verdict != Verdict.ACCEPTED and not base.path.startswith("/jobs/"):
+            refused[f"{base.method} {base.path}"] = answer.words
+    assert refused == {}

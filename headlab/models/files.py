@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.files import file_mode, make_folder, read_json, sync_folder, unwritable
 from headlab.files import lock as locked
-from headlab.files import make_folder, read_json, sync_folder, unwritable
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -327,7 +327,7 @@ def check_replaced(out: Path, writer: Writer) -> None:
     """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
     require_folder(out, writer.do)
     place = resolved(out)  # replacing it follows links and .. too
-    if not place.exists():
+    if file_mode(place) is None:
         return _writable(out, next(p for p in place.parents if p.exists()))
     if place.is_dir() and not any(place.iterdir()):
         return None

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError, as_sentence, out_of_memory, require_type
-from headlab.files import read_json
+from headlab.files import is_folder, read_json
 from headlab.labels import told_by_names
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
@@ -155,7 +155,7 @@ def pick_device(device: str | int | None) -> torch.device:
 
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
-    if name and Path(name).is_dir():
+    if name and is_folder(name):
         return Path(name), "folder"
     try:
         folder = hub_folder(name, revision)

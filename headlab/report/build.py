@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import read_json, write_atomic
+from headlab.files import is_file, is_folder, read_json, write_atomic
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
@@ -51,9 +51,9 @@ def find(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
 
 def _named(word: str, store: Store) -> Iterator[Item[Any]]:
     path = Path(word)
-    if word and path.is_dir():
+    if word and is_folder(path):
         yield from _folder(path.resolve())
-    elif word and path.is_file():
+    elif word and is_file(path):
         yield from _file(path)
     elif KEY.fullmatch(word):
         yield _run(_by_key(word, store))

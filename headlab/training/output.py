@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json, write_atomic, write_json
+from headlab.files import is_folder, read_json, write_atomic, write_json
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
     CONFIG,
@@ -86,7 +86,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
     """
     if name is None or name == EMBEDDED_BASE:
         return embedded_base()
-    folder = Path(name) if name and Path(name).is_dir() else hub_folder(name, revision)
+    folder = Path(name) if name and is_folder(name) else hub_folder(name, revision)
     if (folder / CONFIG).exists() or is_delta(folder):
         raise HeadlabError(
             f"{name} holds only the weights that a training changed, not a whole model; give the base model it "
@@ -94,7 +94,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
             code="model.base_is_delta",
         )
     require_safetensors(folder, name)
-    shown = folder.resolve().name if Path(name).is_dir() else name  # no local path goes into the record
+    shown = folder.resolve().name if is_folder(name) else name  # no local path goes into the record
     return Base(shown, folder, fingerprint_folder(folder))
 
 

@@ -20,7 +20,7 @@ import torch
 from headlab.changes import changes
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.files import unwritable
+from headlab.files import is_folder, unwritable
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
@@ -102,7 +102,7 @@ def bring(model: str) -> None:
     """Fetch a hub model's files to this machine; does nothing for embedded models and folders. Raises HeadlabError."""
     from headlab.models.files import hub_folder
 
-    if HUB_ID.fullmatch(model) and not Path(model).is_dir():
+    if HUB_ID.fullmatch(model) and not is_folder(model):
         hub_folder(model, None)
 
 

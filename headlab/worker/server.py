@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from logging.handlers import RotatingFileHandler
@@ -416,8 +416,12 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     """
     try:
         entrance = open_entrance(settings)
-        home = take_home(settings.cache)
-        jobs = Jobs(home.folder / "jobs.db")
+        try:
+            home = take_home(settings.cache)
+            jobs = Jobs(home.folder / "jobs.db")
+        except HeadlabError:
+            entrance.listener.close()
+            raise
     except HeadlabError as error:
         if settings.told is not None:
             write_json(settings.told, {"error": str(error), "code": error.code})
@@ -514,6 +518,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if not host:
             raise OSError(0, "no address is named")
+        host.encode("idna")  # raises ValueError for a name that no machine can have
         six = ":" in host
         family = socket.AF_INET6 if six else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
@@ -535,7 +540,9 @@ def _log_to(path: Path) -> None:
     )
     logging.captureWarnings(True)
     path.chmod(0o600)
-    faulthandler.enable()
+    # Without stderr, or with one that is not a file, there is nowhere to write what ends the process.
+    with suppress(RuntimeError, OSError):
+        faulthandler.enable()
 
 
 def _leave_with(parent: int, engine: Engine, server: uvicorn.Server) -> None:
