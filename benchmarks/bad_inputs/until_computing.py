@@ -10,9 +10,10 @@ to listen. That counts as accepted, since all arguments have been checked by the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from socket import socket
 from typing import Any
 from unittest import mock
 
@@ -40,7 +41,9 @@ def ended_when_computing() -> Iterator[None]:
         if modules_run > MODULES_RUN or numbers > NUMBERS_AT_ONCE:
             raise Computing
 
-    def listen(*_: Any, **__: Any) -> None:
+    def listen(_: uvicorn.Server, sockets: Sequence[socket]) -> None:
+        for listening in sockets:
+            listening.close()
         raise Computing
 
     hook = register_module_forward_pre_hook(count)
