@@ -154,9 +154,9 @@ def bases(folder: Path) -> list[Base]:
         "format": "csv",
         "columns": {"text": "review", "label": "stars"},
         "sent": [{"name": "a.csv", "data": rows, "language": "de", "split": "dev"}],
-        "splits": {"dev": "dev"},
+        "splits": {},
         "aligned": False,
-        "share": 0.5,
+        "share": None,
     }
     heads = [["encoder", 0, 1], ["encoder", 1, 2]]
     found = [Base("GET", path) for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")]
