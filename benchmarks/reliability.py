@@ -1,13 +1,16 @@
 """Ten minutes of fifty sessions, an hour of jobs, and what `make soak` and faults.py found, in one file and one page.
 
     python benchmarks/reliability.py sessions jobs    both measurements, 70 minutes; then the file and the page
+    python benchmarks/reliability.py inputs           2,000 bad inputs of each family; then the file and the page
     python benchmarks/reliability.py                  only the file and the page, from what is there
     python benchmarks/reliability.py sessions jobs --minutes 0.2    the same in short; writes nothing
+    python benchmarks/reliability.py inputs --count 20              the same in short; writes nothing
 
 *sessions*: 50 threads, each a session that asks the app's worker for the accuracy of masks of its own on the embedded
 model, one after the other, no mask twice, while a job runs; CHECKED final figures are compared with the library's.
 *jobs*: one job after another on one worker, methods, languages and seeds in turn. In both the worker's memory and open
-files are read every few seconds. Needs Linux. Writes results/reliability.json and docs/reliability.md.
+files are read every few seconds. *inputs*: command lines, task files, model folders, stored files and HTTP bodies, each
+valid but for one thing (`benchmarks/bad_inputs`). Needs Linux. Writes results/reliability.json and docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
+from bad_inputs.runner import FAMILIES, measure  # noqa: E402 - beside this file
 from machine import installed, machine, percentiles, write  # noqa: E402 - beside this file
 from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
 from soaking import commit  # noqa: E402
@@ -48,6 +52,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 OUT, PAGE = RESULTS / "reliability.json", ROOT / "docs" / "reliability.md"
 PEOPLE, CHECKED = 50, 100
 MINUTES = {"sessions": 10.0, "jobs": 60.0}
+INPUTS_OF_A_FAMILY, SEED = 2000, 0
+# Of all families together: keys of their own in the file, beside the part `inputs` with the details.
+INPUT_SUMS = ("bad_inputs", "tracebacks", "hangs", "http_500")
 EVERY = 5.0  # seconds between two readings of memory
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "shapley": {"samples": 512}, "gradient": {}, "leave-one-out": {}, "confidence": {}, "random": {},
@@ -204,6 +211,16 @@ def jobs(minutes: float) -> dict[str, Any]:
             "seconds_p50": float(p50), "seconds_p95": float(p95), **watch.told()}  # fmt: skip
 
 
+def inputs(count_of_each: int) -> dict[str, Any]:
+    """What headlab answers to bad inputs of every family; counts as `bad_inputs.runner.measure` has them."""
+    return measure(list(FAMILIES), count_of_each, SEED)
+
+
+def input_sums(counts: Mapping[str, Any]) -> dict[str, int]:
+    """The sums over all families."""
+    return {name: counts[name] for name in INPUT_SUMS}
+
+
 # From the files of other runs.
 
 
@@ -250,11 +267,35 @@ def page(told: Mapping[str, Any]) -> str:
         f"{0 if faults['identical'] else 'some'} | – | `python benchmarks/faults.py` |",
         f"| all tests of the soak | – | {soak['tests']:,} | {soak['failed']} | {soak['skipped']} | `make soak` |",
     ]  # fmt: skip
+    if "inputs" in told:
+        lines += ["", *_inputs(told["inputs"])]
     if "sessions" in told:
         lines += ["", *_sessions(told["sessions"])]
     if "jobs" in told:
         lines += ["", *_jobs(told["jobs"])]
     return "\n".join(lines) + "\n"
+
+
+def _inputs(counts: Mapping[str, Any]) -> list[str]:
+    """The section about bad inputs: a row a family."""
+    columns = ("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500")
+    rows = []
+    for family, of_family in counts["families"].items():
+        figures = " | ".join(f"{of_family[name]:,}" for name in columns)
+        rows.append(f"| {family.replace('-', ' ')} | {figures} |")
+    return [
+        f"## {counts['bad_inputs']:,} bad inputs",
+        "",
+        "Each is valid but for one thing, and no two are alike. All are tried in one process with 10 s",
+        "for each, one in fifty again as a process of its own or over a socket; both are counted.",
+        "Taken are those whose one wrong thing",
+        f"does not matter. Drawn from seed {counts['seed']} at commit {counts['commit']}, with `python",
+        "benchmarks/reliability.py inputs`.",
+        "",
+        "| family | inputs | also for real | taken | refused in a sentence | tracebacks | no answer | HTTP 500 |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *rows,
+    ]
 
 
 def _sessions(s: Mapping[str, Any]) -> list[str]:
@@ -289,23 +330,37 @@ def _kept(told: Mapping[str, Any]) -> str:
 def main() -> int:
     """Measure what is asked for, write; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["sessions", "jobs", []])
+    parser.add_argument("parts", nargs="*", choices=["sessions", "jobs", "inputs", []])
     parser.add_argument("--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written")
+    parser.add_argument("--count", type=int, help="inputs of each family, in place of 2,000; then nothing is written")
     parser.add_argument("--beside", default="", help="what else the machine did meanwhile; stands beside the figures")
     given = parser.parse_args()
     about = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     about |= {"beside": given.beside} if given.beside else {}
     about |= {"versions": {name: installed(name) for name in PACKAGES}, "command": "python benchmarks/reliability.py"}
-    found = {part: {"sessions": sessions, "jobs": jobs}[part](given.minutes or MINUTES[part]) for part in given.parts}
-    print(json.dumps(found, indent=1))
-    if given.minutes is None:
+    found = {part: measured_part(part, given.minutes, given.count) for part in given.parts}
+    print(json.dumps(found, indent=1, ensure_ascii=False))
+    if given.minutes is None and given.count is None:
         before = json.loads(OUT.read_text()) if OUT.exists() else {}
-        kept = {part: before[part] for part in MINUTES if part in before}
+        kept = {part: before[part] for part in (*MINUTES, "inputs") if part in before}
         other = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("soak", "faults"))
         told = {**about, **gathered(*other), **kept, **{part: {**one, **about} for part, one in found.items()}}
+        told |= input_sums(told["inputs"]) if "inputs" in told else {}
         write(OUT, told)
         PAGE.write_text(page(json.loads(OUT.read_text())), encoding="utf-8")
-    return int(any(part["failed"] or part.get("wrong") for part in found.values()))
+    return int(any(failed(part) for part in found.values()))
+
+
+def measured_part(part: str, minutes: float | None, count_of_each: int | None) -> dict[str, Any]:
+    """Measure one part, at full length unless minutes or a count are given."""
+    if part == "inputs":
+        return inputs(count_of_each or INPUTS_OF_A_FAMILY)
+    return {"sessions": sessions, "jobs": jobs}[part](minutes or MINUTES[part])
+
+
+def failed(counts: Mapping[str, Any]) -> bool:
+    """Whether anything in a part went wrong."""
+    return any(counts.get(name) for name in ("failed", "wrong", "tracebacks", "hangs", "http_500"))
 
 
 if __name__ == "__main__":

@@ -62,22 +62,6 @@ def as_path(what: str, given: str | Path) -> Path:
     return Path(given)
 
 
-def is_folder(name: str | Path) -> bool:
-    """Whether a folder has this name; False, too, for what no file can be called, such as 300 letters."""
-    try:
-        return bool(str(name)) and Path(name).is_dir()
-    except OSError:
-        return False
-
-
-def is_file(name: str | Path) -> bool:
-    """Whether a file has this name; False, too, for what no file can be called."""
-    try:
-        return bool(str(name)) and Path(name).is_file()
-    except OSError:
-        return False
-
-
 def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
     """Write a file under a temporary name, sync it, then move it into place.
 
@@ -89,8 +73,11 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
         way_on: what to do if the folder cannot be written.
 
     Raises:
-        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays.
+        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays. So
+            does a device, a pipe or a folder of that name, which would be replaced where the user
+            may do so (as root in a container, /dev/null for the whole machine).
     """
+    require_replaceable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         make_folder(path.parent)
@@ -109,6 +96,57 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
         with suppress(OSError):  # the error above matters more than a failed clean-up
             temporary.unlink(missing_ok=True)
     sweep(path.parent)
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise HeadlabError if a file cannot be written under this name, because of the name or of what has it."""
+    if not path.name:
+        raise HeadlabError(f"'{path}' is a folder, not a file to write; name a file in it", code="file.is_folder")
+    mode = file_mode(path)
+    if mode is None or stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise unwritable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    raise HeadlabError(
+        f"{path} is a device or a pipe, and a file would be put in its place; name a file", code="file.not_regular"
+    )
+
+
+# What no file can have: a name or a path that is too long, a link that leads back to itself, half a letter, a zero.
+IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def file_mode(path: str | Path) -> int | None:
+    """What is at a path that a user gave, as in `stat`; None for nothing, or a name that no file can have.
+
+    `Path.exists` and its like raise OSError for a name of 256 letters.  Raises HeadlabError where the system does not
+    let the user look.
+    """
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - without the cost of a Path
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in IMPOSSIBLE:
+            return None
+        raise HeadlabError(
+            f"cannot look at {path} ({error.strerror}); choose a path that you may read", code="file.unreadable"
+        ) from error
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Why a file cannot be used; the system raises ValueError for a path with a zero byte or half a letter."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether there is a folder at a path that a user gave; errors as in `file_mode`."""
+    return stat.S_ISDIR(file_mode(path) or 0)
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a regular file at a path that a user gave; errors as in `file_mode`."""
+    return stat.S_ISREG(file_mode(path) or 0)
 
 
 def _held(temporary: Path) -> BinaryIO:
@@ -248,8 +286,8 @@ def read_json(path: Path) -> Any:
                 code="file.json_too_large",
             )
         text = path.read_bytes()
-    except OSError as error:
-        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the path", code="file.unreadable") from error
+    except (OSError, ValueError) as error:
+        raise HeadlabError(f"cannot read {path} ({reason(error)}); check the path", code="file.unreadable") from error
     return parse_json(text, str(path))
 
 

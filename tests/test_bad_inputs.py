@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from bad_inputs import runner  # noqa: E402 - found there
+import reliability  # noqa: E402 - found there
+from bad_inputs import command_lines, commands, http_bodies, runner  # noqa: E402 - found there
 from bad_inputs.case import Verdict, answer_of_process, process_answer  # noqa: E402
 from toy_bad_inputs import READERS  # noqa: E402
 
@@ -98,3 +102,81 @@ def test_a_real_command_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_an_argument_that_no_process_can_have_is_refused(tmp_path: Path) -> None:
     assert process_answer(["score", "a\0b"], tmp_path).verdict == Verdict.REFUSED
+
+
+# The families themselves: a few inputs of each, in this process.
+
+FEW = 20
+# A worker that is ended where it would listen leaves its lock and its log open, as the process would end with it.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+FAMILIES = [family for family, module in runner.FAMILIES.items() if find_spec(module)]
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; what a family sets for its process is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name, value in command_lines.OTHERWISE.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@LEFT_OPEN
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reported_19_bad_inputs_are_taken_or_refused_in_a_sentence(family: str, empty_folder: Path) -> None:
+    few = list(islice(runner.family_inputs(family, empty_folder, 7), FEW))
+    assert len({bad_input.content for bad_input in few}) == FEW
+    answers = {bad_input.wrong: bad_input.attempt() for bad_input in few}
+    good = (Verdict.ACCEPTED, Verdict.REFUSED)
+    assert {wrong: answer for wrong, answer in answers.items() if answer.verdict not in good} == {}
+    assert all(answer.words.strip() for answer in answers.values() if answer.verdict == Verdict.REFUSED)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_seed_gives_the_same_inputs(family: str, empty_folder: Path) -> None:
+    described = []
+    for name in ("first", "second"):
+        folder = empty_folder / name
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            described.append([bad_input.wrong for bad_input in islice(runner.family_inputs(family, folder, 3), FEW)])
+    assert described[0] == described[1]
+
+
+@LEFT_OPEN
+def test_the_commands_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
+    commands.write_files(empty_folder)
+    there = frozenset(path.name for path in empty_folder.iterdir())
+    assert {words[0] for words in commands.known_flags()} == {command.name[0] for command in commands.COMMANDS}
+    refused = {}
+    for command in commands.COMMANDS:
+        line = command_lines.CommandLine("nothing", command.arguments)
+        answer = command_lines.attempt(line, empty_folder, there)
+        if answer.verdict != Verdict.ACCEPTED:
+            refused[" ".join(line.arguments)] = answer.words
+    assert refused == {}
+
+
+def test_the_requests_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
+    commands.write_files(empty_folder)
+    place = http_bodies.Application(empty_folder / "in-process")
+    refused = {}
+    for base in http_bodies.bases(empty_folder):
+        answer = http_bodies.judge(place, base.request())
+        # Which jobs there are depends on the requests before.
+        if answer.verdict != Verdict.ACCEPTED and not base.path.startswith("/jobs/"):
+            refused[f"{base.method} {base.path}"] = answer.words
+    assert refused == {}
+
+
+def test_the_page_has_a_row_a_family_beside_what_was_there() -> None:
+    counts = dict.fromkeys(("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500"), 7)
+    part = {"bad_inputs": 14, "seed": 0, "commit": "abc", "families": {"task-files": counts, "http-bodies": counts}}
+    stored = json.loads(reliability.OUT.read_text(encoding="utf-8"))
+    page = reliability.page(stored | {"inputs": part})
+    assert "## 14 bad inputs" in page
+    for family in ("task files", "http bodies"):
+        assert f"| {family} | 7 | 7 | 7 | 7 | 7 | 7 | 7 |" in page
+    assert "## Jobs for 60 minutes" in page

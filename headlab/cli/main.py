@@ -6,8 +6,10 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ import typer
 from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
+from headlab.files import reason
 from headlab.processors import limit_threads
 
 # `headlab worker`: the process that owns the device.
@@ -95,27 +98,80 @@ def _command() -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     limit_threads(os.environ)
+    with usable_streams(), warnings_as_sentences():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command and write out what it printed; returns its exit code."""
     try:
-        with warnings_as_sentences():
+        try:
             _command().main(args=None if arguments is None else list(arguments), prog_name="headlab")
+        finally:
+            sys.stdout.flush()
     except HeadlabError as error:
-        print(f"headlab: {error}", file=sys.stderr)
+        say(str(error))
+        return FAILED
+    except BrokenPipeError:
+        # Whoever read the output has left, as in `headlab cache | head`.
+        forget_output()
         return FAILED
     except (MemoryError, RuntimeError, OSError, ImportError) as error:
-        if not out_of_memory(error):
+        if out_of_memory(error):
+            first_line = str(error).strip().partition("\n")[0] or type(error).__name__
+            say(f"{MEMORY_FULL} ({first_line})")
+        elif isinstance(error, OSError):
+            say(unusable_file(error))
+            forget_output()
+        else:
             raise
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
-        print(f"headlab: {MEMORY_FULL} ({said})", file=sys.stderr)
         return FAILED
     except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
-            print(
-                "headlab: interrupted; score, curve, front, experiment, reproduce, gates, finetune and train resume "
-                "where they stopped when run again",
-                file=sys.stderr,
+            say(
+                "interrupted; score, curve, front, experiment, reproduce, gates, finetune and train resume where they "
+                "stopped when run again"
             )
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED
     return OK
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on stderr, if anything can be printed there."""
+    with suppress(OSError):
+        print(f"headlab: {sentence}", file=sys.stderr)
+
+
+def forget_output() -> None:
+    """Drop what stdout still holds: Python would try to write it as it ends, and complain of that."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def unusable_file(error: OSError) -> str:
+    """A sentence for what the system says of a file, wherever in headlab or in a library it was used."""
+    if error.filename is None:
+        return f"the output cannot be written, or a file cannot be read ({reason(error)}); check where they are"
+    return f"cannot use {error.filename!r:.300} ({reason(error)}); check the path, and what you may do there"
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Let the command print anything anywhere.
+
+    Without stdout or stderr (`>&-`) what is printed goes nowhere; letters that their encoding lacks are
+    written as escapes.
+    """
+    with ExitStack() as stack:
+        nowhere = Path(os.devnull)
+        if sys.stdout is None:
+            stack.enter_context(redirect_stdout(stack.enter_context(nowhere.open("w"))))
+        if sys.stderr is None:
+            stack.enter_context(redirect_stderr(stack.enter_context(nowhere.open("w"))))
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        yield
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from rich.progress import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.files import write_atomic, write_json
+from headlab.files import file_mode, is_folder, write_atomic, write_json
 from headlab.options import Option, Options
 from headlab.store import Store
 from headlab.studies.table import HOW, JOBS, Settings
@@ -205,7 +205,7 @@ def check_workers(ray: str | None, workers: int | None) -> None:
 def open_store(root: Path | None) -> Store:
     """The store of a command. Raises HeadlabError if its folder is a file."""
     store = Store(root)
-    if store.root.exists() and not store.root.is_dir():
+    if file_mode(store.root) is not None and not is_folder(store.root):
         raise HeadlabError(
             f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE", code="store.is_file"
         )
@@ -214,7 +214,13 @@ def open_store(root: Path | None) -> Store:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one indented JSON object on stdout."""
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        # A reader of ASCII, or half a letter: JSON has escapes for what the stream cannot write.
+        text = json.dumps(value, indent=1, allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from headlab.files import (
     CHOOSE_HUB_CACHE,
     WRITABLE,
     below_home,
+    file_mode,
     is_abandoned,
     is_of_a_disk,
     lock,
@@ -339,7 +340,7 @@ def check_replaced(out: Path, writer: Writer) -> None:
     """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
     require_folder(out, writer.do)
     place = resolved(out)  # replacing it follows links and .. too
-    if not place.exists():
+    if file_mode(place) is None:
         return _writable(out, next(p for p in place.parents if p.exists()))
     if place.is_dir() and not any(place.iterdir()):
         return None

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.files import as_path, set_mode, sync_file, unwritable, write_atomic, write_json
+from headlab.files import as_path, is_folder, set_mode, sync_file, unwritable, write_atomic, write_json
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
@@ -41,7 +41,7 @@ def check_out(out: Path, model: str | None = None) -> None:
     """
     require_folder(out, SHRINK.do)
     place = resolved(out)
-    if model is not None and Path(model).is_dir() and Path(model).resolve() == place:
+    if model is not None and is_folder(model) and Path(model).resolve() == place:
         raise HeadlabError(
             f"{out} is the model that is shrunk, and would be lost; name another folder with --out",
             code="output.is_model",

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
+from headlab.files import is_folder, reason
 from headlab.records import Ints, content_key
 
 Split = Literal["train", "dev", "test"]
@@ -224,7 +225,7 @@ def data_root(given: Path | None) -> Path | None:
     """
     named = os.environ.get(VARIABLE)
     root = given if given is not None else Path(named) if named else None
-    if root is not None and not root.is_dir():
+    if root is not None and not is_folder(root):
         where = "--data" if given is not None else f"${VARIABLE}"
         raise HeadlabError(
             f"{where} is {root}, which is not a folder; name the folder that holds the task's files",
@@ -236,7 +237,7 @@ def data_root(given: Path | None) -> Path | None:
 def subfolder(given: Path | None, name: str) -> Path | None:
     """A task's subfolder of the data folder; None if there is none. Raises HeadlabError as `data_root` does."""
     root = data_root(given)
-    return root / name if root is not None and (root / name).is_dir() else None
+    return root / name if root is not None and is_folder(root / name) else None
 
 
 def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
@@ -266,10 +267,9 @@ def read_text(path: Path) -> str:
     """A UTF-8 text file, line ends unchanged. Raises HeadlabError naming file, line and byte of invalid UTF-8."""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read {path} ({error.strerror}); check the data folder", code="data.unreadable"
-        ) from error
+    except (OSError, ValueError) as error:
+        why = reason(error)
+        raise HeadlabError(f"cannot read {path} ({why}); check the data folder", code="data.unreadable") from error
     return decoded(data, path)
 
 

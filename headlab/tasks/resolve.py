@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headlab import tasks
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Source, Task
+from headlab.tasks.base import Source, Task, data_root
 from headlab.tasks.declared import declared_source, declared_task
 
 ENDING = ".toml"
@@ -26,13 +26,15 @@ def task(
     data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  label_map: {label:
     class of the model, by its name or number}, for a model whose names of its classes do not say which is which; None
     matches names, or tries all orders on dev.  Raises HeadlabError for an unknown task or language, listing those that
-    exist, and for a label map of a task without labels.
+    exist, for data that are not a folder, whether or not the task reads any, and for a label map of a task without
+    labels.
     """
     return _named(name, languages, data).mapped(label_map)
 
 
 def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None) -> Task:
-    name, folder = str(name), None if data is None else Path(data)
+    name = str(name)
+    folder = None if data is None else data_root(Path(data))
     if not name.endswith(ENDING):
         return tasks.task(name, languages, data=folder)
     whole = declared_task(Path(name), folder)

@@ -11,6 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlab.errors import HeadlabError
+from headlab.files import is_file, is_folder
 from headlab.records import Ints, content_key
 from headlab.tasks.base import read_text
 from headlab.training.options import BPE, Windows
@@ -101,9 +102,15 @@ def read_lines(data: Path, words: int | None = None, held_words: int | None = No
     One file: its last tenth is held out, half as valid and half as test.  words: how many words of train to use.
     held_words: of valid and of test.  Raises HeadlabError for files that are missing, empty or not UTF-8.
     """
-    found = {split: _lines(data / f"{split}.txt") for split in SPLITS} if data.is_dir() else _parts(_lines(data), data)
-    most = {split: words if split == "train" else held_words for split in SPLITS}
-    return {split: _first(lines, n) if (n := most[split]) is not None else lines for split, lines in found.items()}
+    if is_folder(data):
+        lines_by_split = {split: _lines(data / f"{split}.txt") for split in SPLITS}
+    else:
+        lines_by_split = _parts(_lines(data), data)
+    for split, lines in lines_by_split.items():
+        max_words = words if split == "train" else held_words
+        if max_words is not None:
+            lines_by_split[split] = _first(lines, max_words)
+    return lines_by_split
 
 
 def data_hash(lines: Lines) -> str:
@@ -125,7 +132,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
 
 
 def _lines(path: Path) -> list[str]:
-    if not path.is_file():
+    if not is_file(path):
         needed = f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
         raise HeadlabError(f"there is no file {path}; {needed}", code="file.missing")
     # Not splitlines: it would also split at characters that occur within a line.

@@ -237,6 +237,8 @@ def options_of(name: str, method: str, examples: int, epochs: float | None = Non
 
 ALL_ATTENTION, TRANSFORMER = "all-attention", "transformer"
 BPE, WORD = "bpe", "word"
+# More entries than any text has words; the tokenizer's own limit is that of a machine word.
+MAX_VOCABULARY = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class LmOptions(Windows):
 
     kind: str = option(ALL_ATTENTION, "all-attention or transformer", (ALL_ATTENTION, TRANSFORMER))
     tokenizer: str = option(BPE, "bpe or word", (BPE, WORD))
-    vocabulary: int = option(8000, "entries of the vocabulary at most", kind=int, low=3)
+    vocabulary: int = option(8000, "entries of the vocabulary at most", kind=int, low=3, high=MAX_VOCABULARY)
     layers: int = option(6, "layers", kind=int, low=1)
     heads: int = option(8, "heads a layer", kind=int, low=1)
     width: int = option(256, "width of the hidden states", kind=int, low=1)

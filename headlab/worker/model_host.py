@@ -20,7 +20,7 @@ import torch
 from headlab.changes import changes
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.files import unwritable
+from headlab.files import is_folder, unwritable
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
@@ -112,7 +112,7 @@ MOST = 4
 
 def comes_from_hub(model: str) -> bool:
     """Whether a model's name is one of the hub: not that of an embedded model or a folder."""
-    return HUB_ID.fullmatch(model) is not None and not Path(model).is_dir()
+    return HUB_ID.fullmatch(model) is not None and not is_folder(model)
 
 
 def bring(model: str) -> None:

@@ -444,11 +444,15 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     """
     try:
         entrance = open_entrance(settings)
-        home = take_home(settings.cache)
-        _log_to(home.folder / LOG_NAME)
-        _warn_of_lock(home.lock)
-        jobs = Jobs(home.folder / "jobs.db", unlocked=bool(home.lock.notice))
-        announce(home, entrance.url, settings.parent)
+        try:
+            home = take_home(settings.cache)
+            _log_to(home.folder / LOG_NAME)
+            _warn_of_lock(home.lock)
+            jobs = Jobs(home.folder / "jobs.db", unlocked=bool(home.lock.notice))
+            announce(home, entrance.url, settings.parent)
+        except HeadlabError:
+            entrance.listener.close()
+            raise
     except HeadlabError as error:
         if settings.told is not None:
             write_json(settings.told, {"error": str(error), "code": error.code})
@@ -568,6 +572,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if not host:
             raise OSError(0, "no address is named")
+        host.encode("idna")  # raises ValueError for a name that no machine can have
         six = ":" in host
         family = socket.AF_INET6 if six else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
@@ -603,7 +608,9 @@ def _log_to(path: Path) -> None:
         level=logging.INFO, handlers=handlers, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     logging.captureWarnings(True)
-    faulthandler.enable()
+    # Without stderr, or with one that is not a file, there is nowhere to write what ends the process.
+    with suppress(RuntimeError, OSError):
+        faulthandler.enable()
 
 
 def _leave_with(parent: int, engine: Engine, server: uvicorn.Server) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from errors import raises
 from saved import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli.main import main
+from headlab.files import write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.methods.costs import select
 from headlab.methods.model_game import ROUND
@@ -28,6 +31,7 @@ from headlab.records import HeadGrid
 from headlab.store import Store
 from headlab.tasks import TASKS
 from headlab.tasks.intents.templates import LABELS, LANGUAGES
+from headlab.training.options import LmOptions
 
 COMMANDS = (
     "score",
@@ -562,3 +566,101 @@ def test_a_command_that_is_piped_into_head_ends_quietly(tmp_path):
     )
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
+
+
+# Whatever is typed, and wherever the output goes: a sentence.
+
+LONG = ("a" * 256, "é" * 200, "a/" * 3000, "x" * 5000, "a\0b", "\ud800")
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_reported_19_a_name_that_no_file_can_have_is_an_unknown_model(name):
+    with raises("model.unknown"):
+        headlab.load(name)
+
+
+@pytest.mark.parametrize("name", [*LONG, "missing", "/dev/null"])
+@pytest.mark.parametrize("task", ["intents", "xnli", "translation"])
+def test_reported_19_data_that_are_no_folder_are_refused_even_where_none_are_read(name, task):
+    with raises("data.not_a_folder"):
+        headlab.task(task, data=name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("score", "--cache"),
+        ("score", "--model"),
+        ("cache", "--cache"),
+        ("tasks", "--data"),
+        ("report", "mask.json", "--out"),
+        ("finetune", "--size", "4", "--base"),
+        ("finetune", "--steps", "1", "--out"),
+        ("train", "lm", "--data"),
+        ("train", "translation", "--out"),
+        ("mask", "show"),
+        ("mask", "convert", "0:1", "--grid", "2x2", "--out"),
+        ("evaluate", "--mask"),
+        ("worker", "--port", "0", "--cache"),
+        ("worker", "--port", "0", "--host"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a" * 300, "\ud800"])
+def test_reported_19_a_path_that_no_file_can_have_is_refused_in_a_sentence(run, tmp_path, monkeypatch, arguments, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    code, _, err = run(*arguments, name)
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_reported_19_a_device_or_a_pipe_is_not_replaced_by_a_file(run, tmp_path):
+    # As root, a mask written to /dev/null would replace it for every process of the machine.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with raises("file.not_regular", pipe):
+        write_atomic(pipe, b"{}")
+    code, _, err = run("mask", "convert", "0:1", "--grid", "2x2", "--out", "/dev/null")
+    assert code == 2
+    assert "/dev/null" in err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+@pytest.mark.parametrize("arguments", [("families",), ("families", "--json"), ("score", "--help")])
+def test_reported_19_a_full_disk_behind_stdout_is_a_sentence(capsys, monkeypatch, arguments):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(arguments) == 2
+    assert "No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("families",), ("families", "--json"), ("score", "--help")])
+def test_reported_19_whoever_reads_the_output_may_leave(capsys, monkeypatch, arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with suppress(BrokenPipeError), os.fdopen(writing, "w") as left:  # closed again by `with`
+        monkeypatch.setattr(sys, "stdout", left)
+        assert main(arguments) != 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_reported_19_a_command_does_without_a_stream(monkeypatch, stream):
+    monkeypatch.setattr(sys, stream, None)
+    assert main(["families"]) == 0
+    assert main(["score", "--model", "a/b/c"]) == 2
+
+
+def test_reported_19_json_is_json_where_stdout_takes_ascii_only(monkeypatch):
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, encoding="ascii") as ascii_only:
+        monkeypatch.setattr(sys, "stdout", ascii_only)
+        assert main(["models", "--json"]) == 0
+        models = json.loads(written.getvalue().decode("ascii"))
+    assert "×" in models["models"][0]["summary"]
+
+
+def test_reported_19_a_vocabulary_of_more_than_any_text_has_is_refused():
+    with raises("option.invalid", "vocabulary"):
+        LmOptions.of({"vocabulary": 10**30})

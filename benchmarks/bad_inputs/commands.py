@@ -1,0 +1,286 @@
+"""Commands that headlab accepts, small enough to be run a thousand times, and the files that they take."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from fuzzing import TREES
+from lm_text import write_text
+from saved import save_classifier
+
+from headlab.cli.main import build, main
+
+WORDS = ("anna", "bert", "sees", "hears", "likes", "the", "small", "green", "bird", "tree")
+DECLARATION = """name = "mine"
+format = "tsv"
+files = "{language}.{split}.tsv"
+columns = { text = "review", label = "stars" }
+"""
+BYTES_OF_OTHER_KINDS: Mapping[str, bytes] = {
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "null": b"null",
+    "a text": b'"mask"',
+    "an empty object": b"{}",
+    "nothing": b"",
+    "a blank line": b"\n",
+    "half an object": b'{"grid": {"enc',
+    "deep lists": b"[" * 5000 + b"]" * 5000,
+    "NaN": b'{"grid": NaN}',
+    "a name twice": b'{"a": 1, "a": 2}',
+    "a huge number": b'{"version": 1e999}',
+    "many digits": b'{"version": ' + b"9" * 5000 + b"}",
+    "a lone surrogate": b'{"model": {"name": "\\ud800"}}',
+    "zero bytes": b"\0" * 64,
+    "no UTF-8": b"\xff\xfe\xfa",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "a byte-order mark": b"\xef\xbb\xbf{}",
+    "an archive": b"PK\x03\x04broken",
+    "an array file": b"\x93NUMPY\x01\x00v\x00broken",
+    "a TOML table": b"[mask]\nx = 1\n",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line that headlab accepts.
+
+    Attributes:
+        name: The command and its subcommand.
+        positionals: Its arguments without a flag.
+        flags: {flag: its value, None for a switch}.
+        computes: Whether it needs a model; others end within milliseconds.
+    """
+
+    name: tuple[str, ...]
+    positionals: tuple[str, ...] = ()
+    flags: Mapping[str, str | None] | None = None
+    computes: bool = False
+
+    @property
+    def arguments(self) -> list[str]:
+        """All of it as a list of arguments."""
+        words = [*self.name, *self.positionals]
+        for flag, value in (self.flags or {}).items():
+            words += [flag] if value is None else [flag, value]
+        return words
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag that a command knows.
+
+    Attributes:
+        spellings: "--option" and "-o".
+        kind: int, float, str, Path or bool; of each value where it may be repeated.
+    """
+
+    spellings: tuple[str, ...]
+    kind: type
+
+
+ON_TASK = {"--model": "model", "--languages": "de"}
+FEW = {"--size": "6"}
+MASK = "mask.json"
+TINY_LM = {"--steps": "2", "--layers": "1", "--heads": "2", "--width": "8", "--block": "8", "--batch": "4"}
+COMMANDS = (
+    Command(("score",), flags={**ON_TASK, **FEW, "--method": "leave-one-out"}, computes=True),
+    Command(("score",), flags={**ON_TASK, **FEW, "-o": "samples=16"}, computes=True),
+    Command(("score",), flags={**ON_TASK, **FEW, "--method": "gradient"}, computes=True),
+    Command(
+        ("score",),
+        flags={**ON_TASK, **FEW, "--task": "mine.toml", "--label-map": "0=turn_on,1=turn_off"},
+        computes=True,
+    ),
+    Command(
+        ("curve",),
+        flags={**ON_TASK, **FEW, "--method": "random", "--dev-size": "6", "--points": "3", "--json": None},
+        computes=True,
+    ),
+    Command(("evaluate",), flags={**ON_TASK, **FEW, "--mask": MASK}, computes=True),
+    Command(
+        ("evaluate",),
+        flags={**ON_TASK, **FEW, "--mask": MASK, "--changes": "out/changes.csv", "--split": "test"},
+        computes=True,
+    ),
+    Command(
+        ("prune",),
+        flags={**ON_TASK, **FEW, "--method": "random", "--rule": "bottom", "--k": "2", "--out": "out/mask.json"},
+        computes=True,
+    ),
+    Command(
+        ("prune",),
+        flags={**ON_TASK, **FEW, "--method": "random", "--rule": "threshold", "--threshold": "0.1"},
+        computes=True,
+    ),
+    Command(
+        ("shrink",),
+        flags={**FEW, "--mask": MASK, "--model": "model", "--repeats": "6", "--out": "out/smaller"},
+        computes=True,
+    ),
+    Command(
+        ("worth",),
+        flags={"--mask": MASK, "--model": "model", "--rounds": "6", "--batch-sizes": "1"},
+        computes=True,
+    ),
+    Command(
+        ("front",),
+        flags={**ON_TASK, **FEW, "--method": "random", "--test-size": "6", "--points": "3", "--out": "out/front.json"},
+        computes=True,
+    ),
+    Command(
+        ("experiment",),
+        ("targeted",),
+        {**ON_TASK, **FEW, "--method": "leave-one-out", "--test-size": "6", "--option": "runs=20"},
+        computes=True,
+    ),
+    Command(("experiment",), flags={"--list": None, "--json": None}),
+    Command(
+        ("roles",),
+        flags={"--model": "model", "--task": "intents", "--language": "de", **FEW, "--out": "out/roles"},
+        computes=True,
+    ),
+    Command(
+        ("roles",),
+        flags={"--model": "model", "--conllu": "trees.conllu", "--frequencies": "words.txt"},
+        computes=True,
+    ),
+    Command(("report",), (MASK,), {"--out": "out/report.html", "--title": "Heads"}),
+    Command(
+        ("gates",),
+        flags={"--model": "model", "--language": "de", "--weight": "0.1", "-o": "steps=2", "--out": "out/gates"},
+        computes=True,
+    ),
+    Command(
+        ("finetune",),
+        ("intents",),
+        {**FEW, "--base": "model", "--method": "full", "--steps": "2", "--languages": "de", "--out": "out/tuned"},
+        computes=True,
+    ),
+    Command(
+        ("finetune",),
+        flags={
+            **FEW,
+            "--base": "model",
+            "--method": "lora",
+            "--epochs": "0.001",
+            "--languages": "de",
+            "--out": "out/lora",
+        },
+        computes=True,
+    ),
+    Command(("models",)),
+    Command(("families",)),
+    Command(("tasks",), flags={"--task": "mine.toml"}),
+    Command(("cache",), flags={"--cache": "cache"}),
+    Command(("worker",), flags={"--port": "0", "--host": "127.0.0.1", "--cache": "cache"}, computes=True),
+    Command(("reproduce", "shim"), flags={"--data": "data", "--smoke": None, "--out": "out/shim"}, computes=True),
+    Command(
+        ("train", "translation"),
+        flags={"--data": "data", "--out": "out/translation", "-o": "steps=2", "--size": "4"},
+        computes=True,
+    ),
+    Command(
+        ("train", "lm"),
+        flags={"--data": "data/wikitext2", "--out": "out/lm", **TINY_LM},
+        computes=True,
+    ),
+    Command(
+        ("train", "lm-prune"),
+        ("lm",),
+        {"--data": "data/wikitext2", "--out": "out/pruned", "--steps": "2", "--tune-steps": "2", "--batch": "4"},
+        computes=True,
+    ),
+    Command(("mask", "show"), (MASK,)),
+    Command(("mask", "validate"), (MASK,), {"--json": None}),
+    Command(("mask", "diff"), (MASK, "other.json")),
+    Command(("mask", "combine"), (MASK, "other.json"), {"--out": "out/both.json", "--how": "or"}),
+    Command(("mask", "convert"), (MASK,), {"--to": "array", "--out": "out/mask.npy"}),
+    Command(("mask", "convert"), ("0:1 1:2",), {"--grid": "2x3", "--count-from": "0"}),
+    Command(("mask", "convert"), ("array.json",), {"--from": "array", "--stack": "encoder", "--lists": "removed"}),
+    Command(("mask", "snippet"), (MASK,), {"--model": "model", "--out": "out/snippet.py"}, computes=True),
+)
+
+
+def known_flags() -> dict[tuple[str, ...], list[Flag]]:
+    """The flags of every command, by its name and subcommand, as the command line declares them."""
+    flags: dict[tuple[str, ...], list[Flag]] = {}
+    top = typer.main.get_command(build())
+    for name, command in top.commands.items():  # type: ignore[attr-defined] # a group's
+        for words, part in [((name, sub), part) for sub, part in getattr(command, "commands", {}).items()] or [
+            ((name,), command)
+        ]:
+            options = [param for param in part.params if param.opts[0].startswith("-")]
+            flags[words] = [Flag(tuple(option.opts), _kind(option)) for option in options]
+    return flags
+
+
+def _kind(option: typer.core.TyperOption) -> type:
+    """The type of an option's value, or of each of its values."""
+    if option.is_flag:
+        return bool
+    words = str(option.type_descriptor.annotation)
+    return next((kind for kind in (int, float, Path) if kind.__name__ in words), str)
+
+
+def write_files(folder: Path) -> None:
+    """Write what the commands take, and odd things beside them, into an empty working directory."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        save_classifier(folder / "model")
+    for name, removed in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
+        _run("mask", "convert", removed, "--model", "model", "--out", name)
+    (folder / "array.json").write_text("[[1, 0, 1], [0, 0, 1]]", encoding="utf-8")
+    (folder / "mine.toml").write_text(DECLARATION, encoding="utf-8")
+    for split in ("dev", "test"):
+        rows = "".join(f"{WORDS[row % 10]} {WORDS[3 * row % 10]}\t{row % 2}\n" for row in range(8))
+        (folder / f"de.{split}.tsv").write_text("review\tstars\n" + rows, encoding="utf-8")
+    write_text(folder / "data" / "wikitext2", train=400)
+    translations = folder / "data" / "mt"
+    translations.mkdir()
+    for split in ("train", "dev", "test"):
+        rows = "".join(f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n" for row in range(40))
+        (translations / f"en-de.{split}.tsv").write_text("source\ttarget\n" + rows, encoding="utf-8")
+    (folder / "trees.conllu").write_text(TREES, encoding="utf-8")
+    (folder / "words.txt").write_text(" ".join(WORDS) + "\n", encoding="utf-8")
+    _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")
+    tiny_lm = [part for pair in TINY_LM.items() for part in pair]
+    _run("train", "lm", "--data", "data/wikitext2", "--out", "lm", *tiny_lm)
+    _write_odd(folder / "odd")
+
+
+def _run(*arguments: str) -> None:
+    """Run a command that must succeed."""
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+        exit_status = main(arguments)
+    if exit_status:
+        raise RuntimeError(f"headlab {' '.join(arguments)}: {said.getvalue()}")
+
+
+def _write_odd(folder: Path) -> None:
+    """Write files and folders that no command can use."""
+    (folder / "empty").mkdir(parents=True)
+    os.mkfifo(folder / "fifo")
+    (folder / "loop").symlink_to("loop")
+    (folder / "broken").symlink_to("nowhere")
+    (folder / "null").symlink_to("/dev/null")
+    for number, content in enumerate(BYTES_OF_OTHER_KINDS.values()):
+        (folder / f"{number}.json").write_bytes(content)
+    (folder / "config.json").mkdir()
+
+
+def remove_outputs(folder: Path, kept: frozenset[str]) -> None:
+    """Remove what a command wrote into its working directory, besides what was there."""
+    for path in folder.iterdir():
+        if path.name in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,651 @@
+"""HTTP requests that the worker answers, with one thing wrong.
+
+Every route, every schema and every kind of job, on a model of six heads. What is wrong is drawn from
+the seed: a field, the body's text, the method, the path, the query or a header. In process the
+requests go through the worker's ASGI application with its real engine; for real, as bytes over a
+socket to a worker process.
+
+A job that is accepted is waited for a moment: it counts as a traceback if it fails with anything
+but a sentence, and is cancelled if it would take longer, so that nothing goes on computing. It ends
+at its next batch, which a later request makes sure of: a job that goes on for `LATE_SECONDS` after
+that is a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import http.client
+import json
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import huggingface_hub.constants
+from fuzzing import ODD
+
+from bad_inputs.case import Answer, BadInput, Verdict
+from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
+from bad_inputs.commands import BYTES_OF_OTHER_KINDS, write_files
+from headlab.store import Store
+from headlab.worker.catalogue import CHECKS
+from headlab.worker.engine import Engine
+from headlab.worker.jobs import Jobs
+from headlab.worker.model_host import Resident
+from headlab.worker.process import TOKEN_VARIABLE, Local, start_local
+from headlab.worker.server import create_app
+
+MODEL = "model"
+ON_TASK = {"model": MODEL, "task": "intents"}
+IN_GERMAN = {**ON_TASK, "language": "de", "size": 6}
+TO_SCORE = {**ON_TASK, "languages": ["de"], "seed": 1}
+JOB_SECONDS = 0.7
+CANCELLED_SECONDS = 3.0
+LATE_SECONDS = 60.0
+WORKER_FAILED = "worker.failed"
+ENDED = ("done", "failed", "cancelled")
+JSON = (b"content-type", b"application/json")
+OTHER_BYTES = tuple(BYTES_OF_OTHER_KINDS.values())
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the worker.
+
+    Attributes:
+        method: Of HTTP.
+        target: Path and query, percent-encoded.
+        body: As bytes.
+        headers: Besides host, content-length and authorization.
+        length: Content-Length as sent, None for the body's own.
+    """
+
+    method: str
+    target: str
+    body: bytes = b""
+    headers: Sequence[tuple[bytes, bytes]] = (JSON,)
+    length: bytes | None = None
+    host: bytes = b"127.0.0.1"
+
+    @property
+    def sent_headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers but the token."""
+        length = str(len(self.body)).encode() if self.length is None else self.length
+        return [(b"host", self.host), *self.headers, (b"content-length", length)]
+
+    @property
+    def breaks_off(self) -> bool:
+        """Whether fewer bytes are sent than announced."""
+        announced = self.length or b""
+        return announced.isdigit() and len(announced) < 20 and int(announced) > len(self.body)
+
+    @property
+    def content(self) -> bytes:
+        """All of it as bytes."""
+        lines = [f"{self.method} {self.target}".encode("utf-8", "surrogatepass")]
+        lines += [name + b": " + value for name, value in self.sent_headers]
+        return b"\r\n".join([*lines, b"", self.body])
+
+
+@dataclass(frozen=True)
+class Base:
+    """A request that the worker answers, its body still as a value.
+
+    Attributes:
+        method: Of HTTP.
+        path: Of the route.
+        body: JSON, None for no body.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+
+    def request(self) -> Request:
+        """The request as it is right."""
+        return Request(self.method, self.path, b"" if self.body is None else _json(self.body))
+
+
+def _json(value: Any) -> bytes:
+    """JSON as bytes; half a letter becomes its escape, NaN the word."""
+    return json.dumps(value).encode()
+
+
+def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A small spec of every kind of job.
+
+    Args:
+        mask: Of the tiny model, as in a mask file.
+    """
+    scored = {**TO_SCORE, "method": "leave-one-out"}
+    sizes = {"dev_size": 6, "test_size": 6}
+    return {
+        "score": {**TO_SCORE, "size": 6, "method": "shapley", "options": {"samples": 8}},
+        "curve": {**TO_SCORE, "size": 6, "method": "random", "points": 3, "split": "test"},
+        "experiment": {**scored, **sizes, "experiment": "targeted", "options": {"k": 1, "runs": 20}},
+        "front": {**TO_SCORE, **sizes, "method": "random", "options": {"points": 3}},
+        "roles": {**ON_TASK, "languages": ["de"], "source": "task", "size": 6, "options": {}},
+        "gates": {**TO_SCORE, "weights": [0.1], "options": {"steps": 2}},
+        "worth": {**TO_SCORE, "mask": dict(mask), "batch_sizes": [1], "rounds": 6},
+        "finetune": {"task": "intents", "steps": 1, "learning_rate": 0.001, "seed": 0},
+    }
+
+
+def bases(folder: Path) -> list[Base]:
+    """Requests to every route.
+
+    Args:
+        folder: Where `mask.json` is.
+    """
+    mask = json.loads((folder / "mask.json").read_text(encoding="utf-8"))
+    rows = b64encode(b"review,stars\ngood,1\nbad,0\nfine,1\npoor,0\n").decode()
+    task = {
+        "name": "sent",
+        "format": "csv",
+        "columns": {"text": "review", "label": "stars"},
+        "sent": [{"name": "a.csv", "data": rows, "language": "de", "split": "dev"}],
+        "splits": {},
+        "aligned": False,
+        "share": None,
+    }
+    heads = [["encoder", 0, 1], ["encoder", 1, 2]]
+    found = [Base("GET", path) for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")]
+    found += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
+    found += [Base("DELETE", "/jobs/2"), Base("POST", "/jobs/1/cancel"), Base("POST", "/jobs/1/resume")]
+    found += [
+        Base("POST", "/model", {"model": MODEL}),
+        Base("POST", "/check", {**ON_TASK, "label_map": {"turn_on": "0", "turn_off": "1"}}),
+        Base("POST", "/sentences", {"task": "intents", "language": "de", "split": "dev", "n": 3}),
+        Base("POST", "/attention", {**ON_TASK, "text": "Licht an", "heads": heads, "pair": None, "maps": True}),
+        Base("POST", "/attention", {"model": MODEL, "text": "a b", "heads": heads, "words": ["a", "b"]}),
+        Base("POST", "/evaluate", {**IN_GERMAN, "split": "dev", "ablation": "zero", "session": "me"}),
+        Base("POST", "/evaluate", {**IN_GERMAN, "mask": mask}),
+        Base("POST", "/changes", {**IN_GERMAN, "mask": mask, "ablation": "mean"}),
+        Base("POST", "/gradient", {**IN_GERMAN, "form": "token", "normalise": True}),
+        Base("POST", "/tasks", task),
+    ]
+    for kind, spec in job_specs(mask).items():
+        submission = {"kind": kind, "spec": spec, "place": "here"}
+        # Fine-tuning reads the embedded base before its first step: seconds in which it cannot be cancelled.
+        found += [Base("POST", "/jobs", submission)] * (1 if kind == "finetune" else 3)
+        found += [Base("POST", "/forecast", submission)]
+    return found
+
+
+# What can be wrong with a request.
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a value: what it is in, and its name or number there."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in list(pairs):
+        yield value, name
+        yield from _places(part)
+
+
+def _odd(rng: random.Random) -> Any:
+    """A value that fits no field, or hardly."""
+    table = rng.choice((ODD, ODD, TEXTS, NUMBERS))
+    return copy.deepcopy(rng.choice(table))
+
+
+Wrong = tuple[str, Request]
+Way = Callable[[random.Random, Base], Wrong]
+
+
+def wrong_field(rng: random.Random, base: Base) -> Wrong:
+    """One field of the body has an odd value."""
+    if base.body is None:
+        return wrong_target(rng, base)
+    body = copy.deepcopy(base.body)
+    holder, name = rng.choice(list(_places(body)))
+    holder[name] = _odd(rng)
+    return f"{name} is {str(holder[name])[:40]!r}", replace(base.request(), body=_json(body))
+
+
+def no_field(rng: random.Random, base: Base) -> Wrong:
+    """One field is missing."""
+    if base.body is None:
+        return wrong_target(rng, base)
+    body = copy.deepcopy(base.body)
+    holder, name = rng.choice(list(_places(body)))
+    del holder[name]
+    return f"without {name}", replace(base.request(), body=_json(body))
+
+
+def more_fields(rng: random.Random, base: Base) -> Wrong:
+    """There is one field more, or an item more in a list."""
+    if base.body is None:
+        return wrong_target(rng, base)
+    body = copy.deepcopy(base.body)
+    holder = rng.choice([body, *(part[name] for part, name in _places(body))])
+    value = _odd(rng)
+    if isinstance(holder, dict):
+        name = rng.choice(("more", "model", "seed", "size", "samples", "batch_size", "steps", *TEXTS[:60]))
+        holder[name] = value
+        wrong = f"more: {name[:40]!r} is {str(value)[:40]!r}"
+    elif isinstance(holder, list):
+        many = rng.choice((1, 1, 60, 3000))
+        holder += [value] * many if rng.random() < 0.5 else copy.deepcopy(holder[:1]) * many
+        wrong = f"{many} items more in a list"
+    else:
+        body = [body]
+        wrong = "the body in a list"
+    return wrong, replace(base.request(), body=_json(body))
+
+
+def name_twice(rng: random.Random, base: Base) -> Wrong:
+    """A field is there twice."""
+    if base.body is None:
+        return wrong_header(rng, base)
+    name = rng.choice(list(base.body))
+    twice = f"{json.dumps(name)}: {json.dumps(_odd(rng))}, ".encode()
+    body = _json(base.body)
+    body = b"{" + twice + body[1:] if rng.random() < 0.5 else body[:-1] + b", " + twice[:-2] + b"}"
+    return f"{name} twice", replace(base.request(), body=body)
+
+
+def wrong_text(rng: random.Random, base: Base) -> Wrong:
+    """The body is not the JSON that it should be."""
+    body = _json(base.body if base.body is not None else {"a": 1})
+    place = rng.randrange(len(body))
+    kinds: Mapping[str, bytes] = {
+        "cut off": body[:place],
+        "with a zero byte": body[:place] + b"\0" + body[place:],
+        "with a byte that is no UTF-8": body[:place] + b"\xff" + body[place:],
+        "with a letter doubled": body[:place] + body[place : place + 1] + body[place:],
+        "with more behind it": body + rng.choice((b"}", b"{}", b"\0", b"x")),
+        "in UTF-16": body.decode().encode("utf-16"),
+        "in UTF-32": body.decode().encode("utf-32"),
+        "with a byte-order mark": b"\xef\xbb\xbf" + body,
+        "of another kind": rng.choice(OTHER_BYTES),
+        "as a form": b"model=model&task=intents",
+        "too large": body[:-1] + b" " * (1 << 20) + body[-1:],
+        "deep": body[:-1] + b', "mask": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}",
+        "very deep": body[:-1] + b', "options": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "with many names": body[:-1] + b"".join(b', "n%d": 1' % number for number in range(5000)) + b"}",
+    }
+    kind = rng.choice(list(kinds))
+    return f"the body is {kind} ({place})", replace(base.request(), body=kinds[kind])
+
+
+def wrong_header(rng: random.Random, base: Base) -> Wrong:
+    """A header is odd, missing or there twice."""
+    request = base.request()
+    body = rng.choice((request.body, b"{}", b""))
+    length = str(len(body))
+    odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode("utf-8", "replace")[:4000]
+    which = rng.randrange(6)
+    if which == 0:
+        types = (
+            b"",
+            b"text/plain",
+            b"application/x-www-form-urlencoded",
+            b"multipart/form-data; boundary=x",
+            b"application/json; charset=utf-16",
+            b"application/json; charset=nothing",
+            b"multipart/form-data",
+            odd,
+        )
+        value = rng.choice(types)
+        return f"content-type {value[:40]!r}", replace(request, body=body, headers=((b"content-type", value),))
+    if which == 1:
+        value = rng.choice(
+            (
+                b"-1",
+                b"",
+                b"x",
+                b"1e3",
+                b"+5",
+                b"0",
+                b"1",
+                b"9" * 30,
+                f"{length},{length}".encode(),
+                str(len(body) + 7).encode(),
+                str(2 << 20).encode(),
+                odd,
+            )
+        )
+        return f"content-length {value[:40]!r}", replace(request, body=body, length=value)
+    if which == 2:
+        return f"host {odd[:40]!r}", replace(request, body=body, host=odd)
+    names = (
+        b"origin",
+        b"accept",
+        b"accept-encoding",
+        b"cookie",
+        b"range",
+        b"expect",
+        b"connection",
+        b"x-forwarded-for",
+        b"x-http-method-override",
+        b"if-none-match",
+        b"transfer-encoding",
+        b"content-encoding",
+        b"upgrade",
+        b"x" * 300,
+        b"referer",
+        b"forwarded",
+        b"te",
+        b"user-agent",
+    )
+    added = ((rng.choice(names), odd),) * rng.choice((1, 1, 2, 100))
+    wrong = f"{len(added)} times {added[0][0][:40].decode()}: {odd[:40]!r}"
+    return wrong, replace(request, headers=(*request.headers, *added))
+
+
+def wrong_method(rng: random.Random, base: Base) -> Wrong:
+    """The method is one that the route does not have."""
+    methods = (
+        "GET",
+        "POST",
+        "PUT",
+        "PATCH",
+        "DELETE",
+        "HEAD",
+        "OPTIONS",
+        "TRACE",
+        "CONNECT",
+        "get",
+        "X",
+        "G" * 300,
+        "POST_",
+    )
+    method = rng.choice([name for name in methods if name != base.method])
+    return f"method {method[:20]}", replace(base.request(), method=method)
+
+
+def wrong_target(rng: random.Random, base: Base) -> Wrong:
+    """The path or the query is odd."""
+    value = rng.choice(TEXTS + NUMBERS)
+    encoded = quote(value.encode("utf-8", "surrogatepass"), safe="/" if rng.random() < 0.5 else "")
+    shapes = (
+        f"/jobs/{encoded}",
+        f"/jobs/{encoded}/log",
+        f"/jobs/{encoded}/snapshot",
+        f"{base.path}?{encoded}",
+        f"{base.path}?model={encoded}&model={encoded}",
+        f"{base.path}/{encoded}",
+        f"{base.path}/",
+        f"/{encoded}{base.path}",
+        f"{base.path}%00",
+        f"{base.path};{encoded}",
+        f"{base.path}?{'a=1&' * 500}",
+        f"/{base.path}",
+        f"/%2e%2e{base.path}",
+        f"{base.path}#{encoded}",
+        f"{base.path}%ff",
+        f"{base.path}?%ff={encoded}",
+    )
+    target = rng.choice(shapes)
+    return f"target {target[:60]}", replace(base.request(), target=target)
+
+
+WAYS: Mapping[Way, int] = {
+    wrong_field: 12,
+    no_field: 2,
+    more_fields: 4,
+    name_twice: 2,
+    wrong_text: 3,
+    wrong_header: 3,
+    wrong_method: 1,
+    wrong_target: 3,
+}
+
+
+# Where requests go.
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer of the worker.
+
+    Attributes:
+        status: Of HTTP; 0 for a connection that was closed without an answer.
+        body: As bytes.
+    """
+
+    status: int
+    body: bytes
+
+
+class Place:
+    """A worker that answers requests.
+
+    Attributes:
+        unended: {id: when it was cancelled} of jobs that had not ended when last looked at.
+    """
+
+    def __init__(self) -> None:
+        self.unended: dict[int, float] = {}
+
+    def answer(self, request: Request) -> Response:
+        """Send a request, and wait for the whole answer."""
+        raise NotImplementedError
+
+    def job(self, number: int) -> Any:
+        """A job as the worker describes it; None if there is none any more."""
+        described = _parsed(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
+        return described if "state" in described else None
+
+
+class Application(Place):
+    """The worker's ASGI application in this process, with its real engine and device thread."""
+
+    def __init__(self, cache: Path) -> None:
+        super().__init__()
+        cache.mkdir()
+        jobs = Jobs(cache / "jobs.db")
+        engine = Engine(lambda: Resident(cache, "cpu"), jobs, CHECKS, Store(cache))
+        self._application = create_app(engine, state=".worker")
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="application", daemon=True).start()
+        engine.start()
+        while engine.device is None:
+            if engine.trouble is not None:
+                raise RuntimeError("the device could not be set up") from engine.trouble
+            time.sleep(0.05)
+
+    def answer(self, request: Request) -> Response:
+        """Send a request, and wait for the whole answer; an exception of the application is raised."""
+        answered = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+        return answered.result()
+
+    async def _answer(self, request: Request) -> Response:
+        path, _, query = request.target.partition("#")[0].partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": request.sent_headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8700),
+            "state": {},
+        }
+        events = [{"type": "http.request", "body": request.body, "more_body": request.breaks_off}]
+        status, parts = 0, []
+        forever = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if events:
+                return events.pop(0)
+            if not request.breaks_off:
+                # The client stays until it has the whole answer.
+                await forever.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        await self._application(scope, receive, send)
+        return Response(status, b"".join(parts))
+
+
+class Process(Place):
+    """A worker process, reached over a socket."""
+
+    def __init__(self, cache: Path) -> None:
+        super().__init__()
+        self._token = secrets.token_urlsafe(32)
+        os.environ[TOKEN_VARIABLE] = self._token
+        self._worker: Local = start_local(cache)
+
+    def answer(self, request: Request) -> Response:
+        """Send a request as bytes, and read the answer."""
+        host, port = self._worker.url.removeprefix("http://").split(":")
+        head = [f"{request.method} {request.target} HTTP/1.1".encode("utf-8", "surrogatepass")]
+        headers = [
+            *request.sent_headers,
+            (b"authorization", f"Bearer {self._token}".encode()),
+            (b"connection", b"close"),
+        ]
+        head += [name + b": " + value for name, value in headers]
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            try:
+                connection.sendall(b"\r\n".join([*head, b"", request.body]))
+                if request.breaks_off:
+                    connection.shutdown(socket.SHUT_WR)
+                return _response(connection, request.method)
+            except (ConnectionError, http.client.RemoteDisconnected):
+                return Response(0, b"")
+
+
+def _response(connection: socket.socket, method: str) -> Response:
+    response = http.client.HTTPResponse(connection, method=method)
+    response.begin()
+    try:
+        return Response(response.status, response.read())
+    except http.client.IncompleteRead as error:
+        return Response(response.status, error.partial)
+
+
+# What the answers mean.
+
+
+def judge(place: Place, request: Request) -> Answer:
+    """Send a request, say what came of it, and end what it started."""
+    if late := late_jobs(place):
+        return Answer(Verdict.HANG, f"jobs {late} go on {LATE_SECONDS:g} s after they were cancelled")
+    response = place.answer(request)
+    answer = judged(request, response)
+    if answer.verdict != Verdict.ACCEPTED or request.method not in ("POST", "PUT"):
+        return answer
+    submitted = _parsed(response.body)
+    if isinstance(submitted, dict) and isinstance(submitted.get("id"), int) and "state" in submitted:
+        return job_ended(place, submitted["id"])
+    return answer
+
+
+def judged(request: Request, response: Response) -> Answer:
+    """What an answer by itself says."""
+    words = response.body[:2000].decode("utf-8", "replace")
+    if response.status == 0:
+        return Answer(Verdict.REFUSED, "the connection was closed")
+    problem = _parsed(response.body)
+    code = problem.get("code") if isinstance(problem, dict) else None
+    if response.status == 500 or f'"code": "{WORKER_FAILED}"' in words or code == WORKER_FAILED:
+        return Answer(Verdict.HTTP_500, words)
+    if response.status < 300:
+        return Answer(Verdict.ACCEPTED, words)
+    in_words = bool(words.strip()) or request.method == "HEAD" or response.status < 400
+    return Answer(Verdict.REFUSED if in_words else Verdict.TRACEBACK, f"{response.status} {words}")
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def job_ended(place: Place, number: int) -> Answer:
+    """Wait a moment for a job, then cancel it and wait a little longer."""
+    began = time.monotonic()
+    job = place.job(number)
+    while job["state"] not in ENDED and time.monotonic() - began < JOB_SECONDS:
+        time.sleep(0.02)
+        job = place.job(number)
+    if job["state"] not in ENDED:
+        place.answer(Request("POST", f"/jobs/{number}/cancel", headers=()))
+        place.unended[number] = time.monotonic()
+    while job["state"] not in ENDED and time.monotonic() - began < CANCELLED_SECONDS:
+        time.sleep(0.02)
+        job = place.job(number)
+    if job["state"] == "failed" and "the worker failed (" in str(job["error"]):
+        return Answer(Verdict.TRACEBACK, f"job {number}, {job['kind']}: {job['error']}")
+    return Answer(Verdict.ACCEPTED, f"job {number} {job['state']}: {job['error'] or job['note']}")
+
+
+def late_jobs(place: Place) -> list[int]:
+    """The jobs that were cancelled long ago and have not ended; those that have are forgotten."""
+    for number in list(place.unended):
+        job = place.job(number)
+        if job is None or job["state"] in ENDED:
+            del place.unended[number]
+    return [number for number, since in place.unended.items() if time.monotonic() - since > LATE_SECONDS]
+
+
+class Places:
+    """The application and the worker process, each started when a request needs it first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.application = Application(folder / "in-process")
+        self._process: Process | None = None
+
+    def process(self) -> Process:
+        """The worker process."""
+        if self._process is None:
+            self._process = Process(self._folder / "over-a-socket")
+        return self._process
+
+
+def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
+    """Yield requests without end; see `case.py`.
+
+    Args:
+        folder: The working directory.
+        seed: What is drawn.
+    """
+    os.environ.update(OTHERWISE)
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
+    write_files(folder)
+    rng = random.Random(seed)
+    valid = bases(folder)
+    places = Places(folder)
+    while True:
+        base = rng.choice(valid)
+        (way,) = rng.choices(list(WAYS), list(WAYS.values()))
+        wrong, request = way(rng, base)
+        kind = f" {base.body['kind']}" if base.body and "kind" in base.body else ""
+        yield BadInput(
+            wrong=f"{base.method} {base.path}{kind}: {wrong}".encode("utf-8", "backslashreplace").decode(),
+            content=request.content,
+            attempt=partial(judge, places.application, request),
+            attempt_for_real=partial(attempt_for_real, places, request),
+        )
+
+
+def attempt_for_real(places: Places, request: Request) -> Answer:
+    """Send a request to the worker process."""
+    return judge(places.process(), request)
