@@ -70,13 +70,54 @@ def fingerprint_folder(folder: Path) -> str:
     return fingerprint_files((path.name, path) for path in files)
 
 
+# Files of weights that headlab does not read, by how their names end.
+CONVERTED = {
+    ".gguf": "GGUF",
+    ".ggml": "GGML",
+    ".onnx": "ONNX",
+    ".ort": "ONNX",
+    "openvino_model.xml": "OpenVINO",
+    "openvino_model.bin": "OpenVINO",
+    ".tflite": "TensorFlow Lite",
+    ".mlmodel": "Core ML",
+    ".engine": "TensorRT",
+    ".npz": "NumPy",
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+}
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
+    """The error for a model without safetensors weights, with the weights that it has instead.
+
+    Args:
+        file_names: of the model's files, those of folders in it by their paths.
+        name: the model, in messages.
+    """
+    names = sorted(file_names, key=lambda file: (file.count("/"), file))
+    for ending, kind in CONVERTED.items():
+        converted = [file for file in names if file.lower().endswith(ending)]
+        if converted:
+            return HeadlabError(
+                f"{name} has no safetensors weights, but weights of {kind} ({converted[0]}), which headlab does not "
+                "read; use the safetensors checkpoint that they were converted from",
+                code="model.no_safetensors",
+            )
+    pickled = [file for file in names if file.endswith(PICKLED) and "/" not in file]
+    only = f", only pickled ones ({pickled[0]})" if pickled else ""
+    return HeadlabError(
+        f"{name} has no safetensors weights{only}; headlab reads no pickled weights, so convert it to safetensors "
+        "first",
+        code="model.no_safetensors",
+    )
+
+
 def require_safetensors(folder: Path, name: str) -> None:
     """Raise HeadlabError for a model without safetensors weights."""
     if not any(folder.glob(SAFETENSORS)):
-        raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
-            code="model.no_safetensors",
-        )
+        paths = [*folder.glob("*"), *folder.glob("*/*")]
+        raise no_safetensors([path.relative_to(folder).as_posix() for path in paths], name)
 
 
 # Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.

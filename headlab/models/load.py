@@ -44,7 +44,16 @@ from headlab.models.files import (
     hub_folder,
     hub_shapes,
     hub_sizes,
+    no_safetensors,
     require_safetensors,
+)
+from headlab.models.quantised import (
+    dequantised,
+    dequantising_options,
+    quantisation_of,
+    reading,
+    require_described,
+    shows_fit_in_headers,
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
@@ -55,6 +64,7 @@ from headlab.models.weights import (
     fit_weights,
     folder_shapes,
     forget_renames,
+    judge_report,
     key_mapping,
     stored_shapes,
     weight_files,
@@ -179,7 +189,7 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
         )
     changes = is_delta(folder)
     try:
-        config = _config(folder)
+        config = _config(folder, name)
         try:
             tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
         except HeadlabError as error:
@@ -197,11 +207,31 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
     return Checkpoint(str(name), revision, identity, module, tokenizer, note)
 
 
-def _config(folder: Path) -> Any:
-    """A folder's configuration; raises what transformers raises for bad files."""
+def _config(folder: Path, name: str) -> Any:
+    """A folder's configuration.  name: the model, in messages.
+
+    Raises:
+        HeadlabError: what it says of quantised weights cannot be read.
+        what transformers raises for other bad files.
+    """
     make_known()
     make_known_folder(folder)
-    return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except BROKEN:
+        settings = _stated_quantisation(folder)
+        if settings is not None and not isinstance(settings, dict):
+            require_described(settings, name)
+        raise
+
+
+def _stated_quantisation(folder: Path) -> Any:
+    """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
+    try:
+        stated = read_json(folder / "config.json")
+    except HeadlabError:  # what transformers says of such a file is said
+        return None
+    return stated.get("quantization_config") if isinstance(stated, dict) else None
 
 
 def _unreadable(name: str, error: Exception) -> HeadlabError:
@@ -271,7 +301,11 @@ def _complete(
     module, report = _loaded(kind, config, folder, name, spread, {})
     if report.is_clean and not getattr(config, "pruned_heads", None):
         return module, ""
-    fit = fit_weights(kind, config, _shapes_of(folder, config), name)
+    shapes = _shapes_of(folder, config)
+    if shows_fit_in_headers(config, name):
+        fit = fit_weights(kind, config, shapes, name)
+    else:
+        fit = judge_report(module, report, shapes, name)
     if fit.renames:
         del module  # before the second one takes memory
         module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
@@ -302,17 +336,22 @@ def _loaded(
     if renames:
         weights["key_mapping"] = key_mapping(renames)
     build: Any = partial(_spread_out, kind) if spread else kind.from_pretrained
-    try:
-        module, info = build(
-            None if is_delta(folder) else folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **weights,
-            **spread,
-        )
-    except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
-        raise _written_wrongly(name, error) from error
+    quantisation = quantisation_of(config, name)
+    devices = {**dequantising_options(config, name), **spread}
+    with reading(quantisation, name):
+        try:
+            module, info = build(
+                None if is_delta(folder) else folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **weights,
+                **devices,
+            )
+        except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
+            raise _written_wrongly(name, error) from error
+        if quantisation is not None:
+            module = dequantised(module)
     return module, LoadReport.of(info)
 
 
@@ -363,8 +402,6 @@ def _tokenizer(folder: Path, name: str) -> Any:
 
 # What a model's files tell before its weights are read.
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".pkl")
-
 
 class Fact(NamedTuple):
     """One check of a model.  ok: None if only loading it can tell.  words: a sentence.
@@ -391,9 +428,13 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         return [Fact("Found", False, as_sentence(error))]
     facts = [Fact("Found", True, words)]
     try:
-        config = _config(folder)
+        config = _config(folder, name)
+    except HeadlabError as error:
+        return [*facts, Fact("Configuration", False, as_sentence(error))]
     except BROKEN as error:
-        return [*facts, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
+        sentence = as_sentence(_unreadable(name, error))
+        problem = _unreadable_weights(folder, sizes, name)
+        return [*facts, Fact("Configuration", False, sentence), *([problem] if problem else [])]
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, _class_names(config)))
     weights = _weights(folder, sizes, config, name)
@@ -460,9 +501,13 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         config: its configuration.
         name: the model, in messages.
     """
-    problem = _unreadable_weights(folder, sizes)
+    problem = _unreadable_weights(folder, sizes, name)
     if problem is not None:
         return problem
+    try:
+        quantisation = quantisation_of(config, name)
+    except HeadlabError as error:
+        return Fact("Weights", False, as_sentence(error))
     try:
         files = [DELTA] if is_delta(folder) else weight_files(folder, sizes, config)
         if not files:
@@ -471,6 +516,9 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
+        if quantisation is not None and quantisation.known:
+            words = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
+            return Fact("Weights", True, words)
         count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
         return Fact("Weights", False, f"{name}: {as_sentence(error)}")
@@ -480,21 +528,24 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
     return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
 
 
-def _unreadable_weights(folder: Path, sizes: Mapping[str, int]) -> Fact | None:
+def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
     """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
     if ADAPTER in sizes:
         return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
     if not sizes:
         return Fact("Weights", None, "The hub could not be asked which weights it has.")
     if not any(map(_is_safetensors, sizes)):
-        pickled = [file for file in sizes if file.endswith(PICKLED) and "/" not in file]
-        what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
-        return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
+        return Fact("Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name)))
     absent = _lacking(folder, sizes)
     if absent:
         words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
         return Fact("Weights", False, words)
     return None
+
+
+def _nested_files(folder: Path) -> list[str]:
+    """Paths of the files in the folders of a model's folder."""
+    return [path.relative_to(folder).as_posix() for path in folder.glob("*/*")]
 
 
 def _is_safetensors(file: str) -> bool:
@@ -516,6 +567,9 @@ def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Pa
         name: a folder, or the hub id under which headers are read where the files are not here.
     """
     try:
+        dequantising_options(config, name)  # raises where they cannot be read
+        if not shows_fit_in_headers(config, name):
+            return weights._replace(words=f"{weights.words} Loading it compares them with the class.")
         is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
         shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
         if shapes is None:
