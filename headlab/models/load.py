@@ -40,7 +40,6 @@ from headlab.models.embedded import (
 from headlab.models.files import (
     LIGHT,
     families,
-    fingerprint_folder,
     hub_folder,
     hub_shapes,
     hub_sizes,
@@ -64,6 +63,7 @@ from headlab.models.weights import (
     fit_weights,
     folder_shapes,
     forget_renames,
+    identity_of,
     judge_report,
     key_mapping,
     stored_shapes,
@@ -203,7 +203,7 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
         raise _unreadable(name, error) from error
     if problem is not None:
         raise problem
-    identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
+    identity = fingerprint_delta(folder) if changes else identity_of(folder).fingerprint
     return Checkpoint(str(name), revision, identity, module, tokenizer, note)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,9 @@ from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.fingerprints import remember_former
 from headlab.models.checkpoint import alone
+from headlab.models.files import FolderIdentity, identify_folder
 from headlab.models.quantised import quantised_clause
 
 # Names and shapes of stored weights, from the headers of the files that transformers reads.
@@ -60,6 +63,25 @@ def _shards(index: Path) -> list[str]:
             f"{index.name} does not say which file holds which weight; copy the model again",
             code="model.index_unreadable",
         ) from error
+
+
+def identity_of(folder: Path) -> FolderIdentity:
+    """What a folder that holds a whole model is known by; its earlier fingerprints are remembered.
+
+    Raises:
+        HeadlabError: the index of weights, or a file that counts, cannot be read.
+    """
+    file_names = [path.name for path in folder.iterdir()]
+    identity = identify_folder(folder, weight_files(folder, file_names, SimpleNamespace(**_named_weights(folder))))
+    remember_former(identity.fingerprint, identity.former)
+    return identity
+
+
+def _named_weights(folder: Path) -> dict[str, Any]:
+    """The file of weights that a folder's config.json names, under transformers' key; empty if it names none."""
+    config = read_json(folder / "config.json")
+    key = "transformers_weights"
+    return {key: config[key]} if isinstance(config, dict) and key in config else {}
 
 
 def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -46,7 +46,6 @@ from headlab.models.files import (
     built,
     check_replaced,
     files_of,
-    fingerprint_folder,
     hub_folder,
     require_safetensors,
 )
@@ -58,6 +57,7 @@ from headlab.models.weights import (
     fit_weights,
     folder_shapes,
     forget_renames,
+    identity_of,
     judge_report,
     key_mapping,
 )
@@ -103,7 +103,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
         )
     require_safetensors(folder, name)
     shown = folder.resolve().name if Path(name).is_dir() else name  # no local path goes into the record
-    return Base(shown, folder, fingerprint_folder(folder))
+    return Base(shown, folder, identity_of(folder).fingerprint)
 
 
 def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
