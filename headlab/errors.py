@@ -44,6 +44,11 @@ def out_of_memory(error: BaseException | None) -> bool:
     return mapped or isinstance(error, MemoryError)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, at most 200 characters."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
 def as_sentence(error: HeadlabError) -> str:
     """The message with one full stop at its end."""
     return f"{str(error).rstrip('.')}."

