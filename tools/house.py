@@ -23,7 +23,17 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n"
 # A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
 LEVELS = {
-    "records and files": ("errors", "extensions", "locks", "files", "records", "options", "tables", "value_functions"),
+    "records and files": (
+        "errors",
+        "extensions",
+        "locks",
+        "files",
+        "fingerprints",
+        "records",
+        "options",
+        "tables",
+        "value_functions",
+    ),
     "statistics, masks, tasks": (
         "stats",
         "bleu",

@@ -25,6 +25,7 @@ from headlab.cli.output import (
 )
 from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
+from headlab.fingerprints import is_same_model
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import DEFAULT_METHOD, METHODS
@@ -194,7 +195,7 @@ def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
     from headlab.inputs import classes_of
 
     spec = result.record.spec
-    if spec["model"]["fingerprint"] != model.fingerprint or spec["task"]["split"] != "dev":
+    if not is_same_model(spec["model"]["fingerprint"], model.fingerprint) or spec["task"]["split"] != "dev":
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
     same = classes_of(model, task).get("classes") == spec["task"].get("classes")

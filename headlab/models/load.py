@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError, as_sentence, library_errors, out_of_memory, require_type
+from headlab.errors import HeadlabError, as_sentence, first_line, library_errors, out_of_memory, require_type
 from headlab.files import is_folder, read_json
 from headlab.labels import told_by_names
 from headlab.masks.snippet import UNVERSIONED
@@ -29,7 +29,6 @@ from headlab.models.embedded import (
     adapter_folder,
     base_of,
     fingerprint_delta,
-    first_line,
     is_delta,
     named_as_in_classifier,
     read_embedded,
@@ -40,11 +39,19 @@ from headlab.models.files import (
     LIGHT,
     SAFETENSORS,
     families,
-    fingerprint_folder,
     hub_folder,
     hub_shapes,
     hub_sizes,
+    no_safetensors,
     require_safetensors,
+)
+from headlab.models.quantised import (
+    dequantised,
+    dequantising_options,
+    quantisation_of,
+    reading,
+    require_described,
+    shows_fit_in_headers,
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
@@ -61,7 +68,9 @@ from headlab.models.weights import (
     fit_weights,
     folder_shapes,
     forget_renames,
+    identity_of,
     integer_weights,
+    judge_report,
     key_mapping,
     stored_shapes,
     weight_files,
@@ -193,7 +202,7 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     if problem is not None:
         raise problem
-    identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
+    identity = fingerprint_delta(folder) if changes else identity_of(folder).fingerprint
     named_folder = folder.absolute() if revision == UNVERSIONED else None
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
@@ -205,16 +214,35 @@ def _stored_bytes(folder: Path) -> int:
 
 
 def _config(folder: Path, name: str) -> Any:
-    """A folder's configuration; raises what transformers raises for bad files.
+    """A folder's configuration.
 
     Args:
         folder: of the model.
         name: the model, in messages.
+
+    Raises:
+        HeadlabError: no model has numbers like it, or what it says of quantised weights cannot be read.
+        what transformers raises for other bad files.
     """
     require_possible_counts(folder, name)
     make_known()
     make_known_folder(folder)
-    return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception:  # transformers raises anything
+        settings = _stated_quantisation(folder)
+        if settings is not None and not isinstance(settings, dict):
+            require_described(settings, name)
+        raise
+
+
+def _stated_quantisation(folder: Path) -> Any:
+    """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
+    try:
+        stated = read_json(folder / "config.json")
+    except HeadlabError:  # what transformers says of such a file is said
+        return None
+    return stated.get("quantization_config") if isinstance(stated, dict) else None
 
 
 def _unreadable(name: str, error: BaseException) -> HeadlabError:
@@ -282,11 +310,17 @@ def _complete(
     """
     if isinstance(spread.get("device_map"), dict):
         _require_covered(kind, config, spread["device_map"], name)
+    is_packed = quantisation_of(config, name) is not None  # reading the weights forgets it
     module, report = _loaded(kind, config, folder, name, spread, {})
-    _require_numbers(module, folder, config, name)
+    if not is_packed:
+        _require_numbers(module, folder, config, name)
     if report.is_clean and not getattr(config, "pruned_heads", None):
         return module, ""
-    fit = fit_weights(kind, config, _shapes_of(folder, config), name)
+    shapes = _shapes_of(folder, config)
+    if shows_fit_in_headers(config, name):
+        fit = fit_weights(kind, config, shapes, name)
+    else:
+        fit = judge_report(module, report, shapes, name)
     if fit.renames:
         del module  # before the second one takes memory
         module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
@@ -300,10 +334,10 @@ def _require_numbers(module: PreTrainedModel, folder: Path, config: Any, name: s
     Args:
         module: as it was loaded.
         folder: of its files.
-        config: its configuration, which says how weights are packed into integers if they are.
+        config: its configuration, which says nothing of weights that are packed into integers.
         name: the model, in messages.
     """
-    if is_delta(folder) or getattr(config, "quantization_config", None):
+    if is_delta(folder):
         return
     prefix = f"{module.base_model_prefix}."
     weights = {key for key, weight in module.named_parameters() if weight.is_floating_point()}
@@ -341,17 +375,22 @@ def _loaded(
     if renames:
         weights["key_mapping"] = key_mapping(renames)
     build: Any = partial(_spread_out, kind) if spread else kind.from_pretrained
-    try:
-        module, info = build(
-            None if is_delta(folder) else folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **weights,
-            **spread,
-        )
-    except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
-        raise _written_wrongly(name, error) from error
+    quantisation = quantisation_of(config, name)
+    devices = {**dequantising_options(config, name), **spread}
+    with reading(quantisation, name):
+        try:
+            module, info = build(
+                None if is_delta(folder) else folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **weights,
+                **devices,
+            )
+        except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
+            raise _written_wrongly(name, error) from error
+        if quantisation is not None:
+            module = dequantised(module)
     return module, LoadReport.of(info)
 
 
@@ -435,8 +474,6 @@ def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
 
 # What a model's files tell before its weights are read.
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".pkl")
-
 
 class Fact(NamedTuple):
     """One check of a model.  ok: None if only loading it can tell.  words: a sentence.
@@ -468,7 +505,8 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
             config = _config(folder, name)
             class_names = _class_names(config)
     except HeadlabError as error:
-        return [*facts, Fact("Configuration", False, as_sentence(error))]
+        problem = _unreadable_weights(folder, sizes, name)
+        return [*facts, Fact("Configuration", False, as_sentence(error)), *([problem] if problem else [])]
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, class_names))
     weights = _weights(folder, sizes, config, name)
@@ -540,9 +578,13 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         config: its configuration.
         name: the model, in messages.
     """
-    problem = _unreadable_weights(folder, sizes)
+    problem = _unreadable_weights(folder, sizes, name)
     if problem is not None:
         return problem
+    try:
+        quantisation = quantisation_of(config, name)
+    except HeadlabError as error:
+        return Fact("Weights", False, as_sentence(error))
     try:
         files = [DELTA] if is_delta(folder) else weight_files(folder, sizes, config)
         if not files:
@@ -551,6 +593,9 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
+        if quantisation is not None and quantisation.known:
+            words = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
+            return Fact("Weights", True, words)
         with library_errors(_torn_weights):
             count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
@@ -565,21 +610,24 @@ def _torn_weights(error: BaseException) -> HeadlabError:
     )
 
 
-def _unreadable_weights(folder: Path, sizes: Mapping[str, int]) -> Fact | None:
+def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
     """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
     if ADAPTER in sizes:
         return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
     if not sizes:
         return Fact("Weights", None, "The hub could not be asked which weights it has.")
     if not any(map(_is_safetensors, sizes)):
-        pickled = [file for file in sizes if file.endswith(PICKLED) and "/" not in file]
-        what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
-        return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
+        return Fact("Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name)))
     absent = _lacking(folder, sizes)
     if absent:
         words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
         return Fact("Weights", False, words)
     return None
+
+
+def _nested_files(folder: Path) -> list[str]:
+    """Paths of the files in the folders of a model's folder."""
+    return [path.relative_to(folder).as_posix() for path in folder.glob("*/*")]
 
 
 def _is_safetensors(file: str) -> bool:
@@ -602,6 +650,9 @@ def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Pa
     """
     try:
         with library_errors(partial(_unreadable, name)):
+            dequantising_options(config, name)  # raises where they cannot be read
+            if not shows_fit_in_headers(config, name):
+                return weights._replace(words=f"{weights.words} Loading it compares them with the class.")
             is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
             shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
             if shapes is None:

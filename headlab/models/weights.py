@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,10 @@ from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.fingerprints import remember_former
 from headlab.models.checkpoint import alone
+from headlab.models.files import FolderIdentity, identify_folder
+from headlab.models.quantised import quantised_clause
 
 # Names and shapes of stored weights, from the headers of the files that transformers reads.
 
@@ -59,6 +63,25 @@ def _shards(index: Path) -> list[str]:
             f"{index.name} does not say which file holds which weight; copy the model again",
             code="model.index_unreadable",
         ) from error
+
+
+def identity_of(folder: Path) -> FolderIdentity:
+    """What a folder that holds a whole model is known by; its earlier fingerprints are remembered.
+
+    Raises:
+        HeadlabError: the index of weights, or a file that counts, cannot be read.
+    """
+    file_names = [path.name for path in folder.iterdir()]
+    identity = identify_folder(folder, weight_files(folder, file_names, SimpleNamespace(**_named_weights(folder))))
+    remember_former(identity.fingerprint, identity.former)
+    return identity
+
+
+def _named_weights(folder: Path) -> dict[str, Any]:
+    """The file of weights that a folder's config.json names, under transformers' key; empty if it names none."""
+    config = read_json(folder / "config.json")
+    key = "transformers_weights"
+    return {key: config[key]} if isinstance(config, dict) and key in config else {}
 
 
 def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -303,6 +326,33 @@ def fit_weights(
         what transformers raises for a configuration that it cannot build.
     """
     module, renames, report = _closest(kind, config, shapes, with_new_head)
+    return judge_report(module, report, shapes, name, renames=renames, with_new_head=with_new_head)
+
+
+def judge_report(
+    module: PreTrainedModel,
+    report: LoadReport,
+    shapes: Shapes,
+    name: str,
+    *,
+    renames: Mapping[str, str] | None = None,
+    with_new_head: bool = False,
+) -> WeightFit:
+    """What the differences between stored weights and a class's mean for its answers.
+
+    Args:
+        module: of that class, with its configuration.
+        report: the differences.
+        shapes: {name: shape} of the stored weights.
+        name: the model, in messages.
+        renames: as in `WeightFit`; None for none.
+        with_new_head: as in `fit_weights`.
+
+    Raises:
+        HeadlabError: as `fit_weights`.
+    """
+    renames = renames or {}
+    config = module.config
     plain_shapes = {_renamed(key, renames): shape for key, shape in shapes.items()}
     inspection = _Inspection(module, plain_shapes)
     absent = _lacking(report, module, with_new_head)
@@ -310,9 +360,9 @@ def fit_weights(
     if absent or foreign:
         _require_no_adapter(shapes, name)
     if absent:
-        raise _lacking_error(report, absent, config, name)
+        raise _lacking_error(report, absent, config, name, quantised_clause(shapes, config, name))
     if foreign:
-        raise _foreign_error(foreign, inspection, name)
+        raise _foreign_error(foreign, inspection, name, quantised_clause(shapes, config, name))
     sentences = inspection.left_out(report.unexpected)
     if renames:
         sentences.insert(0, _prefix_sentence(renames))
@@ -478,8 +528,16 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
         )
 
 
-def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name: str) -> HeadlabError:
-    """The error for weights that the class needs and the file lacks, or has in another shape."""
+def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name: str, quantised: str) -> HeadlabError:
+    """The error for weights that the class needs and the file lacks, or has in another shape.
+
+    Args:
+        report: of the differences.
+        lacking: the weights.
+        config: the model's configuration.
+        name: the model, in messages.
+        quantised: how the stored weights are quantised and what to do; empty if they are not.
+    """
     if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(
             f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in its config.json), and "
@@ -496,15 +554,22 @@ def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name
         details.append(f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class")
     detail = f": {'; '.join(details)}" if details else ""
     count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
+    remedy = quantised or "use a complete model, with the config.json it was saved with"
     return HeadlabError(
-        f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; use a "
-        "complete model, with the config.json it was saved with",
+        f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; {remedy}",
         code="model.weights_missing",
     )
 
 
-def _foreign_error(names: Sequence[str], inspection: _Inspection, name: str) -> HeadlabError:
-    """The error for weights that a class would ignore though the model was trained with them."""
+def _foreign_error(names: Sequence[str], inspection: _Inspection, name: str, quantised: str) -> HeadlabError:
+    """The error for weights that a class would ignore though the model was trained with them.
+
+    Args:
+        names: of the weights.
+        inspection: of the class.
+        name: the model, in messages.
+        quantised: as in `_lacking_error`.
+    """
     beyond = inspection.layers_beyond(names)
     if beyond is not None:
         layers, stored, built = beyond
@@ -513,8 +578,9 @@ def _foreign_error(names: Sequence[str], inspection: _Inspection, name: str) -> 
             "without the others; correct its config.json, or save the model again",
             code="model.weights_unused",
         )
+    remedy = quantised or "use the class and the config.json it was saved with"
     return HeadlabError(
         f"{name} holds {_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
-        "something else than it was trained for; use the class and the config.json it was saved with",
+        f"something else than it was trained for; {remedy}",
         code="model.weights_unused",
     )

@@ -16,6 +16,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.files import CHOOSE_CACHE, append_line, as_path, read_json, sync_folder, write_atomic, write_json
 from headlab.files import default_root as default_root
+from headlab.fingerprints import former_specs
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
@@ -191,8 +192,19 @@ class Store:
         self._seen: dict[tuple[Callable[[Path], Any], Path], tuple[Stamp, Any]] = {}
 
     def run(self, spec: Mapping[str, Any]) -> Run:
-        """The run of a spec, finished or not."""
-        return Run(self.root / content_key(spec), spec)
+        """The run of a spec, finished or not.
+
+        One that an earlier version of headlab finished, when it knew the same model by another fingerprint, is taken
+        where there is none of today's.
+        """
+        run = Run(self.root / content_key(spec), spec)
+        if run.folder.exists():
+            return run
+        for former_spec in former_specs(spec):
+            former_run = Run(self.root / content_key(former_spec), former_spec)
+            if former_run.finished or (kind_of(former_spec) == ANSWERS and former_run.folder.is_dir()):
+                return former_run
+        return run
 
     def note_places(
         self,

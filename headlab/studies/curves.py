@@ -14,6 +14,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import STATE_BYTES, Evaluator, width_of
+from headlab.fingerprints import is_same_model
 from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import renewed_in, spec_of, superseded
@@ -38,7 +39,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
             code="score.other_grid",
         )
     made_for = spec_of(scores, "model", "fingerprint")
-    if made_for != model.fingerprint:
+    if not is_same_model(made_for, model.fingerprint):
         name = spec_of(scores, "model", "name") or "a model that they do not name"
         raise HeadlabError(
             f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "

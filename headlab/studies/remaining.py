@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import is_same_model
 from headlab.masks import removal_order
 from headlab.records import Bools, HeadGrid
 from headlab.roles.report import judged
@@ -92,7 +93,7 @@ def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
             code="report.not_roles",
         )
     of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
-    if of_roles.get("fingerprint") != other.get("fingerprint"):
+    if not is_same_model(of_roles.get("fingerprint"), other.get("fingerprint")):
         raise HeadlabError(
             f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
             f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model",

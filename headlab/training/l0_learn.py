@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.fingerprints import is_same_model
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
@@ -27,8 +28,9 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
-from headlab.models.files import checkpoint_beside, fingerprint_folder
+from headlab.models.files import checkpoint_beside
 from headlab.models.tokenising import TokenNeeds
+from headlab.models.weights import identity_of
 from headlab.records import Bools, Ints, content_key, omission_fields
 from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
@@ -240,7 +242,7 @@ def write_model(
 
 
 def _fingerprint(folder: Path) -> str:
-    return fingerprint_delta(folder) if is_delta(folder) else fingerprint_folder(folder)
+    return fingerprint_delta(folder) if is_delta(folder) else identity_of(folder).fingerprint
 
 
 def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
@@ -268,7 +270,7 @@ def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
 
 
 def _holds(out: Path, fingerprint: str) -> bool:
-    return (out / MODEL_CONFIG).is_file() and _fingerprint(out) == fingerprint
+    return (out / MODEL_CONFIG).is_file() and is_same_model(_fingerprint(out), fingerprint)
 
 
 def _made(model: Model, original: Model, needs: TokenNeeds) -> Made:

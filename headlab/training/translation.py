@@ -19,11 +19,10 @@ from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from headlab.encoding import IGNORED, shifted
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, first_line
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.embedded import first_line
 from headlab.models.files import checkpoint_beside
 from headlab.records import Ints, content_key
 from headlab.tasks.base import Example

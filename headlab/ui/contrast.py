@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import streamlit as st
 
+from headlab.fingerprints import fingerprint_of
 from headlab.l0_gates import LearnedGates
 from headlab.methods.costs import remarks, spec_of
 from headlab.methods.table import METHODS
@@ -69,7 +70,7 @@ def label(other: HeadScores, shown: HeadScores) -> str:
     for part in ("model", "task"):
         if (name := spec_of(other, part, "name")) != spec_of(shown, part, "name"):
             words.append(f"{part} {name}")
-    weights = [spec_of(s, "model", "fingerprint") for s in (other, shown)]
+    weights = [fingerprint_of(s.spec) for s in (other, shown)]
     if weights[0] != weights[1] and not words[-1].startswith("model "):
         words.append(f"weights {str(weights[0])[:SHORT]}")
     if (size := spec_of(other, "task", "size")) != spec_of(shown, "task", "size"):

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from headlab.fingerprints import current_fingerprint, fingerprint_of
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
@@ -103,11 +104,11 @@ POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
 
 def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     """{method: its cached scores for the same weights and language}, for the methods that have any."""
-    language, fingerprint = sweep.first.language, part(sweep.first.spec, "model", "fingerprint")
+    language, fingerprint = sweep.first.language, fingerprint_of(sweep.first.spec)
     out = {}
     for method in COMPARED_METHODS:
         results = matching(listing(HeadScores).results, choice.model, choice.task, method, choice.label_map)
-        same = [r for r in results if part(r.record.spec, "model", "fingerprint") == fingerprint]
+        same = [r for r in results if fingerprint_of(r.record.spec) == fingerprint]
         scores = select(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:
             out[method] = scores
@@ -151,7 +152,8 @@ def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
 def measured(gates: LearnedGates, mask: Mask) -> bool:
     """Whether this mask's accuracy is known: it is the run's own and stored with it, or this session asked for it."""
     own = mask.digest == gates.mask().digest and any(worth(gates, split) for split in SPLITS)
-    about = {mask.model.get("fingerprint"), part(gates.spec, "task", "name"), mask.digest, gates.language}
+    weights = current_fingerprint(mask.model.get("fingerprint"))
+    about = {weights, part(gates.spec, "task", "name"), mask.digest, gates.language}
     return own or any(about <= set(key) for key in _known())
 
 
@@ -203,7 +205,7 @@ def questions(
             continue
         for method, own in scores.items():
             mask = mask_of(run.record, own)
-            fingerprint = str(part(own.spec, "model", "fingerprint"))
+            fingerprint = str(fingerprint_of(own.spec))
             asked = mask if mask.removed else None
             out[run.key, method] = Question(
                 choice.model, fingerprint, choice.task, split, asked, asker, choice.label_map,

@@ -10,11 +10,12 @@ import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import current_fingerprint, fingerprint_of, is_same_model
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.pictures import head_map
 from headlab.plots.heads import stacked
-from headlab.records import Floats, part
+from headlab.records import Floats
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Result, trained_folder
@@ -165,7 +166,7 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
 def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:
     """The model to try the mask on, None if there is none here, and a note about it."""
     made_for = str(mask.model.get("fingerprint") or "")
-    if made_for == part(result.record.spec, "model", "fingerprint"):
+    if is_same_model(made_for, fingerprint_of(result.record.spec)):
         if weights is None or weights == made_for:
             return choice.model, ""
         return None, f"{plain(choice.model)} has other weights now than those that the gates were learned on."
@@ -177,7 +178,7 @@ def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights:
 
 def _prune(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
-    history(str(mask.model["fingerprint"]), mask.grid).put(mask.kept, mask.chosen)
+    history(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(mask.kept, mask.chosen)
     go("prune", replace(choice, model=model))
 
 
@@ -201,7 +202,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         return
     try:
         # The best report on the sweep's weights; if there is none, the best of all, which is rejected.
-        same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == fingerprint(sweep))
+        same = (kept for kept in reports if fingerprint_of(kept.result.record.spec) == fingerprint(sweep))
         table = roles_left(sweep, next(same, reports[0]).result.record)
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))

@@ -12,6 +12,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import current_fingerprint, fingerprint_of
 from headlab.l0_gates import LearnedGates
 from headlab.records import HEAD, HEAD_FORMATS, canonical_json, part
 from headlab.report.parts import as_text
@@ -224,11 +225,11 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
 
 def fingerprint(sweep: Sweep) -> str:
     """Fingerprint of the weights that the training started from."""
-    return str(part(sweep.first.spec, "model", "fingerprint") or "")
+    return str(fingerprint_of(sweep.first.spec) or "")
 
 
 def _same(sweep: Sweep, weights: str | None) -> bool:
-    return weights is None or fingerprint(sweep) == weights
+    return weights is None or fingerprint(sweep) == current_fingerprint(weights)
 
 
 def label(sweep: Sweep, weights: str | None = None) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 import streamlit as st
 
 from headlab.files import read_json
+from headlab.fingerprints import fingerprint_of
 from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
-from headlab.records import Bools, Head, HeadGrid, part
+from headlab.records import Bools, Head, HeadGrid
 from headlab.scores import HeadScores, coarse, omission_notes
 from headlab.studies.savings import Costs
 from headlab.ui import presses
@@ -141,7 +142,7 @@ def together(of: HeadScores | str | None) -> tuple[int, ...]:
 
     of: scores of the model, or its fingerprint.
     """
-    weights = part(of.spec, "model", "fingerprint") if isinstance(of, HeadScores) else of
+    weights = fingerprint_of(of.spec) if isinstance(of, HeadScores) else of
     return _groups().get(str(weights), ())
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab import plots
+from headlab.fingerprints import fingerprint_of
 from headlab.methods.costs import PRECISION, caution, remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
@@ -178,7 +179,7 @@ def card(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
         page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})
         link = _without(s.grid, head)
-        history(str(spec_of(s, "model", "fingerprint")), s.grid).linked.discard(link)  # this link must apply its mask
+        history(str(fingerprint_of(s.spec)), s.grid).linked.discard(link)  # this link must apply its mask
         page_link("prune", "Switch it off", {"m": link, "from": focus})
 
 

@@ -13,9 +13,9 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError, as_sentence
+from headlab.fingerprints import fingerprint_of, is_same_model
 from headlab.masks import FORMS, WAYS, Mask, Place, combine, compare, convert_out, mask_from_text, noted, snippet
 from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by_layer_table, by_stack_table
-from headlab.methods.costs import spec_of
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
 from headlab.ui import gates_store
@@ -181,7 +181,7 @@ class Target(NamedTuple):
 
 def target_of(choice: Choice, results: Found) -> Target:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
-    known = None if results.first is None else spec_of(results.first, "model", "fingerprint")
+    known = None if results.first is None else fingerprint_of(results.first.spec)
     fingerprint = weights_of(choice.model) or (known if isinstance(known, str) else None)
     now = st.session_state.get(f"{HISTORY}{fingerprint}")
     grid = now.grid if isinstance(now, History) else results.grid if known == fingerprint else None
@@ -238,10 +238,10 @@ def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mas
         if not isinstance(now, History) or now.kept.all():
             continue
         whose = key.removeprefix(HISTORY)
-        name = NOW if whose == fingerprint else f"{NOW}, another model ({whose[:8]})"
-        model = {"name": choice.model if whose == fingerprint else None, "fingerprint": whose}
+        name = NOW if is_same_model(whose, fingerprint) else f"{NOW}, another model ({whose[:8]})"
+        model = {"name": choice.model if is_same_model(whose, fingerprint) else None, "fingerprint": whose}
         mask = Mask(now.grid, now.kept, model, now.chosen)
-        if whose == fingerprint:
+        if is_same_model(whose, fingerprint):
             asked = Question(choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map)
             mask = with_seen(mask, asked, st.session_state.get(SEEN, {}), choice.languages)
         made[name] = mask
@@ -433,7 +433,7 @@ def trouble(mask: Mask, target: Target) -> str:
     made_for = mask.model.get("fingerprint")
     if target.fingerprint is None or (target.grid is None and not made_for):
         return "The chosen model is not known here yet: open the Prune page once, or wait for the worker."
-    if made_for and made_for != target.fingerprint:
+    if made_for and not is_same_model(made_for, target.fingerprint):
         name = str(mask.model.get("name") or "another model")
         return f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in the sidebar."
     if target.grid is not None and mask.grid != target.grid:

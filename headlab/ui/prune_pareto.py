@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import is_same_model
 from headlab.plots.lines import FrontDot, front_figure
 from headlab.records import Bools, HeadGrid
 from headlab.report.commands import shell_lines
@@ -123,7 +124,7 @@ def _is_on(result: Result[Report], languages: Sequence[str]) -> bool:
 
 def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
     spec = result.record.spec
-    return bool(spec["model"].get("fingerprint") == fingerprint and spec["task"].get("name") == task)
+    return bool(is_same_model(spec["model"].get("fingerprint"), fingerprint) and spec["task"].get("name") == task)
 
 
 def _languages(result: Result[Report]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.fingerprints import fingerprint_of
 from headlab.labels import same_classes
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.methods import costs
@@ -81,7 +82,7 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
     known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
     gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
     for result in sorted(gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True):
-        weights = str(part(result.record.spec, "model", "fingerprint"))
+        weights = str(fingerprint_of(result.record.spec))
         if known.setdefault(weights, result.record.grid) != result.record.grid:
             wrong[result.key] = (
                 f"the result in {result.folder} is of other heads than its model's: an earlier version of headlab "

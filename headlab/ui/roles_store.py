@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import current_fingerprint, fingerprint_of
 from headlab.pictures import look_of, role_map_of
 from headlab.records import Head, part
 from headlab.roles.report import Roles, read
@@ -170,7 +171,7 @@ def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
 
 def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
     report = kept.result.record
-    same = weights is None or part(report.spec, "model", "fingerprint") == weights
+    same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
     return same, kept.roles.syntax, not part(report.spec, "model", "dtype"), made_at(kept.result), kept.key
 
 

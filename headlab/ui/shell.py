@@ -20,6 +20,7 @@ import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
+from headlab.fingerprints import remember_former
 from headlab.l0_gates import LearnedGates
 from headlab.labels import same_classes
 from headlab.methods.costs import options_of
@@ -301,6 +302,7 @@ def _grids() -> dict[str, HeadGrid]:
 def loaded(name: str) -> Mapping[str, Any]:
     """The worker's description of a model, which it loads (`Client.model`); from then on its heads are known."""
     found = waited(partial(client().model, name))
+    remember_former(found["fingerprint"], found.get("former_fingerprints", ()))
     _grids()[found["fingerprint"]] = HeadGrid.from_json(found["grid"])
     if found.get("costs"):
         know_groups(found["fingerprint"], found["costs"])

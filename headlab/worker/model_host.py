@@ -21,6 +21,7 @@ from headlab.changes import changes
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import is_folder, unwritable
+from headlab.fingerprints import former_fingerprints
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
@@ -267,6 +268,7 @@ class Resident:
             projections=list(place.projections),
             source=place.source,
             costs=self._costs,
+            former_fingerprints=list(former_fingerprints(loaded.fingerprint)),
         )
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:

@@ -32,6 +32,7 @@ class LoadedModel(Strict):
     architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
     of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
     None where that is impossible.  costs: of its heads, with the fields of `headlab.studies.savings.Costs`.
+    former_fingerprints: under which earlier versions of headlab recorded the same model.
     """
 
     name: str
@@ -44,6 +45,7 @@ class LoadedModel(Strict):
     projections: list[str] = Field(default_factory=list)
     source: str | None = None
     costs: dict[str, Any] | None = None
+    former_fingerprints: list[str] = Field(default_factory=list)
 
 
 MAX_BODY = 1 << 20

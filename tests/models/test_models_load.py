@@ -367,7 +367,7 @@ def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, erro
     [
         ({"model.safetensors": 438_000_000, "config.json": 1}, True, "438.0 MB to fetch"),
         ({"pytorch_model.bin": 438_000_000}, False, "pytorch_model.bin"),
-        ({"onnx/model.safetensors": 1}, False, "No weights"),
+        ({"onnx/model.safetensors": 1}, False, "no safetensors weights"),
         ({}, None, "could not be asked"),
     ],
 )

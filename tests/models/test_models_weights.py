@@ -318,12 +318,6 @@ def test_reported_05_pruned_heads_of_whole_weights_are_used_and_said(tmp_path):
     assert headlab.load(folder, device="cpu").checkpoint.note == ""
 
 
-def test_reported_05_quantised_weights_name_the_package_that_is_missing(tmp_path):
-    folder = save_family(tmp_path / "m", "bert")
-    change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
-    refused(folder, "model.unreadable", "optimum")
-
-
 def test_reported_05_a_file_that_is_not_read_is_no_green_check(tmp_path):
     folder = save_family(tmp_path / "m", "bert")
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")

@@ -1,0 +1,65 @@
+"""Fingerprints of one model under several names: earlier versions of headlab counted files that are not loaded.
+
+A folder with a second file of weights, such as `consolidated.safetensors` beside `model.safetensors`, had another
+fingerprint then.  Masks and results that name it are of the same model, and stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files alone, so that
+# whoever met a model first has said the same of it.
+_CURRENT: dict[str, str] = {}
+
+
+def remember_former(fingerprint: str, former: Iterable[str]) -> None:
+    """Know a model by its earlier fingerprints from now on.
+
+    Args:
+        fingerprint: today's.
+        former: those under which earlier versions of headlab recorded the same model.
+    """
+    for earlier in former:
+        if earlier != fingerprint:
+            _CURRENT[earlier] = fingerprint
+
+
+def former_fingerprints(fingerprint: str) -> tuple[str, ...]:
+    """The earlier fingerprints of a model, of which `fingerprint` is today's."""
+    return tuple(sorted(earlier for earlier, current in _CURRENT.items() if current == fingerprint))
+
+
+def current_fingerprint(fingerprint: Any) -> Any:
+    """Today's fingerprint for an earlier one; any other value, None among them, as it is."""
+    return _CURRENT.get(fingerprint, fingerprint) if isinstance(fingerprint, str) else fingerprint
+
+
+def is_same_model(fingerprint: Any, other: Any) -> bool:
+    """Whether two fingerprints are of one model; a missing one is only that of a model without one."""
+    return bool(current_fingerprint(fingerprint) == current_fingerprint(other))
+
+
+def fingerprint_of(spec: Mapping[str, Any]) -> Any:
+    """Today's fingerprint of the model that a spec names; None if it names none."""
+    model = spec.get("model")
+    return current_fingerprint(model.get("fingerprint")) if isinstance(model, Mapping) else None
+
+
+def former_specs(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A spec as earlier versions of headlab would have recorded it, once for each earlier fingerprint of its model."""
+    model = spec.get("model")
+    fingerprint = model.get("fingerprint") if isinstance(model, Mapping) else None
+    if not isinstance(fingerprint, str):
+        return []
+    return [_replaced(spec, fingerprint, earlier) for earlier in former_fingerprints(fingerprint)]
+
+
+def _replaced(value: Any, text: str, by: str) -> Any:
+    """A copy of a JSON value in which one text stands for another, wherever it is a whole value."""
+    if isinstance(value, Mapping):
+        return {name: _replaced(part, text, by) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replaced(part, text, by) for part in value]
+    return by if value == text else value

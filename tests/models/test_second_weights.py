@@ -1,0 +1,138 @@
+"""Files of weights that are not loaded: neither shown nor counted, and what was recorded while they counted stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from errors import raises
+from safetensors.torch import load_file, save_file
+from saved import save_family
+from tiny_task import tiny_task
+
+import headlab
+from headlab.fingerprints import former_specs, is_same_model
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.models.files import fingerprint_files
+from headlab.models.load import examine
+from headlab.store import Store
+from headlab.training.output import find_base
+
+SINGLE = "model.safetensors"
+SECOND = "consolidated.safetensors"
+UNUSED = [
+    SECOND,
+    "model.fp16.safetensors",
+    "adapter_model.safetensors",
+    "model-00001-of-00002.safetensors",
+    "original/model.safetensors",
+    "pytorch_model.bin",
+    "optimizer.pt",
+    "tf_model.h5",
+    "model.Q4_K_M.gguf",
+]
+
+
+def loaded(folder: Path) -> Model:
+    return headlab.load(folder, device="cpu")
+
+
+def as_before(folder: Path) -> str:
+    """The fingerprint that versions which counted every safetensors file gave."""
+    patterns = ("*.safetensors", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab*")
+    files = {folder / "config.json", *(path for pattern in patterns for path in folder.glob(pattern))}
+    return fingerprint_files((path.name, path) for path in files)
+
+
+def with_second(folder: Path, name: str = SECOND) -> Path:
+    """Put the same weights into the folder a second time."""
+    (folder / name).parent.mkdir(exist_ok=True)
+    shutil.copy(folder / SINGLE, folder / name)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_family(tmp_path / "m", "bert")
+
+
+def size_shown(folder: Path) -> str:
+    return next(fact.words for fact in examine(str(folder)) if fact.what == "Weights")
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_reported_18_a_file_that_is_not_loaded_changes_neither_size_nor_fingerprint(folder, name):
+    fingerprint, size = loaded(folder).fingerprint, size_shown(folder)
+    assert fingerprint == as_before(folder)  # without such a file it is what it was
+    with_second(folder, name)
+    assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
+    assert find_base(str(folder)).sha256 == fingerprint
+
+
+def sharded(folder: Path) -> Path:
+    """Split the weights into two files with an index."""
+    weights = load_file(folder / SINGLE)
+    (folder / SINGLE).unlink()
+    names, shards = sorted(weights), {}
+    for number, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"model-{number:05}-of-00002.safetensors"
+        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
+        shards |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    return folder
+
+
+def test_reported_18_shards_that_the_index_does_not_name_do_not_count(folder):
+    fingerprint, size = loaded(sharded(folder)).fingerprint, size_shown(folder)
+    assert fingerprint == as_before(folder)
+    for number in (1, 2, 3):
+        shutil.copy(folder / "model-00001-of-00002.safetensors", folder / f"model-0000{number}-of-00003.safetensors")
+    assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
+
+
+def test_reported_18_weights_named_by_the_configuration_count(folder):
+    with_second(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"transformers_weights": SECOND}))
+    before = loaded(folder).fingerprint
+    (folder / SINGLE).unlink()
+    assert loaded(folder).fingerprint == before == as_before(folder)
+
+
+def test_reported_18_a_second_file_that_cannot_be_read_is_no_trouble(folder):
+    fingerprint = loaded(folder).fingerprint
+    (folder / SECOND).mkdir()
+    assert loaded(folder).fingerprint == fingerprint
+
+
+def test_reported_18_masks_of_the_old_fingerprint_are_of_this_model(folder):
+    earlier = as_before(with_second(folder))
+    model = loaded(folder)
+    assert earlier != model.fingerprint
+    kept = np.ones(model.grid.size, dtype=bool)
+    kept[0] = False
+    mask = Mask(model.grid, kept, {"name": "m", "fingerprint": earlier})
+    mask.check(model.grid, model.fingerprint)
+    assert {*headlab.evaluate(model, tiny_task(), mask)} == {*tiny_task().languages}
+    with raises("mask.other_model"):
+        Mask(model.grid, kept, {"name": "m", "fingerprint": "0" * 64}).check(model.grid, model.fingerprint)
+
+
+def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder, tmp_path):
+    model, store = loaded(with_second(folder)), Store(tmp_path / "cache")
+    options = {"language": "xx", "method": "gradient", "store": store}
+    scores = headlab.score(model, tiny_task(), **options)
+    specs = {spec["model"]["fingerprint"]: spec for spec in former_specs(scores.spec)}
+    earlier_spec = specs[as_before(folder)]
+    run, earlier = store.run(scores.spec), Store(tmp_path / "earlier")
+    earlier.run(earlier_spec).finish(scores, {})
+    shutil.rmtree(run.folder)
+    again = headlab.score(model, tiny_task(), **options | {"store": earlier})
+    assert np.array_equal(again.values, scores.values)
+    assert [path.name for path in earlier.folders()] == [earlier.run(earlier_spec).key]
+    curve = headlab.prune_curve(model, tiny_task(), scores=again, language="xx", points=3, store=earlier)
+    assert is_same_model(curve.spec["model"]["fingerprint"], model.fingerprint)
