@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,27 +17,24 @@ from headlab.errors import HeadlabError
 from headlab.files import is_text
 from headlab.records import content_key
 from headlab.tasks.base import (
-    KINDS,
     SPLITS,
     Example,
     Likelihood,
-    Record,
     Source,
     Split,
     Task,
-    Where,
     data_root,
     in_order,
-    read_records,
-    read_text,
-    state_of,
     unspaced,
 )
 from headlab.tasks.equal_texts import VERSIONS
+from headlab.tasks.record_files import KINDS, Record, blank_row, read_records, state_of
+from headlab.tasks.text_files import Where, read_text
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
@@ -283,7 +281,23 @@ def _root(path: Path, data: Path | None) -> Path:
 
 
 def _nothing(said: Declaration, root: Path) -> str:
-    return f"{said.path}: no file below {root} matches {said.files!r}"
+    files = said.found(root)
+    if not files:
+        return f"{said.path}: no file below {root} matches {said.files!r}"
+    path, places = files[0]
+    if "split" in places and places["split"] not in said.splits.values():
+        name = places["split"]
+        return (
+            f"{said.path}: {path.name} matches {said.files!r}, and its split {name!r:.60} is none of "
+            f"{', '.join(said.splits.values())}; name the splits as the data do, like splits = "
+            '{ dev = "validation" }'
+        )
+    if "language" in places:
+        return (
+            f"{said.path}: {path.name} matches {said.files!r}, and {places['language']!r:.60} in it is no language of "
+            "the task; give a code like de or zh-CN, or list it in languages"
+        )
+    return f"{said.path}: {path.name} has no rows; give a file with examples"
 
 
 def read(
@@ -294,6 +308,8 @@ def read(
     first: the language that the rows of an aligned task are compared with.
     """
     rows = _rows(said, root, language, split)
+    if said.aligned and said.format == "tsv" and not {"language", "split"} & {*said.columns}:
+        _require_no_blank_line(rows)
     if said.aligned and language != first:
         _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
     examples, lines = [], dict[str, int]()
@@ -417,6 +433,9 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_nothing(said, root), code="data.files_missing")
+    alike = "" if said.labels else labels_alike(sorted(labels))
+    if alike:
+        raise HeadlabError(f"{said.path}: the data have {alike}, or list the labels", code="data.labels_alike")
     if not (said.labels or labels or said.unlabelled):
         raise HeadlabError(
             f"{said.path}: train and dev have no label to collect; list the labels", code="data.labels_missing"
@@ -424,11 +443,36 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     return languages, said.labels or tuple(sorted(labels))
 
 
+def labels_alike(labels: Sequence[str]) -> str:
+    """What two labels have in common that are one label written in two ways; empty if there are none such.
+
+    Spaces around a label do not count, nor how a number is written: 1 and 1.0 are one.
+    """
+    first: dict[object, str] = {}
+    for label in labels:
+        text = label.strip()
+        value = float(text) if DECIMAL.fullmatch(text) else text
+        other = first.setdefault(value, label)
+        if other != label:
+            return (
+                f"the labels {other!r:.60} and {label!r:.60}, which are the same but for how they are written; "
+                "write them alike"
+            )
+    return ""
+
+
 def labels_of(row: Row) -> list[str]:
     """The labels of a record."""
     if row.said.unlabelled:
         return []
     return row.many("labels") if row.said.by_word else [row.text("label")]
+
+
+def _require_no_blank_line(rows: Sequence[Row]) -> None:
+    """Raise HeadlabError for a line without a row between two rows that follow each other."""
+    for row, following in pairwise(rows):
+        if following.record.line > row.record.line + 1:
+            raise blank_row(row.path, row.record.line + 1)
 
 
 def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str) -> None:

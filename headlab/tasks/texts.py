@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, read_lines, subfolder
+from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, subfolder
+from headlab.tasks.text_files import read_lines
 
 NAME, FOLDER, SUFFIX = "lm", "lm", "txt"
 WIKITEXT = "wikitext2"  # English, used where there is no folder `lm`; its files are named by its own splits

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, read_table, subfolder
+from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, subfolder
+from headlab.tasks.record_files import read_table
 
 NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
 COLUMNS = ("source", "target")

@@ -11,23 +11,20 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
-    CONLLU,
     VARIABLE,
     Example,
     Source,
     Split,
     Task,
     check_split,
-    conllu_fields,
-    conllu_sentences,
     folder_or_hub,
     in_order,
     languages_in,
-    read_text,
     subfolder,
-    word_fields,
 )
 from headlab.tasks.hub import HubData
+from headlab.tasks.record_files import CONLLU, conllu_fields, conllu_sentences, word_fields
+from headlab.tasks.text_files import read_text
 
 # The task `udpos`: a part of speech for every word.
 

@@ -16,11 +16,10 @@ from headlab.tasks.base import (
     folder_or_hub,
     in_order,
     languages_in,
-    read_table,
     subfolder,
-    whole_number,
 )
 from headlab.tasks.hub import HubData
+from headlab.tasks.record_files import read_table, whole_number
 
 LABELS = ("entailment", "neutral", "contradiction")
 LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
