@@ -29,7 +29,7 @@ from headlab.tasks.base import (
 )
 from headlab.tasks.equal_texts import VERSIONS
 from headlab.tasks.record_files import KINDS, Record, blank_row, read_records, state_of
-from headlab.tasks.text_files import Where, read_text
+from headlab.tasks.text_files import Where, is_missing, is_visible, read_text
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
@@ -346,7 +346,7 @@ class Row:
     def text(self, key: str) -> str:
         """A text; an integer is converted to one. Raises HeadlabError for anything else."""
         value = _as_text(self.value(key))
-        if not isinstance(value, str) or not value.strip() or not is_text(value):
+        if not isinstance(value, str) or not is_visible(value) or not is_text(value):
             raise self.wrong(key, f"{value!r:.60}, expected a text", code="data.text_invalid")
         return value
 
@@ -395,7 +395,7 @@ def check_place(row: Row) -> None:
 def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Row]:
     """The records of a language's split; empty for train if it should have its own file and does not."""
     path = said.file(root, language, split)
-    if split == "train" and "{split}" in said.files and not path.is_file():
+    if split == "train" and "{split}" in said.files and is_missing(path):
         return []
     wanted = {"language": language, "split": said.splits[split]}
     return [row for row in _every(said, path) if all(row.text(k) == v for k, v in wanted.items() if row.has(k))]

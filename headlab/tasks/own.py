@@ -23,6 +23,7 @@ from headlab.tasks.columns import is_known_name
 from headlab.tasks.declared import (
     COLUMNS,
     LANGUAGE,
+    NAME,
     Row,
     check_place,
     declaration,
@@ -31,7 +32,7 @@ from headlab.tasks.declared import (
     labels_alike,
     labels_of,
 )
-from headlab.tasks.equal_texts import FIRST, NEWEST, DividedRow, dev_rows, notes_of_examples, text_of
+from headlab.tasks.equal_texts import FIRST, NEWEST, VERSIONS, DividedRow, dev_rows, notes_of_examples, text_of
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
 from headlab.tasks.text_files import decoded, lines_of, require_no_nul
 
@@ -206,6 +207,7 @@ def check(draft: Draft) -> Checked:
         raise HeadlabError("a column's name is no text in UTF-8; give it another", code="upload.column_invalid")
     said = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
+    _check_division(draft)
     _check_files(draft)
     rows_by_upload = {
         upload: [
@@ -283,6 +285,20 @@ def _check_columns(columns: Mapping[str, str]) -> None:
                 f"{again[0]} and {name} are both column {column}; give each a column of its own",
                 code="upload.column_twice",
             )
+
+
+def _check_division(draft: Draft) -> None:
+    """Raise HeadlabError for a share that leaves dev or test empty, or an unknown version of the division."""
+    if draft.share is not None and not 0 < draft.share < 1:
+        raise HeadlabError(
+            f"the share of dev is {draft.share}; give a number between 0 and 1, both excluded",
+            code="upload.share_invalid",
+        )
+    if draft.division not in VERSIONS:
+        raise HeadlabError(
+            f"division is {draft.division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}",
+            code="upload.division_unknown",
+        )
 
 
 def _check_files(draft: Draft) -> None:
@@ -500,7 +516,7 @@ def save(draft: Draft, cache: Path) -> Checked:
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
     """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
-    if draft.share is None or not (cache / SAVED / draft.name).is_dir():
+    if draft.share is None or not NAME.fullmatch(draft.name) or not (cache / SAVED / draft.name).is_dir():
         return None
     for version in range(FIRST, draft.division):
         earlier = check(replace(draft, division=version))

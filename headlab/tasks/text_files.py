@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import os
 import stat
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from headlab.errors import HeadlabError
 
 Where = Path | str  # the name of a file, in its errors
 
+INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Unicode's categories of controls, format characters and spaces
 # Byte-order marks of text that is not UTF-8, with the codec that reads them; UTF-32's begins with that of UTF-16.
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -80,6 +83,16 @@ def lines_of(text: str) -> list[str]:
 def is_blank(line: str) -> bool:
     """Whether a line is empty, or has only spaces and tabs."""
     return not line.strip()
+
+
+def is_missing(path: Path) -> bool:
+    """Whether nothing is at a path; a link to nowhere or a folder is something, which reading it refuses."""
+    return not os.path.lexists(path)
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text has a character that is neither a space nor a control or format character."""
+    return any(unicodedata.category(character) not in INVISIBLE for character in text)
 
 
 def read_text(path: Path) -> str:

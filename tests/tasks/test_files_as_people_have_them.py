@@ -7,6 +7,7 @@ import io
 import json
 import os
 import zipfile
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -281,3 +282,35 @@ def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_forma
     put(tmp_path / "ud" / "de.dev.conllu", XTREME)
     with raises("treebank.fields_mismatch", 'format = "conll"'):
         udpos_task(tmp_path).examples("de")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan"), float("inf")])
+def test_reported_19_a_share_that_leaves_a_split_empty_is_refused(tmp_path: Path, share: float) -> None:
+    with raises("upload.share_invalid", share):
+        save(replace(draft("csv", CSV.encode()), share=share), tmp_path)
+
+
+def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
+    for name in ("x" * 5000, "a\0b", "../x"):
+        with raises("declaration.name_invalid"):
+            save(replace(draft("csv", CSV.encode()), name=name), tmp_path)
+    with raises("upload.division_unknown", -1):
+        save(replace(draft("csv", CSV.encode()), division=-1), tmp_path)
+
+
+def test_reported_19_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:
+    rows = "premise\thypothesis\tlabel\np\th\t0\n"
+    put(tmp_path / "xnli" / "de.dev.tsv", rows)
+    meta = tmp_path / "xnli" / "meta.dev.tsv"
+    meta.symlink_to("nowhere")
+    with raises("data.unreadable", "meta.dev.tsv"):
+        xnli_task(tmp_path).examples("de")
+    (tmp_path / "xnli" / "de.train.tsv").symlink_to("nowhere")
+    with raises("data.unreadable", "de.train.tsv"):
+        xnli_task(tmp_path).examples("de", "train")
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\x7f", "\u202e", "\ufeff\u00a0"])
+def test_reported_22_a_text_that_nobody_sees_is_no_text(tmp_path: Path, text: str) -> None:
+    with raises("data.text_invalid", "line 2", "column text"):
+        headlab.task(declare(tmp_path, "csv", f"text,label\n{text},yes\nbad,no\n")).examples("de")

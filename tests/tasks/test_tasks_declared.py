@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import headlab
 import headlab.tasks
 from headlab.errors import HeadlabError
+from headlab.tasks.text_files import is_visible
 
 TEXTS = 'columns = { text = "review", label = "stars" }'
 WORDS = 'columns = { words = "tokens", labels = "tags" }'
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(is_visible)
 Declare = Callable[..., Path]
 
 
