@@ -58,6 +58,18 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
             yield _upload_input(place, *_spoiled_draft(rng))
 
 
+def sample_answers(folder: Path) -> dict[str, Answer]:
+    """What headlab answers to the samples as they are, before anything is wrong with them: by what they are.
+
+    Args:
+        folder: What may be written to.
+    """
+    return {
+        **{sample.title: _attempt_task(folder / "sample", sample) for sample in SAMPLES},
+        **{f"upload of {sample.title}": _attempt_upload(folder / "sample", sample) for sample in UPLOADS},
+    }
+
+
 Waiting = Callable[[Path], BadInput]  # for the folder of its own
 
 

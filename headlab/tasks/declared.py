@@ -38,6 +38,13 @@ DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
+KINDS_OF_VALUES = {
+    str: "a text in quotes",
+    dict: "a table",
+    list: "a list",
+    bool: "true or false",
+    int: "a whole number",
+}
 COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "group", "id",
            "language", "split")  # fmt: skip
 # What an example consists of: the columns of each kind of task.
@@ -145,9 +152,10 @@ def _check(raw: Mapping[str, Any]) -> None:
             raise HeadlabError(
                 f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}", code="declaration.key_unknown"
             )
-        if not isinstance(value, KEYS[key]):
+        kind = KEYS[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise HeadlabError(
-                f"{key} is {value!r:.60}, where a {KEYS[key].__name__} belongs", code="declaration.key_invalid"
+                f"{key} is {value!r:.60}, where {KINDS_OF_VALUES[kind]} belongs", code="declaration.key_invalid"
             )
     missing = [key for key in ("name", "format", "files", "columns") if key not in raw]
     if missing:
