@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -244,7 +245,7 @@ def _csv(text: str, where: Where) -> Found:
             next(reader)
             line = 2
         for fields in reader:
-            if any(map(str.strip, fields)):
+            if fields and not (is_blank(fields[0]) and all(map(is_blank, fields))):
                 if header is None:
                     header = _checked(fields, where)
                 else:
@@ -285,7 +286,7 @@ def _checked(header: list[str], where: Where) -> list[str]:
     return header
 
 
-def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+def _record(header: list[str], fields: list[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
     """A row as a record, or the error of one with too many or too few fields, or with the names of the columns.
 
     Raises HeadlabError where the header has other separators than a file of this kind: all other rows would be wrong
@@ -293,7 +294,7 @@ def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: in
     """
     if len(fields) != len(header):
         return _misfit(header, fields, where, line, kind)
-    if len(header) > 1 and list(fields) == list(header):
+    if fields == header and len(header) > 1:
         return HeadlabError(
             f"{where}, line {line}: the names of the columns once more; remove the line", code="data.header_twice"
         )
@@ -346,7 +347,9 @@ def _require_lines_of_json(text: str, where: Where) -> None:
 
 def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
     try:
-        values = json.loads(line, object_pairs_hook=_named_once)
+        values = json.loads(line)
+        if isinstance(values, dict) and line.count('":') + line.count('" :') > len(values):
+            values = json.loads(line, object_pairs_hook=_named_once)  # slower, so only where a name may stand twice
     except json.JSONDecodeError as error:
         return HeadlabError(
             f"{where}, line {number}, character {error.colno}: {error.msg}; give one JSON object a line",
@@ -449,16 +452,15 @@ def looks_like_tokens(text: str, kind: str) -> bool:
     kind: what it was given as.  A table must have several sentences, and no space in its first column; CoNLL-U a first
     token with other columns; any other file as many columns for every token, two or more.
     """
-    sentences = list(filter(None, map(_tokens, conllu_sentences(text))))
-    lines = [line for sentence in sentences for _, line in sentence]
-    if not lines:
-        return False
+    sentences = filter(None, map(_tokens, conllu_sentences(text)))
     if kind == "conllu":
-        fields = _token_fields(lines[0])
-        begins_with_id = WORD.fullmatch(fields[0]) or NO_WORD.fullmatch(fields[0])
-        return 1 < len(fields) != len(CONLLU) and not begins_with_id
+        _, first_token = next(sentences, [(0, "")])[0]
+        fields = _token_fields(first_token)
+        return 1 < len(fields) != len(CONLLU) and not (WORD.fullmatch(fields[0]) or NO_WORD.fullmatch(fields[0]))
+    lines_by_sentence = [[line for _, line in sentence] for sentence in sentences]
+    lines = list(chain.from_iterable(lines_by_sentence))
     if kind == "tsv":
-        in_columns = len(sentences) > 1 and all("\t" in line for line in lines)
+        in_columns = len(lines_by_sentence) > 1 and all("\t" in line for line in lines)
         return in_columns and not any(" " in line.split("\t")[0].strip() for line in lines)
     widths = {len(_token_fields(line)) for line in lines}
     return kind == "conll" and len(widths) == 1 and widths != {1}

@@ -82,7 +82,7 @@ def lines_of(text: str) -> list[str]:
 
 def is_blank(line: str) -> bool:
     """Whether a line is empty, or has only spaces and tabs."""
-    return not line.strip()
+    return not line or line.isspace()
 
 
 def is_missing(path: Path) -> bool:
