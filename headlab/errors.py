@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -48,6 +48,13 @@ def out_of_memory(error: BaseException | None) -> bool:
 def as_sentence(error: HeadlabError) -> str:
     """The message with one full stop at its end."""
     return f"{str(error).rstrip('.')}."
+
+
+def listed(names: Iterable[str], limit: int = 40) -> str:
+    """Names with commas between them, and how many more there are beyond a limit."""
+    names = list(names)
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def _remade(kind: type[HeadlabError], *args: Any) -> HeadlabError:

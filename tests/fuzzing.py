@@ -65,6 +65,7 @@ ROWS = {
     "tsv": "review\tstars\ngood\t1\nbad\t0\n",
     "jsonl": '{"review": "good", "stars": 1}\n{"review": "bad", "stars": 0}\n',
 }
+TOKENS = "-DOCSTART- -X- O\n\n# id 7\nzu ADP O\ndem DET O\n\nHaus NOUN B-LOC\n\nBerg NOUN O\n"
 XNLI = "premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nIt rains .\tHi .\t1\n"
 
 
@@ -189,6 +190,7 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
         yield kind, Reader([rows.encode()], read)
         yield f"{kind} that was sent", Reader([rows.encode()], lambda data, kind=kind: sent(data, kind, root / "sent"))
     yield "CoNLL-U that was sent", Reader([TREES.encode()], lambda data: sent(data, "conllu", root / "sent"))
+    yield "tokens that were sent", Reader([TOKENS.encode()], lambda data: sent(data, "conll", root / "sent"))
     put(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
     yield (
         "declaration of a task",
@@ -199,9 +201,12 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
     )
 
 
+SENT_COLUMNS = {"conllu": {"words": "FORM", "labels": "UPOS"}, "conll": {"words": "1", "labels": "2"}}
+
+
 def sent(data: bytes, kind: str, cache: Path) -> None:
     """Make a task of a file, as the dashboard does; what is found right is saved, and what is saved is read."""
-    columns = {"words": "FORM", "labels": "UPOS"} if kind == "conllu" else {"text": "review", "label": "stars"}
+    columns = SENT_COLUMNS.get(kind, {"text": "review", "label": "stars"})
     draft = Draft(f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5)
     try:
         found = save(draft, cache)

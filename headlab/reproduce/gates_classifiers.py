@@ -23,7 +23,8 @@ from headlab.store import Store
 from headlab.studies.differences import COLUMNS, FORMATS, Difference, adjusted, difference, gain_of, minus
 from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
-from headlab.tasks.base import SPLITS, Example, Split, Task, read_table, whole_number
+from headlab.tasks.base import SPLITS, Example, Split, Task
+from headlab.tasks.record_files import read_table, whole_number
 from headlab.tasks.xnli import COLUMNS as PAIR
 from headlab.training.l0_learn import sweep
 from headlab.training.l0_options import GateOptions, GateStep

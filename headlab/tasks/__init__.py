@@ -47,7 +47,7 @@ def named_tasks(taken: Collection[str]) -> Named:
         except HeadlabError as error:
             found.problems.append(f"{where}: {error}")
             continue
-        if said.name in taken or said.name in found.makers:
+        if said.name in (*taken, *found.makers, TREEBANK):
             found.problems.append(f"{where}: {path} declares {said.name}, which is another task's name; change it")
             continue
         found.makers[said.name] = partial(declared_task, path)

@@ -119,6 +119,11 @@ def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str
     return unsure
 
 
+def is_known_name(column: str) -> bool:
+    """Whether a column is called as columns of some meaning are."""
+    return any(_is_named(column, meaning) for meaning in NAMES)
+
+
 def columns_named_as_values(values: Values) -> list[str]:
     """The columns whose name is one of their values too, as where the first row of a file is no header.
 

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,30 +17,34 @@ from headlab.errors import HeadlabError
 from headlab.files import is_text
 from headlab.records import content_key
 from headlab.tasks.base import (
-    KINDS,
     SPLITS,
     Example,
     Likelihood,
-    Record,
     Source,
     Split,
     Task,
-    Where,
     data_root,
     in_order,
-    read_records,
-    read_text,
-    state_of,
     unspaced,
 )
 from headlab.tasks.equal_texts import VERSIONS
+from headlab.tasks.record_files import KINDS, Record, blank_row, read_records, state_of
+from headlab.tasks.text_files import Where, is_missing, is_visible, read_text
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
+KINDS_OF_VALUES = {
+    str: "a text in quotes",
+    dict: "a table",
+    list: "a list",
+    bool: "true or false",
+    int: "a whole number",
+}
 COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "group", "id",
            "language", "split")  # fmt: skip
 # What an example consists of: the columns of each kind of task.
@@ -147,9 +152,10 @@ def _check(raw: Mapping[str, Any]) -> None:
             raise HeadlabError(
                 f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}", code="declaration.key_unknown"
             )
-        if not isinstance(value, KEYS[key]):
+        kind = KEYS[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise HeadlabError(
-                f"{key} is {value!r:.60}, where a {KEYS[key].__name__} belongs", code="declaration.key_invalid"
+                f"{key} is {value!r:.60}, where {KINDS_OF_VALUES[kind]} belongs", code="declaration.key_invalid"
             )
     missing = [key for key in ("name", "format", "files", "columns") if key not in raw]
     if missing:
@@ -295,7 +301,23 @@ def _root(path: Path, data: Path | None) -> Path:
 
 
 def _nothing(said: Declaration, root: Path) -> str:
-    return f"{said.path}: no file below {root} matches {said.files!r}"
+    files = said.found(root)
+    if not files:
+        return f"{said.path}: no file below {root} matches {said.files!r}"
+    path, places = files[0]
+    if "split" in places and places["split"] not in said.splits.values():
+        name = places["split"]
+        return (
+            f"{said.path}: {path.name} matches {said.files!r}, and its split {name!r:.60} is none of "
+            f"{', '.join(said.splits.values())}; name the splits as the data do, like splits = "
+            '{ dev = "validation" }'
+        )
+    if "language" in places:
+        return (
+            f"{said.path}: {path.name} matches {said.files!r}, and {places['language']!r:.60} in it is no language of "
+            "the task; give a code like de or zh-CN, or list it in languages"
+        )
+    return f"{said.path}: {path.name} has no rows; give a file with examples"
 
 
 def read(
@@ -306,6 +328,8 @@ def read(
     first: the language that the rows of an aligned task are compared with.
     """
     rows = _rows(said, root, language, split)
+    if said.aligned and said.format == "tsv" and not {"language", "split"} & {*said.columns}:
+        _require_no_blank_line(rows)
     if said.aligned and language != first:
         _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
     examples, lines = [], dict[str, int]()
@@ -342,7 +366,7 @@ class Row:
     def text(self, key: str) -> str:
         """A text; an integer is converted to one. Raises HeadlabError for anything else."""
         value = _as_text(self.value(key))
-        if not isinstance(value, str) or not value.strip() or not is_text(value):
+        if not isinstance(value, str) or not is_visible(value) or not is_text(value):
             raise self.wrong(key, f"{value!r:.60}, expected a text", code="data.text_invalid")
         return value
 
@@ -391,7 +415,7 @@ def check_place(row: Row) -> None:
 def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Row]:
     """The records of a language's split; empty for train if it should have its own file and does not."""
     path = said.file(root, language, split)
-    if split == "train" and "{split}" in said.files and not path.is_file():
+    if split == "train" and "{split}" in said.files and is_missing(path):
         return []
     wanted = {"language": language, "split": said.splits[split]}
     return [row for row in _every(said, path) if all(row.text(k) == v for k, v in wanted.items() if row.has(k))]
@@ -429,6 +453,9 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_nothing(said, root), code="data.files_missing")
+    alike = "" if said.labels else labels_alike(sorted(labels))
+    if alike:
+        raise HeadlabError(f"{said.path}: the data have {alike}, or list the labels", code="data.labels_alike")
     if not (said.labels or labels or said.unlabelled):
         raise HeadlabError(
             f"{said.path}: train and dev have no label to collect; list the labels", code="data.labels_missing"
@@ -436,11 +463,36 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     return languages, said.labels or tuple(sorted(labels))
 
 
+def labels_alike(labels: Sequence[str]) -> str:
+    """What two labels have in common that are one label written in two ways; empty if there are none such.
+
+    Spaces around a label do not count, nor how a number is written: 1 and 1.0 are one.
+    """
+    first: dict[object, str] = {}
+    for label in labels:
+        text = label.strip()
+        value = float(text) if DECIMAL.fullmatch(text) else text
+        other = first.setdefault(value, label)
+        if other != label:
+            return (
+                f"the labels {other!r:.60} and {label!r:.60}, which are the same but for how they are written; "
+                "write them alike"
+            )
+    return ""
+
+
 def labels_of(row: Row) -> list[str]:
     """The labels of a record."""
     if row.said.unlabelled:
         return []
     return row.many("labels") if row.said.by_word else [row.text("label")]
+
+
+def _require_no_blank_line(rows: Sequence[Row]) -> None:
+    """Raise HeadlabError for a line without a row between two rows that follow each other."""
+    for row, following in pairwise(rows):
+        if following.record.line > row.record.line + 1:
+            raise blank_row(row.path, row.record.line + 1)
 
 
 def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str) -> None:

@@ -18,28 +18,23 @@ from typing import Any, NamedTuple
 from headlab.errors import HeadlabError
 from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
 from headlab.tasks import SAVED, names
-from headlab.tasks.base import (
-    KINDS,
-    SPLITS,
-    TREEBANK,
-    Example,
-    Record,
-    Split,
-    decoded,
-    lines_of,
-    require_columns,
-)
+from headlab.tasks.base import SPLITS, TREEBANK, Example, Split
+from headlab.tasks.columns import is_known_name
 from headlab.tasks.declared import (
     COLUMNS,
     LANGUAGE,
+    NAME,
     Row,
     check_place,
     declaration,
     declared_task,
     example_of,
+    labels_alike,
     labels_of,
 )
-from headlab.tasks.equal_texts import FIRST, NEWEST, DividedRow, dev_rows, notes_of_examples, text_of
+from headlab.tasks.equal_texts import FIRST, NEWEST, VERSIONS, DividedRow, dev_rows, notes_of_examples, text_of
+from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
+from headlab.tasks.text_files import decoded, lines_of, require_no_nul
 
 # Files as they were sent, and what is to be made of them.
 
@@ -49,7 +44,12 @@ ASKED = (
     "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
 )  # fmt: skip
 MOST = 64  # tasks in a cache folder
-ENDINGS = {**{f".{kind}": kind for kind in KINDS}, ".ndjson": "jsonl", ".conll": "conllu"}
+ENDINGS = {
+    **{f".{kind}": kind for kind in KINDS},
+    ".ndjson": "jsonl",
+    ".conll": "conllu",  # or one token a line, as `format_of` tells
+    ".txt": "conll",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +109,29 @@ def kind_of(name: str) -> str:
     return kind
 
 
+def format_of(upload: Upload) -> str:
+    """The format of a file by its name and, where tables and one token a line have the same endings, its contents.
+
+    Raises HeadlabError for another ending.
+    """
+    kind = kind_of(upload.name)
+    if kind in ("csv", "jsonl"):
+        return kind
+    try:
+        text = _text(upload)
+    except HeadlabError:
+        return kind  # the error is told when the file is read
+    has_header = kind == "tsv" and any(map(is_known_name, lines_of(text)[0].split("\t")))
+    is_tokens = not has_header and looks_like_tokens(text, kind)
+    if kind == "conll" and not is_tokens:
+        raise HeadlabError(
+            f"{upload.name} does not have one token a line with its label in another column; save a table as csv, tsv "
+            "or jsonl, with that ending",
+            code="upload.not_tokens",
+        )
+    return "conll" if is_tokens else kind
+
+
 def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
     """The records of a file in their order, errors in the place of those that cannot be read; never empty."""
     found: list[Record | HeadlabError] = []
@@ -130,12 +153,7 @@ def _text(upload: Upload) -> str:
     if not upload.data.strip():
         raise HeadlabError(f"{upload.name} is empty; give a file with examples", code="upload.empty")
     text = decoded(upload.data, upload.name)
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise HeadlabError(
-            f"{upload.name}, line {line}: a NUL character, which no text has; save the file as text in UTF-8",
-            code="upload.not_text",
-        )
+    require_no_nul(text, upload.name, code="upload.not_text")
     return text
 
 
@@ -189,6 +207,7 @@ def check(draft: Draft) -> Checked:
         raise HeadlabError("a column's name is no text in UTF-8; give it another", code="upload.column_invalid")
     said = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
+    _check_division(draft)
     _check_files(draft)
     rows_by_upload = {
         upload: [
@@ -268,6 +287,20 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             )
 
 
+def _check_division(draft: Draft) -> None:
+    """Raise HeadlabError for a share that leaves dev or test empty, or an unknown version of the division."""
+    if draft.share is not None and not 0 < draft.share < 1:
+        raise HeadlabError(
+            f"the share of dev is {draft.share}; give a number between 0 and 1, both excluded",
+            code="upload.share_invalid",
+        )
+    if draft.division not in VERSIONS:
+        raise HeadlabError(
+            f"division is {draft.division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}",
+            code="upload.division_unknown",
+        )
+
+
 def _check_files(draft: Draft) -> None:
     """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
     if not draft.files:
@@ -316,7 +349,7 @@ def _error(do: Callable[..., object], *given: object) -> HeadlabError | None:
 
 
 def _placed(row: Row) -> None:
-    require_columns(row.record, row.path, tuple(row.said.columns.values()))
+    require_columns(row.record, row.path, tuple(row.said.columns.values()), row.said.format)
     check_place(row)
 
 
@@ -371,6 +404,9 @@ def _of_labels(unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]) -> 
             "column that holds the labels",
             code="upload.labels_too_many",
         )
+    alike = labels_alike(labels)
+    if alike:
+        yield HeadlabError(f"column {column} has {alike}", code="data.labels_alike")
     if len(labels) == 1:
         yield HeadlabError(
             f"column {column} has {labels[0]!r:.60} in every row; a task needs two labels or more",
@@ -480,7 +516,7 @@ def save(draft: Draft, cache: Path) -> Checked:
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
     """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
-    if draft.share is None or not (cache / SAVED / draft.name).is_dir():
+    if draft.share is None or not NAME.fullmatch(draft.name) or not (cache / SAVED / draft.name).is_dir():
         return None
     for version in range(FIRST, draft.division):
         earlier = check(replace(draft, division=version))

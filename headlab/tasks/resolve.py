@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headlab import tasks
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Source, Task, data_root
+from headlab.tasks.base import TREEBANK, Source, Task, data_root
 from headlab.tasks.declared import declared_source, declared_task
 
 ENDING = ".toml"
@@ -38,7 +38,7 @@ def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path |
     if not name.endswith(ENDING):
         return tasks.task(name, languages, data=folder)
     whole = declared_task(Path(name), folder)
-    if whole.name in tasks.TASKS:
+    if whole.name in (*tasks.TASKS, TREEBANK):
         raise HeadlabError(
             f"{name} declares {whole.name}, which is a built-in task's name; change it", code="declaration.name_taken"
         )

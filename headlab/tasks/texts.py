@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, read_lines, subfolder
+from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, subfolder
+from headlab.tasks.text_files import is_missing, read_lines
 
 NAME, FOLDER, SUFFIX = "lm", "lm", "txt"
 WIKITEXT = "wikitext2"  # English, used where there is no folder `lm`; its files are named by its own splits
@@ -41,7 +42,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     Raises HeadlabError naming the file of a text that is shorter than a window.
     """
     path = _file(data, language, split)
-    if split == "train" and not path.is_file():
+    if split == "train" and is_missing(path):
         return ()
     windows = list(_windows(path, split, articles=path.parent.name == WIKITEXT))
     if not windows:

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, read_table, subfolder
+from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, subfolder
+from headlab.tasks.record_files import read_table
+from headlab.tasks.text_files import is_missing
 
 NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
 COLUMNS = ("source", "target")
@@ -46,7 +48,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     if folder is None:
         raise HeadlabError(_advice(), code="data.folder_missing")
     path = folder / f"{language}.{split}.{SUFFIX}"
-    if split == "train" and not path.is_file():
+    if split == "train" and is_missing(path):
         return ()
     return in_order(examples(path, split), seed)
 

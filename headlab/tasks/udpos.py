@@ -11,23 +11,20 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
-    CONLLU,
     VARIABLE,
     Example,
     Source,
     Split,
     Task,
     check_split,
-    conllu_fields,
-    conllu_sentences,
     folder_or_hub,
     in_order,
     languages_in,
-    read_text,
     subfolder,
-    word_fields,
 )
 from headlab.tasks.hub import HubData
+from headlab.tasks.record_files import CONLLU, conllu_fields, conllu_sentences, word_fields
+from headlab.tasks.text_files import is_missing, read_text
 
 # The task `udpos`: a part of speech for every word.
 
@@ -82,7 +79,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     if folder is None:
         return in_order(examples(hub_sentences(language, split), split), seed)
     path = folder / f"{language}.{split}.{SUFFIX}"
-    if not path.is_file() and split == "train":
+    if is_missing(path) and split == "train":
         return ()
     return in_order(examples(sentences(path), split), seed)
 

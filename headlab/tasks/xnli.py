@@ -16,11 +16,11 @@ from headlab.tasks.base import (
     folder_or_hub,
     in_order,
     languages_in,
-    read_table,
     subfolder,
-    whole_number,
 )
 from headlab.tasks.hub import HubData
+from headlab.tasks.record_files import read_table, whole_number
+from headlab.tasks.text_files import is_missing
 
 LABELS = ("entailment", "neutral", "contradiction")
 LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
@@ -77,7 +77,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     folder = subfolder(data, FOLDER)
     if folder is None:
         of, reference = _of_hub, LANGUAGES[0]
-    elif split == "train" and not _path(folder, language, split).is_file():
+    elif split == "train" and is_missing(_path(folder, language, split)):
         return ()
     else:
         of, reference = partial(_of_folder, folder), _reference(folder, language, split)
@@ -148,7 +148,7 @@ def _groups(folder: Path | None, split: Split, rows: Rows, reference: Rows) -> l
     The language's own premises are not used: two of them may have the same translation, which would change groups.
     """
     meta = None if folder is None else folder / f"{META}.{split}.tsv"
-    if meta is None or not meta.is_file():
+    if meta is None or is_missing(meta):
         first: dict[str, str] = {}
         return [first.setdefault(premise, f"{split}-{row}") for row, (premise, _, _) in enumerate(reference.pairs)]
     found = [prompt for (prompt,) in read_table(meta, ("promptID",))]

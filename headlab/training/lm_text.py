@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from headlab.errors import HeadlabError
 from headlab.files import is_file, is_folder
 from headlab.records import Ints, content_key
-from headlab.tasks.base import read_text
+from headlab.tasks.text_files import read_text
 from headlab.training.options import BPE, Windows
 
 # A tokenizer learned from a text: whole words, or byte-level pieces that can spell any text.

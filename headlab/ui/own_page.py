@@ -20,7 +20,7 @@ from headlab.labels import read_map
 from headlab.records import HeadGrid, content_key
 from headlab.report.commands import shell_lines
 from headlab.tasks import TASKS, names
-from headlab.tasks.base import SPLITS, Record, Split, separator_advice
+from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.columns import (
     columns_named_as_values,
     guess_columns,
@@ -28,7 +28,8 @@ from headlab.tasks.columns import (
     labels_beside_classes,
     unsure_meanings,
 )
-from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, kind_of, read_upload
+from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
+from headlab.tasks.record_files import Record, separator_advice
 from headlab.ui.job_format import forecast_line
 from headlab.ui.names import counted, language_title, page_link, plain
 from headlab.ui.presses import Button, button, row, start_with
@@ -200,6 +201,7 @@ def _cost(worker: Client, wanted: Wanted) -> str:
 NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
 CHOICES = "one of several choices (language models)"
 WORDS, GENERATED = "a label for each word", "a text to be generated"
+SENTENCES = ("conllu", "conll")  # formats of labelled words
 ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
     WORDS: {"words": "Words", "labels": "Labels of the words"},
@@ -236,10 +238,13 @@ def data_part(choice: Choice) -> None:
     st.subheader("A task from your files")
     endings = [ending.removeprefix(".") for ending in ENDINGS]
     given = st.file_uploader(
-        "Examples as csv, tsv, jsonl or CoNLL-U", endings, accept_multiple_files=True, key="own-files",
+        "Examples as csv, tsv, jsonl, CoNLL-U or one token a line",
+        endings,
+        accept_multiple_files=True,
+        key="own-files",
         max_upload_size=MAX_SENT_BYTES >> 20,
         help="One file or several: one a language, one a split. UTF-8, with a header row in csv and tsv.",
-    )  # fmt: skip
+    )
     if given:
         found = _files(given)
         if found.rows:
@@ -253,7 +258,7 @@ def data_part(choice: Choice) -> None:
 def _files(given: Sequence[UploadedFile]) -> Files:
     uploads = tuple(Upload(_shown(file.name), file.getvalue()) for file in given)
     try:
-        kinds = {kind_of(upload.name) for upload in uploads}
+        kinds = {format_of(upload) for upload in uploads}
         if len(kinds) > 1:
             raise HeadlabError(
                 f"the files are {' and '.join(sorted(kinds))}; give files of one format", code="upload.formats_mixed"
@@ -415,10 +420,12 @@ def _errors(errors: Sequence[str]) -> None:
 
 def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
-    kinds = [WORDS] if found.kind == "conllu" else list(ASKED)
+    kinds = [WORDS] if found.kind in SENTENCES else list(ASKED)
     what = st.radio("What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what"))
     meanings = {**ASKED[what], "language": "Language"}
     guesses = guess_columns(found.values, [*meanings, "split"], classes)
+    if found.kind == "conll":
+        guesses = {"words": found.columns[0], "labels": found.columns[-1]}
     unsure = unsure_meanings(found.values, meanings, guesses)
     chosen = dict[str, str | None]()
     for place, (meaning, title) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
@@ -434,7 +441,7 @@ def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list
 
 def _kind(found: Files) -> str:
     """What is asked, as the columns tell."""
-    if found.kind == "conllu":
+    if found.kind in SENTENCES:
         return WORDS
     if guess_columns(found.values, ("choices",)):
         return CHOICES

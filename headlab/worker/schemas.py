@@ -233,7 +233,7 @@ class TaskRequest(Strict):
     """A task to save; fields as in a declaration.  share: of the rows that become dev.  division: by which version."""
 
     name: Annotated[str, StringConstraints(max_length=60)]
-    format: Literal["csv", "tsv", "jsonl", "conllu"]
+    format: Literal["csv", "tsv", "jsonl", "conllu", "conll"]
     columns: Annotated[dict[Name, Name], Field(max_length=10)]
     sent: Annotated[list[Sent], Field(min_length=1, max_length=200)]
     splits: dict[SplitName, Name] = Field(default_factory=dict)

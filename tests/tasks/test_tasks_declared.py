@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import headlab
 import headlab.tasks
 from headlab.errors import HeadlabError
+from headlab.tasks.text_files import is_visible
 
 TEXTS = 'columns = { text = "review", label = "stars" }'
 WORDS = 'columns = { words = "tokens", labels = "tags" }'
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(is_visible)
 Declare = Callable[..., Path]
 
 
@@ -178,7 +179,8 @@ def test_csv_and_jsonl_read_back_what_was_written(declare: Declare, rows: list[t
         ('format = "xls"\nfiles = "a"\ncolumns = {}', ("declaration.format_unknown", "'xls'")),
         ('format = "csv"\nfiles = "../a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
         ('format = "csv"\nfiles = "/a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
-        ('format = 1', ("declaration.key_invalid", "format", 1, "str")),
+        ('format = 1', ("declaration.key_invalid", "format", 1, "a text")),
+        ("division = true", ("declaration.key_invalid", "division", "True", "a whole number")),
         (csv_task('columns = { text = "a", label = "b", target = "c" }'), ("declaration.columns_mismatch",)),
         (
             csv_task('columns = { text = "a", label = "b", words = "c", labels = "d" }'),
@@ -317,8 +319,9 @@ def test_broken_and_doubled_declarations_harm_no_other(declare: Declare, monkeyp
     assert headlab.tasks.names() == (*headlab.tasks.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
-    with raises("declaration.name_taken"):
-        headlab.task(str(taken))
+    for name in (taken, declare(csv_task(), TWO, name="treebank")):  # the latter stands for trees in reports
+        with raises("declaration.name_taken"):
+            headlab.task(str(name))
 
 
 def test_what_results_depend_on_names_them(declare: Declare) -> None:

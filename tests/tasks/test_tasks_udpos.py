@@ -107,7 +107,6 @@ def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(write: W
         (word(2, "Haus"), "treebank.id_out_of_order", "line 2, column ID", ("'2'", "word 1")),
         (word("_", "Haus"), "treebank.id_out_of_order", "line 2, column ID", ("'_'", "word 1")),
         (word(1, "a") + "\n" + word(1, "b"), "treebank.id_out_of_order", "line 3, column ID", ("'1'", "word 2")),
-        (" ", "treebank.fields_mismatch", "line 2", (1,)),
     ],
 )
 def test_a_broken_line_is_named_by_file_line_and_column(

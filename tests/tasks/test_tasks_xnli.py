@@ -13,7 +13,7 @@ from shared_data import data_with
 
 from headlab.errors import HeadlabError
 from headlab.tasks import task
-from headlab.tasks.base import read_lines
+from headlab.tasks.text_files import read_lines
 from headlab.tasks.xnli import LANGUAGES, xnli_task
 
 Row = tuple[str, str, str]

@@ -224,11 +224,10 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     ("x.csv", b"text,label\n", "no rows"),
     ("x.csv", b"a,a\n1,2\n", "appears twice"),
     ("x.csv", b"alone\nx\ny\n", "Choose the column for: Text, Label"),
-    ("x.csv", b"text;label\na;b\n", "with semicolons in its name"),
     ("x.csv", b"text|label\na|b\n", "with vertical bars in its name"),
     ("x.csv", b"text\tlabel\na\tb\n", "with tabs in its name; give the file the ending .tsv"),
     ("x.tsv", b"text,label\na,b\n", "with commas in its name; give the file the ending .csv"),
-    ("../../<b>x.tsv", b"text\tlabel\n\n", "1 fields"),
+    ("../../<b>x.tsv", b"text\tlabel\n\n", "no rows"),
     ("x.conllu", b"1\tx\n", "10"),
 ])  # fmt: skip
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
@@ -313,11 +312,27 @@ def test_reported_13_a_file_without_a_header_is_said() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
-    app = sent(("x.csv", "text;label\n" + "".join(f"well, turn {n};{'ab'[n % 2]}\n" for n in range(20))))
+    app = sent(("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20))))
     (error,) = [text.value for text in app.error]
     assert error.startswith("1 error")
-    assert "with semicolons in its name; put commas between the columns" in error
+    assert "with vertical bars in its name; put commas between the columns" in error
     assert "own-save" not in disabled(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_reported_22_semicolons_with_a_byte_order_mark_are_read_as_excel_writes_them() -> None:
+    rows = "".join(f"well, turn {n};{'ab'[n % 2]}\r\n" for n in range(20))
+    app = sent(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
+    assert {"Text": "text", "Label": "label"}.items() <= picked(app).items()
+    assert "2 labels: a, b" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize("name", ["de.tsv", "de.conll", "de.conllu", "de.txt"])
+def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(name: str) -> None:
+    app = sent((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
+    assert {"Words": "1", "Labels of the words": "2"}.items() <= picked(app).items()
+    assert "2 labels: DET, NOUN" in said(app)
 
 
 @pytest.mark.usefixtures("app")

@@ -1,0 +1,471 @@
+"""Files of records: csv, tsv, jsonl, CoNLL-U and one token a line, with errors that name file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from headlab.errors import HeadlabError, listed
+from headlab.tasks.text_files import Where, is_blank, lines_of, read_lines, read_text
+
+# Tab-separated files of the tasks that come with headlab.
+
+
+def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The named columns of a tab-separated file with one header row and no quoting, one tuple per row.
+
+    Row i stands on line i + 2: blank lines may only follow the last row, since rows of several languages are compared
+    by their place.  Raises HeadlabError naming file, line and column for a missing column, file and line for a row of
+    another length and for a blank one.
+    """
+    first, *lines = read_lines(path)
+    header = _checked(first.split("\t"), path)
+    require_columns(Record(1, dict.fromkeys(header)), path, columns, "tsv")
+    while lines and is_blank(lines[-1]):
+        lines.pop()
+    rows = []
+    for number, line in enumerate(lines, start=2):
+        if is_blank(line):
+            raise blank_row(path, number)
+        values = _sound(_record(header, line.split("\t"), path, number, "tsv")).values
+        rows.append(tuple(values[name] for name in columns))
+    return rows
+
+
+def blank_row(where: Where, line: int) -> HeadlabError:
+    """The error for a blank line among rows that are compared by their place."""
+    return HeadlabError(
+        f"{where}, line {line}: a blank line, though row i must mean the same in every language; remove the line, or "
+        "put the row there",
+        code="data.row_blank",
+    )
+
+
+def whole_number(text: str, path: Path, line: int, column: str, below: int) -> int:
+    """A number from 0 to below - 1. Raises HeadlabError naming file, line and column."""
+    if not (text.isascii() and text.isdigit() and int(text) < below):
+        raise HeadlabError(
+            f"{path}, line {line}, column {column}: {text!r:.60}, expected a number from 0 to {below - 1}",
+            code="data.number_invalid",
+        )
+    return int(text)
+
+
+# Lines of CoNLL-U.
+
+CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
+WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
+
+
+def conllu_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each sentence, comments included, with their numbers; a blank line ends a sentence."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines_of(text), ""], start=1):
+        if not is_blank(line):
+            block.append((number, line))
+        elif block:
+            yield block
+            block = []
+
+
+def conllu_fields(line: str, path: Where, number: int) -> dict[str, str]:
+    """The fields of a line of CoNLL-U by column. Raises HeadlabError unless there is one for each."""
+    fields = line.split("\t")
+    if len(fields) != len(CONLLU):
+        raise HeadlabError(
+            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
+            f"({', '.join(CONLLU)}): {line!r:.60}; a file with one token a line in columns of its own can be declared "
+            'as a task with format = "conll" (docs/tasks.md)',
+            code="treebank.fields_mismatch",
+        )
+    return dict(zip(CONLLU, fields, strict=True))
+
+
+def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
+    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
+
+    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
+    """
+    told = conllu_fields(line, path, number)
+    if NO_WORD.fullmatch(told["ID"]):
+        return []
+    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
+        raise HeadlabError(
+            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
+            "words are numbered from 1, and an empty line ends a sentence",
+            code="treebank.id_out_of_order",
+        )
+    return [told]
+
+
+# Users' files, record by record, with the line on which each record begins.
+
+
+class Record(NamedTuple):
+    """One record of a file.  line: on which it begins, from 1.  values: by column."""
+
+    line: int
+    values: Mapping[str, Any]
+
+
+def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
+    """The records of a file, each with all the columns; cached until the file changes.
+
+    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
+    """
+    _, changed, size = state_of(path)
+    records = _records(path, kind, changed, size)
+    needed = set(columns)
+    unfit = next((record for record in records if not needed <= record.values.keys()), None)
+    if unfit is not None:
+        if looks_like_tokens(read_text(path), kind):
+            raise HeadlabError(f"{path}: {TOKENS_ADVICE}", code="data.tokens_as_rows")
+        require_columns(unfit, path, columns, kind)
+    return records
+
+
+def state_of(file: Path) -> tuple[Path, int, int]:
+    """A file with its modification time and size. Raises HeadlabError if it cannot be read."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read {file} ({error.strerror}); check the task's files", code="data.unreadable"
+        ) from error
+    return file, found.st_mtime_ns, found.st_size
+
+
+def require_columns(record: Record, where: Where, columns: Sequence[str], kind: str) -> None:
+    """Raise HeadlabError if a record lacks one of the columns, with what that looks like.
+
+    kind: of the file, a key of KINDS.
+    """
+    absent = [name for name in columns if name not in record.values]
+    if not absent:
+        return
+    present = [name for name in record.values if name]
+    advice = separator_advice(present, kind) or _advice_on_names(absent, present, kind)
+    raise HeadlabError(
+        f"{where}, line {record.line}: no column {listed(absent)}; it has {listed(present)}"
+        + (f"; {advice}" if advice else ""),
+        code="data.column_missing",
+    )
+
+
+def _advice_on_names(absent: Sequence[str], present: Sequence[str], kind: str) -> str:
+    """What to do about columns that are called a little otherwise, or not at all; empty if neither is so."""
+    by_letters = {name.strip().casefold(): name for name in present}
+    similar = [by_letters[name.strip().casefold()] for name in absent if name.strip().casefold() in by_letters]
+    if similar:
+        return f"case and spaces count: its name is {similar[0]!r:.60}"
+    if kind in ("csv", "tsv"):
+        return "its first row must hold the names of the columns"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _records(path: Path, kind: str, _changed: int, _size: int) -> tuple[Record, ...]:
+    return tuple(map(_sound, KINDS[kind](read_text(path), path)))
+
+
+def _sound(found: Record | HeadlabError) -> Record:
+    if isinstance(found, HeadlabError):
+        raise found
+    return found
+
+
+# Each reader yields a record, or in its place the error of one that cannot be read, so that a file's errors can be
+# listed; it raises HeadlabError for what leaves nothing after it readable.
+Found = Iterator[Record | HeadlabError]
+
+
+# What to do about a file whose only column has one of these marks in its name, by its kind.
+ADVICE_ON_SEPARATORS: Mapping[str, Mapping[str, str]] = {
+    "csv": {
+        "\t": "tabs in its name; give the file the ending .tsv",
+        "|": "vertical bars in its name; put commas between the columns, or tabs and give the file the ending .tsv",
+    },
+    "tsv": {
+        ",": "commas in its name; give the file the ending .csv",
+        ";": "semicolons in its name; give the file the ending .csv",
+        "|": "vertical bars in its name; put tabs between the columns",
+    },
+}
+
+
+def separator_advice(columns: Sequence[str], kind: str) -> str:
+    """What to do about a file with other separators than its ending tells.
+
+    Args:
+        columns: the names of all its columns.
+        kind: a key of KINDS.
+
+    Returns:
+        A sentence without its capital and full stop; empty where the file has several columns, or its only column's
+        name has no separator.
+    """
+    if len(columns) != 1:
+        return ""
+    (name,) = columns
+    marks = [mark for mark in ADVICE_ON_SEPARATORS.get(kind, {}) if mark in name]
+    if not marks:
+        return ""
+    mark = max(marks, key=name.count)
+    return f"the header is one column alone, with {ADVICE_ON_SEPARATORS[kind][mark]}"
+
+
+SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*')  # the first line of a csv file, written for Excel
+LINE_END = re.compile("[\r\n]")
+
+
+def _csv(text: str, where: Where) -> Found:
+    """Comma-separated values as in RFC 4180, or with the semicolons of Excel in many countries.
+
+    Raises HeadlabError for malformed quoting and for other separators.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # of the process; it is never lowered
+    first_line = LINE_END.split(text, maxsplit=1)[0]
+    separator_line = SEPARATOR_LINE.fullmatch(first_line)
+    separator = separator_line[1] if separator_line else csv_separator(first_line)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    header: list[str] | None = None
+    line = 1
+    try:
+        if separator_line:
+            next(reader)
+            line = 2
+        for fields in reader:
+            if fields and not (is_blank(fields[0]) and all(map(is_blank, fields))):
+                if header is None:
+                    header = _checked(fields, where)
+                else:
+                    yield _record(header, fields, where, line, "csv")
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise HeadlabError(
+            f"{where}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
+        ) from error
+
+
+def csv_separator(header: str) -> str:
+    """What separates the columns of a csv file: a semicolon where its header has semicolons alone, else a comma."""
+    widths = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;"}
+    return ";" if widths[","] == 1 and widths[";"] > 1 else ","
+
+
+def _tsv(text: str, where: Where) -> Found:
+    """Tab-separated, without quoting; blank lines are no rows."""
+    header: list[str] | None = None
+    for number, line in enumerate(lines_of(text), start=1):
+        if is_blank(line):
+            continue
+        if header is None:
+            header = _checked(line.split("\t"), where)
+        else:
+            yield _record(header, line.split("\t"), where, number, "tsv")
+
+
+def _checked(header: list[str], where: Where) -> list[str]:
+    """The names of the columns, of which some may have none. Raises HeadlabError for a name that stands twice."""
+    double = sorted({name for name in header if name and header.count(name) > 1})
+    if double:
+        raise HeadlabError(
+            f"{where}, line 1: the column {double[0]!r:.60} appears twice; give each column its own name",
+            code="data.column_twice",
+        )
+    return header
+
+
+def _record(header: list[str], fields: list[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+    """A row as a record, or the error of one with too many or too few fields, or with the names of the columns.
+
+    Raises HeadlabError where the header has other separators than a file of this kind: all other rows would be wrong
+    for the same reason.
+    """
+    if len(fields) != len(header):
+        return _misfit(header, fields, where, line, kind)
+    if fields == header and len(header) > 1:
+        return HeadlabError(
+            f"{where}, line {line}: the names of the columns once more; remove the line", code="data.header_twice"
+        )
+    return Record(line, dict(zip(header, fields, strict=True)))
+
+
+def _misfit(header: Sequence[str], fields: Sequence[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+    """A row with another number of fields than the header: a record if only columns without a name are missing."""
+    named = len(header)
+    while named and not header[named - 1]:
+        named -= 1
+    if named < len(header) and len(fields) >= named and not any(map(str.strip, fields[named:])):
+        return Record(line, dict(zip(header[:named], fields[:named], strict=True)))
+    mismatch = f"{where}, line {line}: {len(fields)} fields where the header has {len(header)}"
+    advice = separator_advice(header, kind)
+    if advice:
+        raise HeadlabError(f"{mismatch}; {advice}", code="data.separator_other")
+    if len(fields) == len(header) + 1 and not fields[-1].strip():
+        mismatch += "; its last field is empty, so remove the separator at its end"
+    return HeadlabError(mismatch, code="data.fields_mismatch")
+
+
+def _jsonl(text: str, where: Where) -> Found:
+    """One JSON object per line. Raises HeadlabError for objects over several lines, or in one list."""
+    _require_lines_of_json(text, where)
+    for number, line in enumerate(lines_of(text), start=1):
+        if not is_blank(line):
+            yield _object(line, where, number)
+
+
+def _require_lines_of_json(text: str, where: Where) -> None:
+    """Raise HeadlabError for JSON that is one list, or an object over several lines."""
+    begin = text.lstrip()
+    try:
+        if begin.startswith("["):
+            objects = json.loads(begin)
+            spread = bool(objects) and all(isinstance(value, dict) for value in objects)
+        else:
+            _, end = json.JSONDecoder().raw_decode(begin)
+            spread = LINE_END.search(begin, 0, end) is not None
+    except (ValueError, RecursionError):
+        return  # the line with the error is named when it is read
+    if spread:
+        raise HeadlabError(
+            f"{where} is one JSON list or has objects over several lines; write each object on a line of its own "
+            "(jq -c '.[]' does that with a list, jq -c . with objects)",
+            code="data.json_not_lines",
+        )
+
+
+def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
+    try:
+        values = json.loads(line)
+        if isinstance(values, dict) and line.count('":') + line.count('" :') > len(values):
+            values = json.loads(line, object_pairs_hook=_named_once)  # slower, so only where a name may stand twice
+    except json.JSONDecodeError as error:
+        return HeadlabError(
+            f"{where}, line {number}, character {error.colno}: {error.msg}; give one JSON object a line",
+            code="data.json_malformed",
+        )
+    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
+        return HeadlabError(f"{where}, line {number}: {error}", code="data.json_unusable")
+    if not isinstance(values, dict):
+        return HeadlabError(
+            f"{where}, line {number}: {line!r:.60} is not a JSON object; give one per line", code="data.json_not_object"
+        )
+    return Record(number, values)
+
+
+def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these fields. Raises ValueError for a name that stands twice."""
+    values = dict(fields)
+    if len(values) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r:.60} stands twice in one object; give each field a name of its own")
+    return values
+
+
+def _conllu(text: str, where: Where) -> Found:
+    """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _.
+
+    Raises HeadlabError for one token a line in other columns: every sentence would be wrong for the same reason.
+    """
+    if looks_like_tokens(text, "conllu"):
+        raise HeadlabError(f"{where}: {TOKENS_ADVICE}", code="data.tokens_as_rows")
+    yield from filter(None, (_sentence(block, where) for block in conllu_sentences(text)))
+
+
+def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:
+    """A sentence of CoNLL-U; None for comments alone."""
+    words: list[Mapping[str, str]] = []
+    try:
+        for number, line in block:
+            words += [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
+    except HeadlabError as error:
+        return error
+    values = {key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU}
+    return Record(block[0][0], values) if words else None
+
+
+# One token a line in columns without names, as XTREME and CoNLL-2003 have them.
+
+DOCUMENT_START = "-DOCSTART-"
+COMMENT = re.compile(r"#\s*(id\b|[^\s=]+\s*=)")  # "# id 3f2a domain=en", "# sent_id = 7"
+TOKENS_ADVICE = (
+    'it looks like one token a line, a blank line between sentences; declare it with format = "conll", where columns '
+    "are called by their numbers, the first one 1 (on the page: give the file the ending .conll)"
+)
+
+
+def _conll(text: str, where: Where) -> Found:
+    """One record a sentence: the columns by their numbers from 1, each a list with the value of every token.
+
+    Columns stand between tabs, or between spaces where a line has no tab. Lines that begin a document, and comments
+    before a sentence, are left out.
+    """
+    width = 0
+    for block in conllu_sentences(text):
+        tokens = _tokens(block)
+        rows = [_token_fields(line) for _, line in tokens]
+        if not rows:
+            continue
+        width = width or len(rows[0])
+        unfit = next((index for index, row in enumerate(rows) if len(row) != width), None)
+        if unfit is None:
+            values = {str(column + 1): [row[column] for row in rows] for column in range(width)}
+            yield Record(block[0][0], values)
+            continue
+        yield HeadlabError(
+            f"{where}, line {tokens[unfit][0]}: {len(rows[unfit])} fields where the first token has {width}: "
+            f"{tokens[unfit][1]!r:.60}",
+            code="data.fields_mismatch",
+        )
+
+
+def _tokens(block: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The lines of a sentence that hold tokens, with their numbers."""
+    tokens: list[tuple[int, str]] = []
+    for number, line in block:
+        begins_document = line.split()[0] == DOCUMENT_START
+        comments_sentence = not tokens and COMMENT.match(line)
+        if not begins_document and not comments_sentence:
+            tokens.append((number, line))
+    return tokens
+
+
+def _token_fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def looks_like_tokens(text: str, kind: str) -> bool:
+    """Whether a file has one token a line, whatever kind it was given as.
+
+    kind: what it was given as.  A table must have several sentences, and no space in its first column; CoNLL-U a first
+    token with other columns; any other file as many columns for every token, two or more.
+    """
+    sentences = filter(None, map(_tokens, conllu_sentences(text)))
+    if kind == "conllu":
+        _, first_token = next(sentences, [(0, "")])[0]
+        fields = _token_fields(first_token)
+        return 1 < len(fields) != len(CONLLU) and not (WORD.fullmatch(fields[0]) or NO_WORD.fullmatch(fields[0]))
+    lines_by_sentence = [[line for _, line in sentence] for sentence in sentences]
+    lines = list(chain.from_iterable(lines_by_sentence))
+    if kind == "tsv":
+        in_columns = len(lines_by_sentence) > 1 and all("\t" in line for line in lines)
+        return in_columns and not any(" " in line.split("\t")[0].strip() for line in lines)
+    widths = {len(_token_fields(line)) for line in lines}
+    return kind == "conll" and len(widths) == 1 and widths != {1}
+
+
+KINDS: Mapping[str, Callable[[str, Where], Found]] = MappingProxyType(
+    {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "conllu": _conllu, "conll": _conll}
+)
