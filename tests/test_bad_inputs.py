@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.util import find_spec
 from itertools import islice
@@ -18,6 +19,7 @@ import reliability  # noqa: E402 - found there
 from bad_inputs import command_lines, commands, http_bodies, runner  # noqa: E402 - found there
 from bad_inputs.case import Verdict, answer_of_process, process_answer  # noqa: E402
 from toy_bad_inputs import READERS  # noqa: E402
+from waiting import until  # noqa: E402
 
 
 def test_every_answer_is_seen_and_none_ends_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,6 +36,7 @@ def test_every_answer_is_seen_and_none_ends_the_run(monkeypatch: pytest.MonkeyPa
         return True
 
     monkeypatch.setattr(runner.Connection, "poll", wait_unless_hanging)
+    monkeypatch.setattr(runner, "WAITING_SECONDS", 0.0)
     attempts = list(runner.attempts("toy_bad_inputs", len(READERS), 0))
     in_process = [(attempt.begun.wrong, attempt.answer.verdict) for attempt in attempts if not attempt.begun.for_real]
     assert in_process == [
@@ -76,6 +79,13 @@ def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
     assert contents[0] == contents[1]
     assert len(set(contents[0])) == count
     assert {answer.verdict for answer in answers} <= {Verdict.ACCEPTED, Verdict.REFUSED}
+
+
+def test_a_process_s_time_is_that_of_its_processor():
+    before = runner.processor_seconds(os.getpid())
+    until(lambda: sum(range(100_000)) and runner.processor_seconds(os.getpid()) > before)
+    assert runner.processor_seconds(os.getpid()) == pytest.approx(sum(os.times()[:2]), abs=1)
+    assert runner.processor_seconds(1 << 30) == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from headlab.errors import HeadlabError
 ROOT = Path(__file__).resolve().parents[2]
 IN_PROCESS_SECONDS = 10.0
 # Python and torch alone take several seconds to start.
-PROCESS_SECONDS = 60.0
+PROCESS_SECONDS = 120.0
 WORDS_KEPT = 2000
 
 

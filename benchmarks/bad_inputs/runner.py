@@ -29,6 +29,8 @@ REAL_EVERY = 50
 # Until the first input: imports, and the models and workers that a family prepares.
 PREPARATION_SECONDS = 180.0
 FAILURES_LISTED = 20
+POLL_SECONDS = 1.0
+WAITING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -99,19 +101,21 @@ def _attempts_of_one_process(family: str, seed: int, numbers: range) -> Iterator
         process.start()
         sending.close()
         try:
-            yield from _received(receiving)
+            assert process.pid is not None
+            yield from _received(receiving, process.pid)
         finally:
             _end(process)
             receiving.close()
 
 
-def _received(receiving: Connection) -> Iterator[Attempt]:
+def _received(receiving: Connection, process_id: int) -> Iterator[Attempt]:
+    """Yield what a process sends of its attempts until it has made all of them, hangs or dies."""
     begun: Begun | None = None
     while True:
-        seconds = PREPARATION_SECONDS if begun is None else begun.seconds
-        if not receiving.poll(seconds):
-            if begun is None:
+        if begun is None:
+            if not receiving.poll(PREPARATION_SECONDS):
                 raise RuntimeError(f"no input was attempted within {PREPARATION_SECONDS:g} s")
+        elif not _answers_in_time(receiving, process_id, begun):
             yield Attempt(begun, Answer(Verdict.HANG, f"no answer within {begun.seconds:g} s"))
             return
         try:
@@ -128,6 +132,34 @@ def _received(receiving: Connection) -> Iterator[Attempt]:
             assert begun is not None
             yield Attempt(begun, message)
             begun = None
+
+
+def _answers_in_time(receiving: Connection, process_id: int, begun: Begun) -> bool:
+    """Wait for the end of an attempt; False if it takes too long.
+
+    An attempt in the process may take `begun.seconds`, of the processor's time too, so that a busy
+    machine makes no hang; and `WAITING_SECONDS` in all, so that one that only waits is a hang.
+    """
+    if begun.for_real:
+        return receiving.poll(begun.seconds)
+    began = time.monotonic()
+    seconds_before = processor_seconds(process_id)
+    while not receiving.poll(POLL_SECONDS):
+        waited = time.monotonic() - began
+        computed = processor_seconds(process_id) - seconds_before
+        if waited > WAITING_SECONDS or min(waited, computed) > begun.seconds:
+            return False
+    return True
+
+
+def processor_seconds(process_id: int) -> float:
+    """How long a process has computed so far, all its threads together; 0 for one that has ended."""
+    try:
+        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    # The 14th and 15th value of the line; its first two are cut off above.
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _end(process: multiprocessing.process.BaseProcess) -> None:
