@@ -112,7 +112,7 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
         size = getattr(model.module.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:  # models of characters or hashes have no such table
         return
-    padding = model.tokenizer.pad_token_id
+    padding = padding_id(model.module, model.tokenizer)
     largest = max((max(row, default=0) for row in rows), default=0)
     largest = largest if padding is None else max(largest, padding)
     if size is not None and largest >= size:

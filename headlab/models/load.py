@@ -55,7 +55,7 @@ from headlab.models.quantised import (
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
-from headlab.models.special_ids import check_named_tokens, generation_padding
+from headlab.models.special_ids import check_named_tokens, generation_padding, is_known
 from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.untrusted import (
     growing_no_larger,
@@ -254,13 +254,13 @@ def _unreadable(name: str, error: BaseException) -> HeadlabError:
 def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
     """Undo settings of a configuration that depend on where and how it was saved, and change no output.
 
-    A padding token that only the tokenizer or the settings of generation name; an attention kernel that may not be
-    installed here; feed-forward layers computed in pieces, which needs sentences of a suitable length.
+    A padding token that only the tokenizer or the settings of generation name, if the model has it; an attention kernel
+    that may not be installed here; feed-forward layers computed in pieces, which needs sentences of a suitable length.
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
             own_padding = tokenizer.pad_token_id
-            part.pad_token_id = generation_padding(folder, config) if own_padding is None else own_padding
+            part.pad_token_id = own_padding if is_known(own_padding, config) else generation_padding(folder, config)
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
         if getattr(part, "chunk_size_feed_forward", 0):
@@ -420,7 +420,8 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
     """Raise HeadlabError where a class would compute with the values of another family's configuration.
 
     So it is if a config.json names a model type that is not its class's: what the type does not know of is then left
-    out, or has another default.
+    out, or has another default.  What is left out does no harm if the class does not read it: transformers itself has
+    classes that serve several model types.
 
     Args:
         kind: the class that the configuration names.
@@ -432,7 +433,11 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
         return
     values = config.to_dict()
     own_values = of_kind.from_dict(values).to_dict()
-    others = [key for key in own_values if key not in OF_NO_CLASS and values.get(key) != own_values[key]]
+    own_keys = [key for key in own_values if key not in OF_NO_CLASS]
+    others = [key for key in own_keys if key in values and values[key] != own_values[key]]
+    absent = [key for key in own_keys if key not in values]
+    if not others and absent and not _can_be_built(kind, config):
+        others = absent
     if others:
         raise HeadlabError(
             f"{name} names the class {kind.__name__}, but the model type {config.model_type}, whose configuration has "
@@ -440,6 +445,16 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
             "the model type belongs to",
             code="model.type_of_another_class",
         )
+
+
+def _can_be_built(kind: type[PreTrainedModel], config: Any) -> bool:
+    """Whether a class finds all that it reads in a configuration; tried without memory."""
+    try:
+        with torch.device("meta"):
+            kind(config)
+    except Exception:  # a class that reads what is not there raises anything
+        return False
+    return True
 
 
 def _tokenizer(folder: Path, name: str) -> Any:

@@ -55,7 +55,7 @@ def reads_last_token(kind: type[PreTrainedModel]) -> bool:
 
 
 def padding_id(module: PreTrainedModel, tokenizer: Any) -> int | None:
-    """The token that fills up rows: the tokenizer's, or the configuration's where it has none.
+    """The token that fills up rows: the tokenizer's, or the configuration's where the model does not have that.
 
     Classifiers that look for the configuration's padding token are given that one. Elsewhere padding
     is masked, so that any token does.
@@ -67,10 +67,13 @@ def padding_id(module: PreTrainedModel, tokenizer: Any) -> int | None:
     Returns:
         None if neither names one.
     """
+    own: int | None = tokenizer.pad_token_id
     named = named_padding(module.config)
-    if tokenizer.pad_token_id is None or (named is not None and reads_last_token(type(module))):
+    if named is None:
+        return own
+    if not is_known(own, module.config) or reads_last_token(type(module)):
         return named
-    return int(tokenizer.pad_token_id)
+    return own
 
 
 def pads_otherwise(module: PreTrainedModel, tokenizer: Any) -> bool:

@@ -283,7 +283,7 @@ def token_needs(
         mask: Whether the tokenizer leaves out which tokens are padding.
     """
     segments = segment_ids.of_pairs if pairs else segment_ids.of_texts
-    return TokenNeeds(segments, words and spaces == "every", mask)
+    return TokenNeeds(segments=segments, spaced_words=words and spaces == "every", attention_mask=mask)
 
 
 def state_earlier_training(tokenizer: PreTrainedTokenizerBase, config: Any, *, labels_words: bool) -> None:

@@ -13,8 +13,9 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -110,10 +111,29 @@ def _counts(value: Any) -> Iterator[tuple[str, int]]:
 TIMES_STORED, PACKED = 4, 8
 # Numbers beside those that are stored: of positions, of a new head.
 ALWAYS = 1 << 22
+# Numbers in buffers, of which few are stored: GPT-Neo has a mask of 2,048 x 2,048 in each layer, StarCoder one of
+# 8,192 x 8,192, however few weights there are.
+BUFFERED = 1 << 28
 
 
 class _Overgrown(Exception):
     """The class has more numbers than can belong to the weights that are there."""
+
+
+def _overgrown(module: nn.Module, key: str, tensor: torch.Tensor) -> _Overgrown:
+    return _Overgrown(f"{type(module).__name__}.{key} is {list(tensor.shape)}")
+
+
+@dataclass
+class _Allowance:
+    """How many numbers a class may still take."""
+
+    left: int
+
+    def is_exceeded_by(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has more numbers than are left; they are taken from the allowance."""
+        self.left -= tensor.numel()
+        return self.left < 0
 
 
 @contextmanager
@@ -130,20 +150,26 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     Raises:
         HeadlabError: the class is too large.
     """
-    limit = TIMES_STORED * stored_bytes + ALWAYS
-    largest = PACKED * stored_bytes + ALWAYS
+    largest_weight = PACKED * stored_bytes + ALWAYS
+    all_weights = _Allowance(TIMES_STORED * stored_bytes + ALWAYS)
+    all_buffers = _Allowance(TIMES_STORED * stored_bytes + BUFFERED)
     thread = threading.get_ident()
-    numbers = 0
 
-    def count(module: nn.Module, key: str, tensor: torch.Tensor | None) -> None:
-        nonlocal numbers
-        if tensor is None or not tensor.is_meta or threading.get_ident() != thread:
-            return
-        numbers += tensor.numel()
-        if numbers > limit or tensor.numel() > largest:
-            raise _Overgrown(f"{type(module).__name__}.{key} is {list(tensor.shape)}")
+    def is_built_here(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+        return tensor is not None and tensor.is_meta and threading.get_ident() == thread
 
-    hooks = [register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count)]
+    def count_weight(module: nn.Module, key: str, weight: torch.Tensor | None) -> None:
+        if is_built_here(weight) and (all_weights.is_exceeded_by(weight) or weight.numel() > largest_weight):
+            raise _overgrown(module, key, weight)
+
+    def count_buffer(module: nn.Module, key: str, buffer: torch.Tensor | None) -> None:
+        if is_built_here(buffer) and all_buffers.is_exceeded_by(buffer):
+            raise _overgrown(module, key, buffer)
+
+    hooks = [
+        register_module_parameter_registration_hook(count_weight),
+        register_module_buffer_registration_hook(count_buffer),
+    ]
     try:
         yield
     except _Overgrown as error:

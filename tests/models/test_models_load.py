@@ -125,7 +125,9 @@ def test_a_token_that_the_model_does_not_have_is_named(tmp_path, what):
         tokenizer.add_tokens(["w5000"])
     else:
         tokenizer.add_special_tokens({"pad_token": "<fill>"})
-    model = headlab.load(save(tmp_path / "m", tiny_module("bert", torch.float32), tokenizer))
+    module = tiny_module("bert", torch.float32)
+    module.config.pad_token_id = None  # or it would be padded with that one
+    model = headlab.load(save(tmp_path / "m", module, tokenizer))
     example = Example("1", "w7 w5000" if what == "word" else "w7 w8", 0)
     task = Task("one", LABELS, ("xx",), False, lambda *_: [example])
     with raises("tokenizer.larger_than_model", VOCAB, "w5000" if what == "word" else "<fill>"):

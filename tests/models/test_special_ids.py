@@ -163,6 +163,36 @@ def test_reported_19_a_special_token_that_no_answer_needs_changes_none(
     assert examine(str(tmp_path / "odd"))[-1].ok is not False
 
 
+def larger_tokenizer() -> Any:
+    """One that pads with a token of its own, for which the model's embeddings were not enlarged."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[NEW]"})
+    assert tokenizer.pad_token_id == VOCAB
+    return tokenizer
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "marian"])
+def test_reported_19_a_padding_token_of_the_tokenizer_that_the_model_lacks_is_replaced(
+    tmp_path: Path, family: str
+) -> None:
+    """Padding with the token that the configuration names gives the answers of the tokenizer that fits."""
+    task, rows = task_of(family), [*range(6)]
+    usual = loaded(saved(tmp_path / "m", family, pad_token_id=PADDING))
+    expected = logits(usual, task, rows)
+    larger_tokenizer().save_pretrained(tmp_path / "m")
+    torch.testing.assert_close(logits(loaded(tmp_path / "m"), task, rows), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_reported_19_a_model_that_lacks_the_padding_token_of_the_tokenizer_says_so(tmp_path: Path, family: str) -> None:
+    """It ended in "Padding_idx must be within num_embeddings" where the configuration names none."""
+    folder = saved(tmp_path / "m", family, pad_token_id=None)
+    larger_tokenizer().save_pretrained(folder)
+    model = loaded(folder)
+    with raises("tokenizer.larger_than_model", "[NEW]", VOCAB):
+        logits(model, task_of(family), [0, 1])
+
+
 def test_reported_19_a_base_whose_padding_token_is_unknown_cannot_be_trained_on(tmp_path: Path) -> None:
     folder = saved(tmp_path / "base", "bert", pad_token_id=VOCAB, architectures=["BertModel"])
     with raises("model.base_untrainable"):

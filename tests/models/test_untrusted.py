@@ -15,9 +15,11 @@ import huggingface_hub.utils as hub_client
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from errors import expect, raises
-from saved import save_family
-from tiny_task import tiny_task
+from saved import save, save_family
+from tiny import VOCAB
+from tiny_task import tiny_task, tiny_tokenizer
 from transformers import AutoConfig
 
 import headlab
@@ -53,6 +55,11 @@ def change_json(path: Path, **values: Any) -> None:
 def refusals(folder: Path) -> list[str]:
     """What the check of a model says is wrong with it."""
     return [fact.words for fact in examine(str(folder), tiny_task()) if fact.ok is False]
+
+
+def refusals_of_loading(folder: Path) -> list[str]:
+    """What the check of a model without a task says is wrong with it."""
+    return [fact.words for fact in examine(str(folder)) if fact.ok is False]
 
 
 @pytest.mark.parametrize("letters", [255, 256, 300, 5_000, 70_000])
@@ -205,6 +212,36 @@ def test_reported_19_a_model_type_of_another_class(copied: Callable[[str], Path]
     with raises("model.type_of_another_class", "MarianMTModel", "roberta", "marian"):
         headlab.load(folder, device="cpu")
     assert refusals(folder)
+
+
+def test_reported_19_a_class_that_serves_several_model_types(tmp_path: Path) -> None:
+    """transformers loads InternLM3 with Llama's class, which reads none of the settings that the type lacks."""
+    sizes = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = hf.InternLM3Config(**sizes, num_key_value_heads=2, intermediate_size=32, pad_token_id=0)
+    module = hf.AutoModelForCausalLM.from_config(config)
+    assert isinstance(module, hf.LlamaForCausalLM)
+    folder = save(tmp_path / "internlm3", module, tiny_tokenizer())
+    assert headlab.load(folder, device="cpu").grid.size == 8
+    assert not refusals_of_loading(folder)
+
+
+def test_reported_19_a_tiny_model_with_large_masks_is_no_larger_than_its_weights(tmp_path: Path) -> None:
+    """Its layers hold masks of all pairs of positions, which are in no file."""
+    config = hf.GPTNeoConfig(
+        vocab_size=VOCAB,
+        hidden_size=24,
+        num_layers=4,
+        num_heads=4,
+        attention_types=[[["global", "local"], 2]],
+        max_position_embeddings=2048,
+        intermediate_size=32,
+    )
+    folder = save(tmp_path / "gpt-neo", hf.GPTNeoForCausalLM(config), tiny_tokenizer())
+    assert headlab.load(folder, device="cpu").grid.size == 16
+    assert not refusals_of_loading(folder)
+    change_json(folder / "config.json", max_position_embeddings=10**6)
+    with raises("model.weights_missing", 10**6):
+        headlab.load(folder, device="cpu")
 
 
 def test_a_model_type_of_a_family_with_the_same_configuration_is_read(tmp_path: Path) -> None:
