@@ -33,5 +33,6 @@ if __name__ == "__main__":
     run_session()
 else:
     from headlab.ui.door import middleware
+    from headlab.ui.ending import lifespan
 
-    app = App(__file__, middleware=middleware())
+    app = App(__file__, lifespan=lifespan, middleware=middleware())

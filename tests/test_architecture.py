@@ -30,7 +30,7 @@ HOMES = {  # module: the parts that may import it
     "bertviz": {"ui"},
     "fastapi": {"worker"},
     "markdown_it": {"worker"},
-    "uvicorn": {"worker"},
+    "uvicorn": {"worker", "ui"},
     "starlette": {"worker", "ui"},
     "ray": {"cluster"},
     "rich": {"cli"},

@@ -485,7 +485,8 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
     log.info("process %d listens at %s, state in %s", os.getpid(), entrance.url, home.label)
     if threading.current_thread() is threading.main_thread():
         # uvicorn sends itself the signal again once it has stopped, which would end the process before it tidies up.
-        signal.signal(signal.SIGTERM, server.handle_exit)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, server.handle_exit)
     server.run(sockets=[entrance.listener])
     if engine.stop(0):
         jobs.close()

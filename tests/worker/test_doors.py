@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -56,6 +57,7 @@ WEAK = {
     "straße-straße-straße": "token.characters_invalid",
     "line\nbreak-line\nbreak": "token.characters_invalid",
 }
+ENDING_SECONDS = 60.0  # a limit, not a wait
 SECRET = "turn off the secret lamp"
 BODIED = [path for path, ways in api_docs.description()["paths"].items() if "requestBody" in ways.get("post", {})]
 OURS = "e5-small-intents"
@@ -698,22 +700,28 @@ class App:
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with started_app(tmp_path_factory.mktemp("cache")) as (app, _process):
+        yield app
+
+
+@contextmanager
+def started_app(cache: Path) -> Iterator[tuple[App, subprocess.Popen[bytes]]]:
+    """The app on a free port, and its process, which ends with the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    cache = tmp_path_factory.mktemp("cache")
     environment = {**os.environ, "HEADLAB_CACHE": str(cache)}
     output = cache / "app.log"
     with (
         output.open("wb") as log,
-        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as run,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
             until(lambda: listening(port) != [])
-            yield App(port, output)
+            yield App(port, output), process
         finally:
-            run.terminate()
+            process.terminate()
 
 
 def listening(port: int) -> list[str]:
@@ -800,6 +808,19 @@ def test_reported_23_make_app_passes_host_names_on() -> None:
     assert names == ["localhost", "127.0.0.1", "::1", "app.example", "other.example"]
     without = subprocess.run(command[:-1], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "allowedHosts" not in without
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_reported_23_an_app_that_is_told_to_end_does_what_is_registered_for_its_exit(
+    tmp_path: Path, signal_number: signal.Signals
+) -> None:
+    """A process that a signal kills ends with another status, and leaves its worker behind."""
+    with started_app(tmp_path) as (app, process):
+        assert app.get("/_stcore/health").status_code == 200
+        process.send_signal(signal_number)
+        assert process.wait(ENDING_SECONDS) == 0
+    assert "Traceback" not in app.log()
+    assert "Aborted" not in app.log()
 
 
 def test_the_app_cannot_be_driven_without_a_browser(app: App) -> None:

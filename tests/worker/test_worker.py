@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -39,6 +40,7 @@ from headlab.worker.runner import Running as RunningJob
 from headlab.worker.runner import WatchedStore
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
 
+ENDING_SECONDS = 60.0  # a limit, not a wait
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
 SECRET = "turn off the secret lamp"
@@ -688,6 +690,29 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         until(lambda: heir.client().job(job["id"])["state"] == "done")
         heir.stop()
     until(lambda: not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_well(
+    tmp_path: Path, signal_number: signal.Signals
+) -> None:
+    told = tmp_path / "told.json"
+    command = [*FAKE, "--port", "0", "--cache", str(tmp_path), "--told", str(told)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(told.exists)
+            client = Client(json.loads(told.read_text())["url"])
+            job = client.submit(spec=SPEC)["id"]
+            until(lambda: client.job(job)["done"] >= 1)
+            process.send_signal(signal_number)
+            client.close()
+            assert process.communicate(timeout=ENDING_SECONDS)[1] == ""
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    jobs = Jobs(tmp_path / ".worker" / "jobs.db")
+    assert jobs.get(job).state == "queued"
+    jobs.close()
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""How the app ends on Ctrl-C and on a request to terminate: in order, with its worker, and as a success."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import FrameType
+
+import uvicorn
+from streamlit.starlette import App
+
+# SIGQUIT is missing on Windows, SIGBREAK elsewhere.
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
+
+
+@asynccontextmanager
+async def lifespan(_app: App) -> AsyncIterator[None]:
+    """What the app's server enters as it starts and leaves as it ends."""
+    end_in_order()
+    yield
+
+
+def end_in_order() -> None:
+    """Let a signal end the server of this process, and then the process as if it had ended by itself.
+
+    Left alone, uvicorn sends itself the signal again once its server has stopped. That kills the process before
+    it does what is registered for its exit, as is the end of its worker.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if not isinstance(server, uvicorn.Server):
+        return
+
+    def stop(signal_number: int, _frame: FrameType | None) -> None:
+        """Stop the server; a second Ctrl-C does not wait for its connections."""
+        if server.should_exit and signal_number == signal.SIGINT:
+            server.force_exit = True
+        server.should_exit = True
+
+    for name in SIGNAL_NAMES:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
