@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 from headlab.errors import HeadlabError
@@ -148,9 +149,10 @@ class Method:
             forwards = self.costs.max_forwards(options, heads, examples)
         except Exception as error:  # a package's own code may raise anything
             raise self._unknown_cost(f"{type(error).__name__}: {error}") from error
-        if isinstance(forwards, bool) or not isinstance(forwards, int) or forwards < 0:
+        is_whole = isinstance(forwards, Integral) and not isinstance(forwards, bool)  # numpy's numbers too
+        if not is_whole or forwards < 0:
             raise self._unknown_cost(f"{forwards!r} instead of a whole number of at least 0")
-        return forwards
+        return int(forwards)
 
     def _unknown_cost(self, reason: str) -> HeadlabError:
         return HeadlabError(
