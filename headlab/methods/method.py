@@ -146,11 +146,10 @@ class Method:
                 of at least 0.
         """
         try:
-            forwards = self.costs.max_forwards(options, heads, examples)
+            forwards: object = self.costs.max_forwards(options, heads, examples)
         except Exception as error:  # a package's own code may raise anything
             raise self._unknown_cost(f"{type(error).__name__}: {error}") from error
-        is_whole = isinstance(forwards, Integral) and not isinstance(forwards, bool)  # numpy's numbers too
-        if not is_whole or forwards < 0:
+        if isinstance(forwards, bool) or not isinstance(forwards, Integral) or int(forwards) < 0:
             raise self._unknown_cost(f"{forwards!r} instead of a whole number of at least 0")
         return int(forwards)
 
