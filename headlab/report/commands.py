@@ -507,6 +507,11 @@ BARE = (
 )
 
 
+NOT_SHRUNK = (
+    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
+)
+
+
 @dataclass(frozen=True)
 class MaskFile:
     """A mask whose commands are to be told.

@@ -20,6 +20,7 @@ from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import (
     MADE_FROM,
     MASK_FILE,
+    NOT_SHRUNK,
     WHERE,
     Again,
     Known,
@@ -331,9 +332,6 @@ def _history(gates: LearnedGates) -> Table:
 
 EVALUATED, UNNAMED = "evaluated", "not said"
 MODEL = "MODEL"  # stands for a model that the file does not name
-NOT_SHRUNK = (
-    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
-)
 
 
 class Number(NamedTuple):
@@ -443,11 +441,11 @@ def _masks_again(item: Item[Mask], number: int, known: Known) -> Again:
     about = ["--model", model, "--mask", path or item.key]
     use = ["headlab", "evaluate", *about, *_evaluated(mask, {**spec, "model": dict(mask.model)}, known)]
     commands = [tuple(use)]
-    if mask.ablation in (None, "zero"):
+    if mask.of_means:
+        notes.append(NOT_SHRUNK)
+    else:
         smaller = f"smaller-{number}" if number else "smaller"
         commands.append(("headlab", "shrink", *about, "--out", smaller))
-    else:
-        notes.append(NOT_SHRUNK)
     return joined([made, Again(tuple(commands), tuple(notes))])
 
 
