@@ -191,9 +191,16 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
             f"number, 0 to {len(names) - 1}"
         )
     remarks.append("in Python: label_map of the task")
-    unquoted = "" if shlex.quote(text) == text else ", without the outer quotes"
-    remarks.append(f"in the app: Label map in the sidebar{unquoted}")
+    remarks.append(f"in the app, by names alone: Label map in the sidebar{in_the_app(text)}")
     return f"--label-map {shlex.quote(text)} ({'; '.join(remarks)})"
+
+
+def in_the_app(text: str) -> str:
+    """How a field of the app takes what a command takes between a shell's quotes, as the end of a clause."""
+    in_a_shell = shlex.quote(text)
+    if in_a_shell == text:
+        return ""
+    return ", without the outer quotes" if in_a_shell == f"'{text}'" else f", as {text}"
 
 
 def told_apart(name: str) -> str:

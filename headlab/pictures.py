@@ -5,6 +5,7 @@ The clickable grid of the pages, Plotly and the report's SVG only draw it. This 
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from base64 import b64encode
@@ -348,3 +349,14 @@ def _share(row: Found) -> str:
 def against(role: str) -> str:
     """What a role's share is compared with: for syntax, always attending to the relation's most frequent offset."""
     return "baseline" if ":" in role else "chance"
+
+
+# Tokens that hold parts of a letter, as `headlab.models.token_texts` writes them.
+
+PART = re.compile(r"\[\d+/\d+\]")
+
+
+def parts_note(tokens: Iterable[str]) -> str:
+    """What the marks of letters' parts mean, by the first of some tokens that has one; empty if none has."""
+    example = next((token for token in tokens if PART.search(token)), "")
+    return example and f"{example}: a letter that takes several tokens, and which of them this is."

@@ -78,7 +78,7 @@ def test_the_readme_lists_the_methods_as_the_table_does():
     for m in METHODS.values():
         what, cost, paper, sign, interval = table.pop(f"`{m.key}`")
         assert what == m.title
-        assert (cost, paper, sign, interval) == (m.cost.words, m.paper, says[m.signed], says[m.intervals]), m.key
+        assert (cost, paper, sign, interval) == (m.costs.words, m.paper, says[m.signed], says[m.intervals]), m.key
     assert set(table) == {"method", "---"}
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -232,6 +233,13 @@ def test_a_package_that_miscounts_its_cost_is_named(installed: Callable[..., Pat
     installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
     with raises("method.cost_unknown", "entropy"):
         METHODS["entropy"].max_forwards({"base": 2.0}, 12, 24)
+
+
+def test_a_cost_may_be_a_number_of_numpy():
+    counted = replace(METHODS["confidence"], cost=MethodCost("as many", lambda _, heads, examples: np.int64(examples)))
+    forwards = counted.max_forwards({}, 12, 24)
+    assert forwards == 24
+    assert type(forwards) is int  # it is sent as JSON
 
 
 def test_scores_without_a_forward_pass_are_missing_all_the_same(toy: Path, folder: Path, tmp_path: Path):

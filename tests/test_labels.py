@@ -350,6 +350,18 @@ def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
     assert all(columns[ODD.index(label)] == column for label, column in sure.items())
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["yes", "no"], "sidebar)"),
+        (["yes, sure", "no"], "sidebar, without the outer quotes)"),
+        (["it's", "no"], "sidebar, as it's=CLASS,no=CLASS)"),
+    ],
+)
+def test_reported_21_a_hint_says_what_the_app_takes(labels, told):
+    assert map_hint(labels, ["x", "y"]).endswith(told)
+
+
 def test_reported_21_a_placeholder_is_no_class_of_the_model():
     (text,) = {*read_map(typed_in(map_hint(("x", "y"), ("class", "CLASS_")))).values()}
     assert text.casefold() not in ("class", "class_")

@@ -180,7 +180,7 @@ def any_count() -> int:
 
 
 def mapping_any_count() -> int:
-    """How often they say `Mapping[str, Any]`, `dict[str, Any]` or `MutableMapping[str, Any]`."""
+    """How often they say `Mapping[str, Any]`, `dict[str, Any]` or the same of another kind of mapping."""
     mappings = ("Mapping", "dict", "MutableMapping", "OrderedDict")
     return sum(
         isinstance(node, ast.Subscript)

@@ -192,6 +192,9 @@ def report(
         list[Path] | None,
         typer.Option("--task", help="declaration of a task (.toml), if its results do not know its path; repeatable"),
     ] = None,
+    paths: Annotated[
+        bool, typer.Option("--paths/--no-paths", help="whether its commands name files by their paths on this machine")
+    ] = True,
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
@@ -201,7 +204,7 @@ def report(
     """
     from headlab.report.build import summary, write_report
 
-    found, size = write_report(runs, out, open_store(cache), title=title, declarations=task or ())
+    found, size = write_report(runs, out, open_store(cache), title=title, declarations=task or (), paths=paths)
     if json:
         print_json({"out": str(out), "bytes": size, "sections": summary(found)})
         return

@@ -269,6 +269,11 @@ class Mask:
         return ablation_of(self.chosen)
 
     @property
+    def of_means(self) -> bool:
+        """Whether it, or a mask it was combined from, was chosen under mean ablation, which removed heads do not have."""
+        return not {"mean", MIXED}.isdisjoint(_ablations(self.chosen))
+
+    @property
     def digest(self) -> str:
         """sha256 of what the mask does (grid and kept heads), however it was chosen."""
         return content_key([self.grid.to_json(), self.kept.tolist()])
@@ -334,6 +339,15 @@ def ablation_of(chosen: Mapping[str, Any]) -> str | None:
     if found is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
     return str(found) if ABLATIONS.fits(found) else None
+
+
+def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
+    """The ablation a mask was chosen under, and those of the masks it was combined from."""
+    yield ablation_of(chosen)
+    parts = chosen.get("combined")
+    for part in parts if isinstance(parts, list | tuple) else ():
+        if isinstance(part, Mapping):
+            yield from _ablations(part)
 
 
 def common_ablation(found: Set[str | None]) -> str | None:

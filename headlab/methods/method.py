@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 from headlab.errors import HeadlabError
@@ -145,12 +146,12 @@ class Method:
                 of at least 0.
         """
         try:
-            forwards = self.costs.max_forwards(options, heads, examples)
+            forwards: object = self.costs.max_forwards(options, heads, examples)
         except Exception as error:  # a package's own code may raise anything
             raise self._unknown_cost(f"{type(error).__name__}: {error}") from error
-        if isinstance(forwards, bool) or not isinstance(forwards, int) or forwards < 0:
+        if isinstance(forwards, bool) or not isinstance(forwards, Integral) or int(forwards) < 0:
             raise self._unknown_cost(f"{forwards!r} instead of a whole number of at least 0")
-        return forwards
+        return int(forwards)
 
     def _unknown_cost(self, reason: str) -> HeadlabError:
         return HeadlabError(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headlab.errors import HeadlabError
-from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE, picture
+from headlab.pictures import DIVERGING, HELPS, PART, SEQUENTIAL, UNSURE, picture
 from headlab.plots.style import ROW_PIXELS, bar, cells, finish, marked
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
@@ -161,7 +160,6 @@ MAX_TOKENS, MOST_TOKENS = 64, 28  # of a sentence; and with labels of the usual 
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
 SIGNS = {" ": " ", "\n": "↵", "\t": "⇥"}
 CIRCLE = "\u25cc"  # on which Unicode shows a mark that has no letter
-PART = re.compile(r"\[\d+/\d+\]")  # of a letter that several tokens share, as `readable` of the tokens writes it
 
 
 def visible(text: str) -> str:
@@ -182,12 +180,6 @@ def _visible_character(before: str, character: str) -> str:
     if kind in UNSEEN or (alone and character_name(character, "").startswith("VARIATION SELECTOR")):
         return f"[U+{ord(character):04X}]"
     return f"{CIRCLE}{character}" if alone else character
-
-
-def parts_note(tokens: Iterable[str]) -> str:
-    """What the marks of letters' parts mean, by the first of some tokens that has one; empty if none has."""
-    example = next((token for token in tokens if PART.search(token)), "")
-    return example and f"{example}: a letter that takes several tokens, and which of them this is."
 
 
 @dataclass(frozen=True)

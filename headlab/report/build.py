@@ -280,6 +280,7 @@ def write_report(
     *,
     title: str = "",
     declarations: Sequence[Path] = (),
+    paths: bool = True,
 ) -> tuple[Document, int]:
     """Write the report about what the words name, atomically.
 
@@ -289,6 +290,7 @@ def write_report(
         store: Of the results.
         title: Of the report; names the models by default.
         declarations: Files that declare tasks, for results that do not say where theirs are.
+        paths: Whether its commands name files of this machine; otherwise readers put in their own.
 
     Returns:
         The document, and the size of the file in bytes.
@@ -300,7 +302,12 @@ def write_report(
     by_name = {read_declaration(path).name: path for path in declarations}
     items = find(words, store)
     check_replaceable(out)
-    found = document(items, title=title, known=known_in(store, by_name))
+    if paths:
+        known = known_in(store, by_name)
+    else:
+        items = tuple(replace(item, path="") for item in items)
+        known = Known(ordered_on(store), paths=False)
+    found = document(items, title=title, known=known)
     data = html(found)
     write_atomic(out, data)
     return found, len(data)

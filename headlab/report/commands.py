@@ -62,16 +62,21 @@ def said(details: Spec, known: Settings, always: Sequence[str] = ()) -> list[str
     return words
 
 
-def lines(kind: str, details: Spec) -> list[list[str]]:
+def lines(kind: str, details: Spec, *, paths: bool = True) -> list[list[str]]:
     """The commands equivalent to a job of this kind, each as words; empty if there are none.
 
     A declared task is named by its file, which can be read wherever the command is typed; its name is known only where
     $HEADLAB_TASKS or the cache folder is the same.
+
+    Args:
+        kind: Of the job.
+        details: Of the job.
+        paths: Whether a declared task's file is named; otherwise it is the task's name.
     """
     if kind not in LINES:
         return []
     task = details.get("task")
-    declaration = declaration_of(task) if isinstance(task, str) else None
+    declaration = declaration_of(task) if paths and isinstance(task, str) else None
     if declaration is not None:
         details = {**details, "task": str(declaration)}
     return LINES[kind](details)
@@ -278,7 +283,14 @@ DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
 }
 
 
-def again(kind: str, spec: Spec, *, dev_size: int | None = None, places: Places = NOT_KNOWN) -> Again:
+def again(
+    kind: str,
+    spec: Spec,
+    *,
+    dev_size: int | None = None,
+    places: Places = NOT_KNOWN,
+    paths: bool = True,
+) -> Again:
     """How a run of this kind and spec is made again.
 
     Args:
@@ -286,6 +298,7 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None, places: Places 
         spec: Of the result. An incomplete one gives a note and no command.
         dev_size: For a curve, how many examples ordered its heads, if known.
         places: Where its files are on this machine.
+        paths: Whether a declared task is named by its file, where that is known.
     """
     try:
         if reason := _cannot(kind, spec):
@@ -293,8 +306,8 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None, places: Places 
         job, details = job_of(kind, spec)
         _require(job, spec)
         details |= {} if dev_size is None else {"dev_size": dev_size}
-        commands = lines(job, located(details, places))
-        notes = (*_beside(job, spec, dev_size, places), *_shared(spec, places))
+        commands = lines(job, located(details, places), paths=paths)
+        notes = (*_beside(job, spec, dev_size, places), *_shared(spec, places, paths))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
     return Again(tuple(map(tuple, commands)), notes)
@@ -307,14 +320,16 @@ class Known:
     Attributes:
         dev_size: From the key of scores to the number of their examples; None if they are not in the store.
         places: From the spec of a result to where its files are.
+        paths: Whether commands may name files by their paths.
     """
 
     dev_size: Callable[[str], int | None] = lambda _: None
     places: Callable[[Spec], Places] = lambda _: NOT_KNOWN
+    paths: bool = True
 
     def again(self, kind: str, spec: Spec) -> Again:
         """How a run of this kind and spec is made again."""
-        return again(kind, spec, dev_size=self.scored(spec), places=self.places(spec))
+        return again(kind, spec, dev_size=self.scored(spec), places=self.places(spec), paths=self.paths)
 
     def scored(self, spec: Spec) -> int | None:
         """How many examples the scores are of that ordered a curve; None for another result, or if unknown."""
@@ -425,10 +440,10 @@ def _beside(job: str, spec: Spec, dev_size: int | None, places: Places) -> Itera
         yield f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE."
 
 
-def _shared(spec: Spec, places: Places) -> Iterator[str]:
+def _shared(spec: Spec, places: Places, paths: bool) -> Iterator[str]:
     """Notes that hold for commands of every kind."""
     yield from _of_model(spec, places)
-    yield from _of_task(str(part(spec, "task", "name")), places)
+    yield from _of_task(str(part(spec, "task", "name")), places, paths)
     if part(spec, "task", "seed"):
         yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
 
@@ -446,8 +461,8 @@ def _of_model(spec: Spec, places: Places) -> Iterator[str]:
         yield f"The model's path is relative: run the commands in {Path.cwd()}."
 
 
-def _of_task(task: str, places: Places) -> Iterator[str]:
-    """What to know of the task in a command: where its files are looked for."""
+def _of_task(task: str, places: Places, paths: bool) -> Iterator[str]:
+    """What to know of the task in a command: where its files are looked for. paths: as in `again`."""
     if task == TREEBANK:
         if places.trees is None and places.data is None:
             yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
@@ -456,6 +471,8 @@ def _of_task(task: str, places: Places) -> Iterator[str]:
     elif task in SOURCES:
         if places.data is None:
             yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data."
+    elif task not in BUILT_IN and not paths:
+        yield f"The task {task} is declared in a file: give its path in place of {task}, like --task FILE.toml."
     elif task not in BUILT_IN and places.declaration is None and declaration_of(task) is None:
         yield (
             f"Where the declaration of the task {task} is, is not known here: give its path in place of {task}, like "
@@ -487,6 +504,11 @@ NO_COMMAND = "No command makes this mask from them; in Python, scores.mask(…) 
 BARE = (
     "The file does not record the front's number of examples, points and seed, the method's options, or the orders "
     "that were tried; the defaults are used here."
+)
+
+
+NOT_SHRUNK = (
+    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
 )
 
 

@@ -15,11 +15,12 @@ from headlab.masks.compare import Seen, accuracy_notes, seen
 from headlab.masks.mask import MIXED
 from headlab.methods.costs import cost_of, earlier_order, remarks
 from headlab.methods.table import METHODS
-from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of
+from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of, parts_note
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import (
     MADE_FROM,
     MASK_FILE,
+    NOT_SHRUNK,
     WHERE,
     Again,
     Known,
@@ -36,6 +37,7 @@ from headlab.report.figures import drawn
 from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_cells, share_cells, stack_maps
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
 from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
+from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary, omission_notes
 from headlab.studies.published import with_paper
@@ -330,9 +332,6 @@ def _history(gates: LearnedGates) -> Table:
 
 EVALUATED, UNNAMED = "evaluated", "not said"
 MODEL = "MODEL"  # stands for a model that the file does not name
-NOT_SHRUNK = (
-    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
-)
 
 
 class Number(NamedTuple):
@@ -442,11 +441,11 @@ def _masks_again(item: Item[Mask], number: int, known: Known) -> Again:
     about = ["--model", model, "--mask", path or item.key]
     use = ["headlab", "evaluate", *about, *_evaluated(mask, {**spec, "model": dict(mask.model)}, known)]
     commands = [tuple(use)]
-    if mask.ablation in (None, "zero"):
+    if mask.of_means:
+        notes.append(NOT_SHRUNK)
+    else:
         smaller = f"smaller-{number}" if number else "smaller"
         commands.append(("headlab", "shrink", *about, "--out", smaller))
-    else:
-        notes.append(NOT_SHRUNK)
     return joined([made, Again(tuple(commands), tuple(notes))])
 
 
@@ -512,6 +511,8 @@ def reports_section(item: Item[Report], known: Known) -> Section:
     took = spent(report.example_forwards, report.seconds)
     if sentence := earlier_scores(report.spec):
         notes.append(sentence)
+    if parts := parts_note(_example_tokens(report)):
+        notes.append(parts)
     if about:
         notes.insert(0, f"{about.question} After {about.paper}.")
     return Section(
@@ -519,6 +520,14 @@ def reports_section(item: Item[Report], known: Known) -> Section:
         [table for table in with_paper(report) if table.rows], notes,
         [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item, known),
     )  # fmt: skip
+
+
+def _example_tokens(report: Report) -> Iterator[str]:
+    """The tokens in a report's examples of roles."""
+    for table in report.tables:
+        if table.name == EXAMPLES:
+            columns = [table.column(name) for name in EXAMPLE_TOKENS if name in table.columns]
+            yield from (token for column in columns for token in column if isinstance(token, str))
 
 
 def _reports_again(item: Item[Report], known: Known) -> Again:

@@ -17,6 +17,7 @@ SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", 
 NUMBERS = (*SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)")
 HAS = "has it"
 COLUMNS = (*HEAD, "role", *NUMBERS, HAS)  # of the table `roles`
+EXAMPLES, EXAMPLE_TOKENS = "role-examples", ("word", "looks at", "should look at")  # a table, its columns of tokens
 MOST = 1000  # layers of a stack, heads of a layer: no model has more
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +16,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.masks.mask import ablation_of
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import alone
 from headlab.models.load import DTYPES
@@ -134,22 +133,12 @@ def parameters_of(module: torch.nn.Module) -> int:
 
 def require_zero(mask: Mask) -> None:
     """Raise HeadlabError for a mask chosen under mean ablation, as a removed head outputs 0."""
-    if not {"mean", "mixed"}.isdisjoint(_ablations(mask.chosen)):
+    if mask.of_means:
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, but a "
-            "removed "
-            "head gives 0; choose a mask made with --ablation zero",
+            "removed head gives 0; choose a mask made with --ablation zero",
             code="shrink.mask_of_means",
         )
-
-
-def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
-    """The ablation a mask was chosen under, and those of the masks it was combined from."""
-    yield ablation_of(chosen)
-    parts = chosen.get("combined")
-    for part in parts if isinstance(parts, list | tuple) else ():
-        if isinstance(part, Mapping):
-            yield from _ablations(part)
 
 
 def require_family(model: Model) -> None:

@@ -286,10 +286,10 @@ def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], mod
     named = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
     if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
         numbers = {label: class_text(classes, int(label)) for label in sorted(counts, key=int)}
-        return False, (
-            f"The labels are numbers. If they are the numbers of the classes of {model}, type {write_map(numbers)} "
-            f"into Label map in the sidebar, or --label-map {shlex.quote(write_map(numbers))} into the command."
-        )
+        typed = f"--label-map {shlex.quote(write_map(numbers))} into the command"
+        if not any(name.isdigit() for name in numbers.values()):  # the sidebar takes names alone
+            typed = f"{write_map(numbers)} into Label map in the sidebar, or {typed}"
+        return False, f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed}."
     if nameless(classes):
         return False, (
             f"The classes of {model} are called {named}, which says nothing. Up to six are matched on examples; of "

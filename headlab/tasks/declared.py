@@ -34,7 +34,7 @@ from headlab.tasks.text_files import Where, is_missing, is_visible, read_text
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
-DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
+WHOLE_AS_DECIMAL = re.compile(r"([-+]?[0-9]+)\.0+")  # as a table of numbers with gaps writes 1
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
@@ -466,13 +466,13 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
 def labels_alike(labels: Sequence[str]) -> str:
     """What two labels have in common that are one label written in two ways; empty if there are none such.
 
-    Spaces around a label do not count, nor how a number is written: 1 and 1.0 are one.
+    Spaces around a label do not count, nor the point of a whole number: 1 and 1.0 are one, 3.1 and 3.10 are two.
     """
-    first: dict[object, str] = {}
+    first: dict[str, str] = {}
     for label in labels:
         text = label.strip()
-        value = float(text) if DECIMAL.fullmatch(text) else text
-        other = first.setdefault(value, label)
+        whole = WHOLE_AS_DECIMAL.fullmatch(text)
+        other = first.setdefault(whole[1] if whole else text, label)
         if other != label:
             return (
                 f"the labels {other!r:.60} and {label!r:.60}, which are the same but for how they are written; "

@@ -399,7 +399,7 @@ def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | Headla
 # One token a line in columns without names, as XTREME and CoNLL-2003 have them.
 
 DOCUMENT_START = "-DOCSTART-"
-COMMENT = re.compile(r"#\s*(id\b|[^\s=]+\s*=)")  # "# id 3f2a domain=en", "# sent_id = 7"
+COMMENT = re.compile(r"#\s+(id|newdoc|newpar)\b|#\s*[^\s=]+\s*=")  # "# id 3f2a domain=en", "# sent_id = 7"
 TOKENS_ADVICE = (
     'it looks like one token a line, a blank line between sentences; declare it with format = "conll", where columns '
     "are called by their numbers, the first one 1 (on the page: give the file the ending .conll)"
@@ -413,16 +413,13 @@ def _conll(text: str, where: Where) -> Found:
     before a sentence, are left out.
     """
     width = 0
-    for block in conllu_sentences(text):
-        tokens = _tokens(block)
+    for tokens in token_sentences(text):
         rows = [_token_fields(line) for _, line in tokens]
-        if not rows:
-            continue
         width = width or len(rows[0])
         unfit = next((index for index, row in enumerate(rows) if len(row) != width), None)
         if unfit is None:
             values = {str(column + 1): [row[column] for row in rows] for column in range(width)}
-            yield Record(block[0][0], values)
+            yield Record(tokens[0][0], values)
             continue
         yield HeadlabError(
             f"{where}, line {tokens[unfit][0]}: {len(rows[unfit])} fields where the first token has {width}: "
@@ -431,15 +428,36 @@ def _conll(text: str, where: Where) -> Found:
         )
 
 
-def _tokens(block: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The lines of a sentence that hold tokens, with their numbers."""
-    tokens: list[tuple[int, str]] = []
-    for number, line in block:
-        begins_document = line.split()[0] == DOCUMENT_START
-        comments_sentence = not tokens and COMMENT.match(line)
-        if not begins_document and not comments_sentence:
-            tokens.append((number, line))
-    return tokens
+def token_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each sentence that hold tokens, with their numbers; no sentence is empty.
+
+    A line that begins with # is a comment where it stands before a sentence and is like none of the file's other
+    lines, as it has no tab or another number of columns, or reads like one that these files have.
+    """
+    marks = ("#", DOCUMENT_START)
+    first_token = next((line for line in lines_of(text) if not is_blank(line) and not line.startswith(marks)), None)
+    for block in conllu_sentences(text):
+        tokens: list[tuple[int, str]] = []
+        for number, line in block:
+            begins_document = line.split()[0] == DOCUMENT_START
+            if not begins_document and (tokens or not _is_comment(line, first_token)):
+                tokens.append((number, line))
+        if tokens:
+            yield tokens
+
+
+def _is_comment(line: str, first_token: str | None) -> bool:
+    """Whether a line before a sentence is a comment. first_token: the file's first line that surely is none."""
+    if not line.startswith("#"):
+        return False
+    if COMMENT.match(line):
+        return True
+    return first_token is not None and _columns(line) != _columns(first_token)
+
+
+def _columns(line: str) -> tuple[bool, int]:
+    """Whether the columns of a line stand between tabs, and how many there are."""
+    return "\t" in line, len(_token_fields(line))
 
 
 def _token_fields(line: str) -> list[str]:
@@ -452,7 +470,7 @@ def looks_like_tokens(text: str, kind: str) -> bool:
     kind: what it was given as.  A table must have several sentences, and no space in its first column; CoNLL-U a first
     token with other columns; any other file as many columns for every token, two or more.
     """
-    sentences = filter(None, map(_tokens, conllu_sentences(text)))
+    sentences = token_sentences(text)
     if kind == "conllu":
         _, first_token = next(sentences, [(0, "")])[0]
         fields = _token_fields(first_token)

@@ -18,8 +18,8 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import HeadMap, head_map, map_of, maps_of
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, parts_note, special_words
+from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
 from headlab.records import Head, HeadGrid
 from headlab.report.maps import pictured
 from headlab.report.svg import shaded

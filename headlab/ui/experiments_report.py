@@ -16,7 +16,7 @@ from headlab.plots import report_figures
 from headlab.plots.report import heads_by_row
 from headlab.records import Head, content_key, part
 from headlab.report.build import document, find, html, known_in
-from headlab.report.commands import shell_lines
+from headlab.report.commands import Again
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Result, Store
@@ -150,8 +150,12 @@ def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
         if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
-        command = shell_lines("experiment", job_spec(result.record.spec))
-        how_made(facts(result), command, result.record, result.record.name, result.key)
+        how_made(facts(result), made_again(result), result.record, result.record.name, result.key)
+
+
+def made_again(result: Result[Report]) -> Again:
+    """The commands that make a stored report again, with paths of its files where they are noted beside it."""
+    return known_in(Store()).again("report", result.record.spec)
 
 
 # What a page shows as one HTML file, as `headlab report` writes it.

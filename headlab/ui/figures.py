@@ -16,6 +16,7 @@ from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.report import heads_by_row
+from headlab.report.commands import Again
 from headlab.tables import NOTHING, Report, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import download, uninterrupted
@@ -153,14 +154,30 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 # How a result was made, and which ones could not be read.
 
 
-def how_made(facts: Sequence[tuple[str, str]], command: str, record: Report | Table, name: str, key: str) -> None:
-    """Draw (name, value) pairs, the command, and a button that saves a record as a file. key: of its result."""
+def how_made(facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str) -> None:
+    """Draw how a result was made, and a button that saves it.
+
+    Args:
+        facts: Names and values.
+        made: The commands that make it again.
+        record: What is saved.
+        name: Of its file.
+        key: Of the result.
+    """
     named_values(facts)
-    st.caption("The same from a terminal; what is in the cache is not computed again:")
-    st.code(command, language="bash", wrap_lines=True)
+    draw_commands(made)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
     download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+
+
+def draw_commands(made: Again) -> None:
+    """Draw the commands that make a stored result again, and what they leave out."""
+    if made.commands:
+        st.caption("The same from a terminal; what is in the cache is not computed again:")
+        st.code("\n".join(made.lines), language="bash", wrap_lines=True)
+    for note in made.notes:
+        st.caption(plain(note))
 
 
 def named_values(rows: Sequence[tuple[str, str]]) -> None:

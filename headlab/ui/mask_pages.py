@@ -18,6 +18,7 @@ from headlab.masks import FORMS, WAYS, Mask, Place, combine, compare, convert_ou
 from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by_layer_table, by_stack_table
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
+from headlab.report.commands import NOT_SHRUNK
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of
 from headlab.ui.figures import show
@@ -64,10 +65,18 @@ def dialog(mask: Mask, model: str, place: Place) -> None:
         with script:
             _script(mask, place)
         with smaller:
-            st.markdown("A mask alone makes no model smaller. This removes the heads from the weights permanently:")
-            st.code(shrink_command(model, file_name(mask, model)), language="bash", wrap_lines=True)
+            _smaller(mask, model)
         with others:
             _others(mask)
+
+
+def _smaller(mask: Mask, model: str) -> None:
+    st.markdown("A mask alone makes no model smaller.")
+    if mask.of_means:
+        st.markdown(NOT_SHRUNK)
+        return
+    st.markdown("This removes the heads from the weights permanently; export the mask, and run it in its folder:")
+    st.code(shrink_command(model, file_name(mask, model)), language="bash", wrap_lines=True)
 
 
 def _script(mask: Mask, place: Place) -> None:

@@ -35,7 +35,8 @@ from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments, form_values
-from headlab.ui.figures import CONFIG, show, with_p
+from headlab.ui.experiments_report import made_again
+from headlab.ui.figures import CONFIG, draw_commands, show, with_p
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal, told_pace
@@ -469,8 +470,7 @@ def _show(front: Front, now: History) -> None:
     with st.expander("More tables, and how it was made"):
         for name in (CHOICE, CONFIRMED, FRONT):
             show(front.report.table(name), front.result.key)
-        st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code(shell_lines("front", experiments.job_spec(front.report.spec)), language="bash", wrap_lines=True)
+        draw_commands(made_again(front.result))
 
 
 def _figure(front: Front, now: History) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import against, in_order, look_of, role_words
+from headlab.pictures import against, in_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
-from headlab.plots.matrices import parts_note, visible
+from headlab.plots.matrices import visible
 from headlab.plots.style import MOST_NUMBERS
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, part
-from headlab.roles.report import HAS, NUMBERS, Found, Roles, heads_of
+from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, Found, Roles, heads_of
 from headlab.roles.table import NAME
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, named_values, show
@@ -93,16 +93,14 @@ def of_head(roles: Roles, head: Head) -> Table:
 
 # Sentences in which a head does what its role says, and sentences in which it does not.
 
-TABLE = "role-examples"
-TOKENS = ("word", "looks at", "should look at")
-TEXTS = ("role", "sentence", *TOKENS)
+TEXTS = ("role", "sentence", *EXAMPLE_TOKENS)
 SIDES = {True: "It does it", False: "It does not"}
 Row = Mapping[str, Any]
 
 
 def draw_examples(roles: Roles, head: Head) -> None:
     """A widget to choose a role of a head, the chosen head's first, and its sentences side by side."""
-    table = roles.table(TABLE)
+    table = roles.table(EXAMPLES)
     if table is None:
         st.caption(
             "This report was made without examples of sentences. The form at the end of this page makes one with them."
@@ -121,7 +119,7 @@ def draw_examples(roles: Roles, head: Head) -> None:
         with place:
             st.markdown(f"###### {SIDES[right]}")
             _list([row for row in found[names[chosen]] if row["right"] is right])
-    if parts := parts_note(row[name] for row in found[names[chosen]] for name in TOKENS):
+    if parts := parts_note(row[name] for row in found[names[chosen]] for name in EXAMPLE_TOKENS):
         st.caption(plain(parts))
 
 
@@ -152,7 +150,7 @@ def _list(rows: Sequence[Row]) -> None:
 def markup(row: Row) -> str:
     """An example as HTML; its words come from external text, so all of it is escaped."""
     sentence = escape(row["sentence"])
-    word, looks, should = (escape(visible(row[name])) for name in TOKENS)
+    word, looks, should = (escape(visible(row[name])) for name in EXAMPLE_TOKENS)
     instead = f" (should be <b>{should}</b>)" if should and not row["right"] else ""
     return (
         f"<div><b>{word}</b> looks at <b>{looks}</b>{instead}</div>"

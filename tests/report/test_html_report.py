@@ -371,6 +371,17 @@ def test_a_reports_tables_and_notes_are_there_as_they_are():
     assert "The figures are left out: " in found.text  # these tables lack what figures are drawn from
 
 
+def test_reported_24_a_report_says_what_parts_of_letters_are():
+    def examples(looks_at: str) -> Report:
+        columns = ("role", "sentence", "word", "looks at", "should look at")
+        row = ("previous token", "游戏", "▁a", looks_at, None)
+        tables = (Table("role-examples", "Examples", columns, ("",) * len(columns), (row,)),)
+        return replace(cached_reports.made_up("heads"), tables=tables)
+
+    assert "戏[1/2]: a letter that takes several tokens" in read(examples("戏[1/2]")).text
+    assert "a letter that takes several tokens" not in read(examples("戏")).text
+
+
 def test_where_it_comes_from_names_model_data_options_versions_and_key():
     s = scores()
     found = Read(build.html(document([Item(s, "the key", CREATED)])))

@@ -181,6 +181,20 @@ def test_reported_20_without_a_note_of_its_path_a_task_is_told_to_the_report(rep
     assert all(given(line)[1]["task"] == str(declaration) for line in commands_in(Path("with.html")))
 
 
+def test_reported_20_a_report_can_leave_paths_out(reported, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADLAB_TASKS", str(reported.folder / "Aufgaben für uns" / "mine.toml"))
+    words = [*(result.key for result in reported.store.scan().results), *map(str, reported.masks)]
+    assert main(["report", *words, "--cache", str(reported.store.root), "--out", "with.html"]) == 0
+    assert main(["report", *words, "--cache", str(reported.store.root), "--out", "without.html", "--no-paths"]) == 0
+    model = str(reported.folder / "my models" / "tiny")  # the name that it has in the results
+    for name, has_paths in (("with.html", True), ("without.html", False)):
+        typed = {word for line in commands_in(Path(name)) for word in bash_words(line)} - {model}
+        assert any(str(reported.folder) in word for word in typed) == has_paths
+    assert any("give its path in place of mine" in note for note in notes_in(Path("without.html")))
+    assert not any(str(reported.folder) in note.replace(model, "") for note in notes_in(Path("without.html")))
+
+
 def test_reported_20_a_moved_task_is_not_named_by_its_old_path(reported, tmp_path):
     store = Store(tmp_path)
     (result, *_) = reported.store.scan().results

@@ -172,6 +172,13 @@ def test_reported_21_a_label_map_of_numbers_is_whole_and_can_be_typed() -> None:
     assert f"type {typed} into Label map" in words
 
 
+def test_reported_21_a_class_that_only_its_number_names_is_not_typed_into_the_app() -> None:
+    """Which of two classes of one name it is, only the command can be told."""
+    _, words = labels_beside_classes({"0": 1, "1": 1}, ("same", "same"), "m")
+    assert "--label-map 0=0,1=1 into the command" in words
+    assert "sidebar" not in words
+
+
 def test_a_header_is_compared_without_case_accents_and_marks() -> None:
     assert plain_header("\ufeff Gold-Label ") == plain_header("goldLabel") == plain_header("GOLD LABEL") == "gold_label"
     assert plain_header("Étiquette") == "etiquette"

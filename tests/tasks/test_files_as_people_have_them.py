@@ -124,6 +124,35 @@ def test_reported_22_comments_are_told_from_tokens(tmp_path: Path, comment: str,
     assert [example.text for example in task.examples("de")] == [words]
 
 
+GERMEVAL = "#\thttp://example.org [2009-10-17]\n1\tEU\tB-ORG\tO\n2\trejects\tO\tO\n\n#\tn-tv\n1\tPeter\tB-PER\tO\n"
+CONLL_2012 = "#begin document (bc); part 000\nbc 0 EU B-ORG\nbc 1 rejects O\n\nbc 0 Peter B-PER\n\n#end document\n"
+NEW_DOCUMENTS = "# newdoc\n# Two sentences\nEU\tB-ORG\nrejects\tO\n\n# newpar\nPeter\tB-PER\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "labels"), [(GERMEVAL, "2", "3"), (CONLL_2012, "3", "4"), (NEW_DOCUMENTS, "1", "2")]
+)
+def test_reported_22_comments_of_known_corpora_are_left_out(tmp_path: Path, data: str, words: str, labels: str) -> None:
+    columns = {"words": words, "labels": labels}
+    task = headlab.task(declare(tmp_path, "conll", data, columns))
+    assert {(e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")} == TAGGED
+
+
+@pytest.mark.parametrize("comment", ["# newdoc", "# newpar", "# a remark", "#", "# a b c d e f g h i", "#x\ty"])
+def test_reported_22_conllu_may_begin_with_any_comment(tmp_path: Path, comment: str) -> None:
+    word = "{}\t{}\t_\tNOUN" + "\t_" * 6 + "\n"
+    data = f"{comment}\n# sent_id = 1\n{word.format(1, 'Haus')}{word.format(2, 'Hund')}\n"
+    task = headlab.task(declare(tmp_path, "conllu", data, {"words": "FORM", "labels": "UPOS"}))
+    assert [example.text for example in task.examples("de")] == ["Haus Hund"]
+    assert format_of(Upload("x.conllu", data.encode())) == "conllu"
+
+
+@pytest.mark.parametrize("labels", [("3.1", "3.10"), ("1", "01"), ("+", "-"), ("-1", "1")])
+def test_reported_22_labels_that_are_two_stay_two(tmp_path: Path, labels: tuple[str, str]) -> None:
+    data = "text,label\n" + "".join(f"text {label},{label}\n" for label in labels)
+    assert set(headlab.task(declare(tmp_path, "csv", data)).labels) == {*labels}
+
+
 def test_reported_22_tokens_of_another_width_are_named(tmp_path: Path) -> None:
     with raises("data.fields_mismatch", "line 5", 1, 2):
         headlab.task(declare(tmp_path, "conll", "a\tX\nb\tX\n\nc\tX\nd\n", WORDS))

@@ -205,6 +205,20 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
     assert row.tolist() == ["A", "test", "Thai (th)", "-1.0 … +3.0"]
 
 
+@pytest.mark.parametrize("chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}])
+def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
+    def body(mask):
+        from headlab.masks import Place
+        from headlab.ui import mask_pages
+
+        mask_pages.dialog(mask, "owner/bert", Place([]))
+
+    app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
+    assert not app.exception
+    assert not any("headlab shrink" in block.value for block in app.code)
+    assert any("chosen under mean ablation" in block.value for block in app.markdown)
+
+
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
         from headlab.ui import mask_pages

@@ -22,7 +22,8 @@ from headlab.errors import HeadlabError
 from headlab.plots.report import heads_by_row
 from headlab.records import Head
 from headlab.report.commands import shell_lines
-from headlab.store import Result, Store
+from headlab.store import Places, Result, Store
+from headlab.store.places import note_places
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
@@ -219,6 +220,18 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     assert made["Time"] == "12 s"
     assert app.code[-1].value.startswith("headlab experiment heads --model e5-small-intents --task intents")
     assert "other settings" not in said(app)
+
+
+def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path):
+    """As in the report: a name alone is refused where the files are looked for elsewhere."""
+    report = made_up("heads")
+    keep(cache, report)
+    data = tmp_path / "my data"
+    data.mkdir()
+    note_places(cache, report.spec, Places(data=data))
+    app = run(experiment="heads", langs=["de", "th"])
+    words = shlex.split(app.code[-1].value)
+    assert words[words.index("--data") + 1] == str(data)
 
 
 def test_a_report_of_other_settings_says_which(cache):
