@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, MutableMapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -13,6 +14,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import Omissions, canonical_json, omission_fields
 from headlab.stats import holm
@@ -28,6 +30,7 @@ from headlab.worker.client import Client
 SIZES = {"dev": 512, "test": 1000}
 REMEMBERED = 3000
 LEAST = 128  # examples before a difference is shown: it still moves by several points on fewer
+SUPERSEDED = "worker.request_superseded"
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,29 @@ class Question:
 Known = MutableMapping[tuple[str, ...], Figure]
 
 
-def figures(client: Client, question: Question, languages: Sequence[str], known: Known) -> Generator[dict[str, Figure]]:
+def figures(
+    client: Client,
+    question: Question,
+    languages: Sequence[str],
+    known: Known,
+    is_wanted: Callable[[], bool] = lambda: False,
+) -> Generator[dict[str, Figure]]:
     """Yield all figures so far as they are refined: each language's first before any language's second.
 
-    known: final figures of this session, read and added to; these are yielded at once.
+    Args:
+        client: Of the worker.
+        question: What is asked.
+        languages: In which languages.
+        known: Final figures of this session, read and added to; these are yielded at once.
+        is_wanted: Whether the question is still asked, where another of the session took its
+            place: an older one may have been on its way when this one was asked, and reach the
+            worker later. The question is then asked once more.
     """
     now = {name: known[question.key(name)] for name in languages if question.key(name) in known}
     yield dict(now)
     with ExitStack() as stack:
         missing = [name for name in languages if name not in now]
-        streams = {name: stack.enter_context(closing(_ask(client, question, name))) for name in missing}
+        streams = {name: stack.enter_context(closing(_ask(client, question, name, is_wanted))) for name in missing}
         while streams:
             for name, stream in list(streams.items()):
                 figure = next(stream, None)
@@ -112,7 +128,17 @@ def figures(client: Client, question: Question, languages: Sequence[str], known:
                 yield {n: now[n] for n in languages if n in now}
 
 
-def _ask(client: Client, question: Question, language: str) -> Generator[Figure]:
+def _ask(client: Client, question: Question, language: str, is_wanted: Callable[[], bool]) -> Generator[Figure]:
+    """Yield a language's figures as the worker refines them; arguments as in `figures`."""
+    try:
+        yield from _answers(client, question, language)
+    except HeadlabError as error:
+        if error.code != SUPERSEDED or not is_wanted():
+            raise
+        yield from _answers(client, question, language)
+
+
+def _answers(client: Client, question: Question, language: str) -> Generator[Figure]:
     names = {f.name for f in fields(Figure)} - {"language"}
     if question.mask is None:
         names -= {"low", "high"}  # those of the accuracy, not of a difference
@@ -294,7 +320,10 @@ def running(client: Client, question: Question, languages: Sequence[str], known:
         return held[1]
     if held is not None:
         held[1].stop()
-    begun = Latest(lambda: figures(client, question, languages, known))
+    replaced = threading.Event()
+    begun = Latest(
+        lambda: figures(client, question, languages, known, is_wanted=lambda: not replaced.is_set()), stopped=replaced
+    )
     st.session_state[LIVE] = (key, begun)
     return begun
 

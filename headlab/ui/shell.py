@@ -66,9 +66,13 @@ class Latest(Generic[T]):
     In streamlit, a click in a fragment waits for the current run to end, so a run must be short: the page
     polls `value` instead of reading the iterator itself.  error: the exception that ended the iterator,
     if any.
+
+    Args:
+        make: Gives the iterator, in the thread.
+        stopped: Set by `stop`; for an iterator that must know whether it is still wanted.
     """
 
-    def __init__(self, make: Callable[[], Generator[T]]) -> None:
+    def __init__(self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None) -> None:
         self.value: T | None = None
         self.error: Exception | None = None
         self.done = False
@@ -76,7 +80,7 @@ class Latest(Generic[T]):
         self._make = make
         self._seen = 0
         self._news = threading.Condition()
-        self._stopped = threading.Event()
+        self._stopped = threading.Event() if stopped is None else stopped
         threading.Thread(target=self._read, name="figures", daemon=True).start()
 
     @property

@@ -168,6 +168,28 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
     assert [row.done for row in live.value.values()] == [False]
 
 
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_while_it_is_wanted(is_wanted):
+    class OvertakenOnce(FakeClient):
+        requests = 0
+
+        def evaluate(self, *given, **named):
+            self.requests += 1
+            if self.requests == 1:
+                raise HeadlabError("a newer request took its place", code="worker.request_superseded")
+            yield from super().evaluate(*given, **named)
+
+    client = OvertakenOnce()
+    stream = figures(client, question(mask(0)), ["de"], {}, is_wanted=lambda: is_wanted)
+    if is_wanted:
+        assert list(stream)[-1]["de"].done
+        assert client.requests == 2
+    else:
+        with raises("worker.request_superseded"):
+            list(stream)
+        assert client.requests == 1
+
+
 def test_looking_does_not_wait_for_a_slow_answer():
     release = threading.Event()
 
