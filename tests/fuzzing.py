@@ -333,6 +333,11 @@ def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _spots(part)
 
 
+def undated(name: str) -> zipfile.ZipInfo:
+    """A file of an archive without the time of its writing, which would make other bytes of the same seed."""
+    return zipfile.ZipInfo(name)
+
+
 def _archive(rng: random.Random, data: bytes) -> bytes:
     """One of the files inside spoiled, left out or written twice; the archive itself is whole."""
     try:
@@ -347,7 +352,7 @@ def _archive(rng: random.Random, data: bytes) -> bytes:
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
             if name != chosen:
-                archive.writestr(name, content)
+                archive.writestr(undated(name), content)
             elif what > 0.1:
-                archive.writestr(name, _bytes(rng, content))
+                archive.writestr(undated(name), _bytes(rng, content))
     return out.getvalue()

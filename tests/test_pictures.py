@@ -27,6 +27,7 @@ from headlab.pictures import (
     symmetric_limit,
 )
 from headlab.records import HeadGrid, Stack
+from headlab.report.commands import Known
 from headlab.report.parts import Item
 from headlab.report.result_sections import scores_section
 from headlab.scores import HeadScores, coarse
@@ -188,7 +189,7 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
     """Values of few digits: near 0 a sign is a matter of rounding. A figure alone corrects for its own heads only."""
     several = {code: made_up(code, method) for code in ("de", "th")}
     limit, together = common_limit(several.values()), maps_of(several)
-    section = scores_section([Item(of, code) for code, of in several.items()])
+    section = scores_section([Item(of, code) for code, of in several.items()], Known())
     factor = pictures.shown_unit(several["de"].unit)[0]
     for of, figure in zip(several.values(), section.figures, strict=False):
         shown, own = together[of.language], map_of(of, limit)

@@ -435,7 +435,7 @@ def _stored_results(root: Path) -> list[StoredResult]:
     for kind, record in records.items():
         run = Store(root).run(record.spec)
         run.finish(record, {"created": CREATED, "versions": {"headlab": "0.9"}, "device": "cpu"})
-        data = (run.folder / RESULT).read_bytes()
+        data = _archive(_arrays((run.folder / RESULT).read_bytes()))
         finished.append(StoredResult(kind, json.loads((run.folder / SPEC).read_bytes()), data))
     _use_results(root)
     shutil.rmtree(root)

@@ -144,8 +144,8 @@ def refuse(method: Method, heads: int) -> None:
     """Raise HeadlabError if a method cannot handle this many heads."""
     if method.most_heads is not None and heads > method.most_heads:
         raise HeadlabError(
-            f"{method.key} handles up to {method.most_heads} heads ({method.costs.words}), and this model has {heads}; "
-            f"use {DEFAULT_METHOD}, whose intervals say how far off its values may be",
+            f"{method.key} handles up to {method.most_heads} heads, and this model has {heads}; use {DEFAULT_METHOD}, "
+            "whose intervals say how far off its values may be",
             code="method.heads_too_many",
         )
 

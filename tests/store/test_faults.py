@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from headlab import files as whole_files
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_atomic
 from headlab.hooks.model import Model
+from headlab.locks import Flock
 from headlab.methods.run import score
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
@@ -510,14 +511,14 @@ def test_a_sweeper_that_comes_second_leaves_the_writer_s_new_file_alone(
 ) -> None:
     left = tmp_path / ".x.npz.1.00000000.tmp"
     left.write_bytes(b"left by a killed process")
-    lock = whole_files.lock
+    flock = whole_files.flock
 
-    def slow(file: BinaryIO, *, wait: bool) -> bool:
+    def slow(descriptor: int, *, wait: bool) -> Flock:
         left.unlink()  # by the first sweeper, after this one opened it
         left.write_bytes(b"the writer tried again")
-        return lock(file, wait=wait)
+        return flock(descriptor, wait=wait)
 
-    monkeypatch.setattr(whole_files, "lock", slow)
+    monkeypatch.setattr(whole_files, "flock", slow)
     whole_files.sweep(tmp_path)
     assert left.read_bytes() == b"the writer tried again"
 

@@ -59,7 +59,7 @@ def interrupted(model: Model, root: Path, method: str, reports: int) -> Run:
 
     with pytest.raises(Stop):
         begin(model, root, method, on_progress=stop)
-    (folder,) = root.iterdir()
+    (folder,) = (path.parent for path in root.glob("*/spec.json"))
     return Run(folder, json.loads((folder / "spec.json").read_text()))
 
 
@@ -237,7 +237,7 @@ def test_only_the_paper_s_recipe_comes_with_a_caution() -> None:
 def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
     costs.refuse(METHODS["exact"], 16)
     costs.refuse(METHODS["shapley"], 10_000)
-    with raises("method.heads_too_many", 2, 144, 16):
+    with raises("method.heads_too_many", 144, 16):
         costs.refuse(METHODS["exact"], 144)
 
 
