@@ -420,6 +420,15 @@ def _percent(shares: Sequence[float | None]) -> list[float | None]:
 
 def read_points(report: Report) -> list[Point]:
     """The points of a report, in its order. Raises HeadlabError for a report that is not of a front."""
+    try:
+        return _points(report)
+    except (TypeError, ValueError) as error:  # a cell holds no number, as headlab writes none
+        raise HeadlabError(
+            f"the tables of the front cannot be read ({error}); make it again", code="front.unreadable"
+        ) from error
+
+
+def _points(report: Report) -> list[Point]:
     table, by = report.table(FRONT), _by_point(report.table(LANGUAGES))
     names = ("order", "heads removed", "heads kept", "parameters", *MEANS)
     out = []

@@ -32,7 +32,7 @@ from headlab.studies.pareto import (
 )
 from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS, WITHIN, earlier_scores
 from headlab.studies.table import FRONT as ABOUT
-from headlab.tables import Report
+from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments, form_values
 from headlab.ui.experiments_report import made_again
@@ -137,15 +137,16 @@ def label(result: Result[Report]) -> str:
     options, languages = result.record.spec["options"], _languages(result)
     named = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
     created = str(result.meta.get("created", ""))[:16].replace("T", " ")
-    return f"{question_words(options)} · {named} · {options['method']} · {created}"
+    return f"{question_words(options)} · {named} · {options.get('method', 'method not recorded')} · {created}"
 
 
 def question_words(options: Mapping[str, Any]) -> str:
-    """What a front was asked, in words."""
-    if options.get("within") is None:
-        return f"best with {counted(options['heads'], 'head')}"
-    by = "lower bound" if options["by"] == BOUND else "estimate"
-    return f"within {counted(options['within'], 'point')} by the {by}"
+    """What a front was asked, in words; another program may have written options that say it in no way."""
+    heads, points = options.get("heads"), options.get("within")
+    if is_number(points):
+        by = "lower bound" if options.get("by") == BOUND else "estimate"
+        return f"within {counted(points, 'point')} by the {by}"
+    return f"best with {counted(heads, 'head')}" if is_number(heads) else "question not recorded"
 
 
 def apart(result: Result[Report], wanted: Mapping[str, Any]) -> list[str]:

@@ -21,8 +21,8 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.plots.lines import front_figure, front_figures
 from headlab.report.commands import shell_lines
-from headlab.store import Store
-from headlab.studies.pareto import mask_at
+from headlab.store import Result, Store
+from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
 from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
@@ -427,3 +427,19 @@ def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(wo
     assert "On examples of intents in Thai (th)." in said(run(m=TWO_OFF))
     del worker.rows[0]
     assert "On examples of" not in said(run(m=TWO_OFF))
+
+
+def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refused_in_a_sentence(tmp_path):
+    front = made_front(within=1.0)
+    spec = {**front.spec, "options": {}}
+    unnamed = replace(front, spec=spec)
+    assert "question not recorded" in label(Result("k", tmp_path, unnamed, {}))
+    assert "method not recorded" in label(Result("k", tmp_path, unnamed, {}))
+    (languages,) = (table for table in front.tables if table.name == LANGUAGES)
+    column = languages.columns.index("accuracy, %")
+    rows = [list(row) for row in languages.rows]
+    rows[3][column] = "=1+1"
+    spoiled = replace(languages, rows=tuple(map(tuple, rows)))
+    tables = tuple(spoiled if table is languages else table for table in front.tables)
+    with raises("front.unreadable"):
+        read_front(Result("k", tmp_path, replace(front, tables=tables), {}), GRID)
