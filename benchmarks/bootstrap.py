@@ -52,14 +52,18 @@ class Row:
         return self.former / self.seconds
 
 
-def former(values: Any, groups: tuple[str, ...], rng: np.random.Generator, draws: int) -> stats.Bootstrap:
+def former(
+    values: Any, groups: tuple[str, ...], rng: np.random.Generator, draws: int
+) -> stats.Bootstrap:
     """`stats.group_bootstrap` as it was."""
     _, member = np.unique(np.array(groups), return_inverse=True)
     count = int(member.max()) + 1
     sums = np.stack([np.bincount(member, row, minlength=count) for row in values])
     sums = np.concatenate([sums, np.tile((1.0, -1.0), (len(sums), 1))], axis=1)
     sizes = np.append(np.bincount(member), [1, 1])
-    picks = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws).astype(np.float64)
+    picks = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws).astype(
+        np.float64
+    )
     resampled = (picks @ sums.T) / np.maximum(picks @ sizes, 1)[:, None]
     low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
     tail = 1 + np.minimum((resampled <= 0).sum(axis=0), (resampled >= 0).sum(axis=0))
@@ -98,9 +102,14 @@ def bootstraps(examples: int, draws: int, times: int) -> list[Row]:
     out = []
     for name, (values, groups) in data(examples).items():
         now, new = fastest(
-            lambda v=values, g=groups: stats.group_bootstrap(v, g, np.random.default_rng(1), draws=draws), times
+            lambda v=values, g=groups: stats.group_bootstrap(
+                v, g, np.random.default_rng(1), draws=draws
+            ),
+            times,
         )
-        then, old = fastest(lambda v=values, g=groups: former(v, g, np.random.default_rng(1), draws), 1)
+        then, old = fastest(
+            lambda v=values, g=groups: former(v, g, np.random.default_rng(1), draws), 1
+        )
         ends = [(float(found.low[0]), float(found.high[0])) for found in (new, old)]
         out.append(Row(name, len(values), now, then, *ends))
     return out
@@ -112,26 +121,36 @@ def agreements(draws: int, times: int) -> dict[str, float]:
     halves = rng.normal(size=HEADS) + rng.normal(size=(LANGUAGES, 2, HEADS))
     values = halves.mean(axis=1)
     return {
-        "spearman_interval": fastest(lambda: stats.spearman_interval(values, np.random.default_rng(1), draws), times)[
-            0
-        ],
-        "agreement": fastest(lambda: stats.agreement(values, halves, np.random.default_rng(1), draws), times)[0],
+        "spearman_interval": fastest(
+            lambda: stats.spearman_interval(values, np.random.default_rng(1), draws), times
+        )[0],
+        "agreement": fastest(
+            lambda: stats.agreement(values, halves, np.random.default_rng(1), draws), times
+        )[0],
     }
 
 
 def main() -> int:
     """Time it, print it, and write it unless it is a smoke test."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--smoke", action="store_true", help="resample little and write nothing")
     smoke = parser.parse_args().smoke
     about = machine()
     examples, draws, times = (200, 100, 1) if smoke else (EXAMPLES, DRAWS, 4)
     rows, heads = bootstraps(examples, draws, times), agreements(50 if smoke else HEAD_DRAWS, times)
     print(f"{draws:,} resamples of {examples:,} examples, one core\n")
-    print("| values and groups | seconds | before | times faster | interval | before |\n| --- " + "| ---: " * 5 + "|")
+    print(
+        "| values and groups | seconds | before | times faster | interval | before |\n| --- "
+        + "| ---: " * 5
+        + "|"
+    )
     for row in rows:
         new, old = (f"[{low:.4f}, {high:.4f}]" for low, high in (row.interval, row.former_interval))
-        print(f"| {row.name} | {row.seconds:.4f} | {row.former:.2f} | {row.ratio:.0f} | {new} | {old} |")
+        print(
+            f"| {row.name} | {row.seconds:.4f} | {row.former:.2f} | {row.ratio:.0f} | {new} | {old} |"
+        )
     for name, seconds in heads.items():
         print(f"\n{name}: {seconds:.2f} s for {LANGUAGES} languages and {HEADS} heads")
     if smoke:

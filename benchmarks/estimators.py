@@ -48,15 +48,29 @@ REFERENCE = Plan(1 << 20, None, "width", 0.95, 1.0)
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="few examples, a wide target, short runs")
-    parser.add_argument("--minutes", type=float, help="time for all parts together (25; with --smoke 0.8)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="few examples, a wide target, short runs"
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="time for all parts together (25; with --smoke 0.8)"
+    )
     parser.add_argument("--language", default="de", help="language of the dev examples")
-    parser.add_argument("--others", nargs="*", default=[], metavar="LANGUAGE", help="languages that race besides")
-    parser.add_argument("--xnli", metavar="MODEL", help="a model fine-tuned on XNLI that races besides, in German")
-    parser.add_argument("--newer", type=Path, metavar="PYTHON", help="a Python with requirements-bench-shapiq.txt")
+    parser.add_argument(
+        "--others", nargs="*", default=[], metavar="LANGUAGE", help="languages that race besides"
+    )
+    parser.add_argument(
+        "--xnli", metavar="MODEL", help="a model fine-tuned on XNLI that races besides, in German"
+    )
+    parser.add_argument(
+        "--newer", type=Path, metavar="PYTHON", help="a Python with requirements-bench-shapiq.txt"
+    )
     parser.add_argument("--seeds", type=int, help="runs of each estimator (8; with --smoke 1)")
-    parser.add_argument("--work", type=Path, help="folder of what later runs take up (below the temporary folder)")
+    parser.add_argument(
+        "--work", type=Path, help="folder of what later runs take up (below the temporary folder)"
+    )
     parser.add_argument("--out", type=Path, help="folder of the results")
     return parser.parse_args()
 
@@ -81,8 +95,14 @@ def setting_of(given: argparse.Namespace) -> Setting:
 
 def others_of(given: argparse.Namespace, setting: Setting) -> list[Setting]:
     """The other languages, and XNLI, that only race, with fewer seeds; they share what time there is for them."""
-    asked: list[tuple[int, dict[str, Any]]] = [(1, {"language": language}) for language in given.others]
-    asked += [(PAIRS, {"model_name": given.xnli, "task_name": "xnli", "language": "de"})] if given.xnli else []
+    asked: list[tuple[int, dict[str, Any]]] = [
+        (1, {"language": language}) for language in given.others
+    ]
+    asked += (
+        [(PAIRS, {"model_name": given.xnli, "task_name": "xnli", "language": "de"})]
+        if given.xnli
+        else []
+    )
     minutes = setting.minutes * setting.shares["others"] / max(sum(share for share, _ in asked), 1)
     same = {"shares": OTHER_SHARES, "newer": None, "seeds": min(setting.seeds, OTHER_SEEDS)}
     return [replace(setting, minutes=share * minutes, **same, **each) for share, each in asked]
@@ -100,8 +120,14 @@ def costs_part(setting: Setting) -> tuple[Costs, dict[str, Any]]:
     found = {
         "resume_speedup": costs.resume_speedup(),
         "seconds_a_gain": dict(costs.gain),
-        "seconds_a_forward": {"padded to 128": costs.padded_forward, "sorted by length": costs.sorted_forward},
-        "order_variance": {"shapley": costs.order_variance, "shapley-top50": costs.order_variance_top50},
+        "seconds_a_forward": {
+            "padded to 128": costs.padded_forward,
+            "sorted by length": costs.sorted_forward,
+        },
+        "order_variance": {
+            "shapley": costs.order_variance,
+            "shapley-top50": costs.order_variance_top50,
+        },
     }
     return costs, found
 
@@ -118,8 +144,13 @@ def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
         ]
         for seed in seeds
     ]
-    ours, before = ([guarantee.ours(run, setting.target, cycle) for run in runs] for runs in zip(*pairs, strict=True))
-    named, named_before = ([guarantee.named(run, cycle) for run in runs] for runs in zip(*pairs, strict=True))
+    ours, before = (
+        [guarantee.ours(run, setting.target, cycle) for run in runs]
+        for runs in zip(*pairs, strict=True)
+    )
+    named, named_before = (
+        [guarantee.named(run, cycle) for run in runs] for runs in zip(*pairs, strict=True)
+    )
     paper = guarantee.published(setting, costs)
     ratios = {how: asdict(ratio) for how, ratio in guarantee.speedups(paper, ours).items()}
     over = race.ratio_of_means([run.seconds for run in before], [run.seconds for run in ours])
@@ -141,7 +172,9 @@ def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
     }
 
 
-def race_part(setting: Setting, forward: float) -> tuple[list[race.Run], dict[str, float], race.Reference]:
+def race_part(
+    setting: Setting, forward: float
+) -> tuple[list[race.Run], dict[str, float], race.Reference]:
     """A race, who could not take part, and the values that its errors are measured against."""
     say(f"{setting.title}: long reference run of another seed (shapley)")
     seconds = setting.seconds("reference")
@@ -185,13 +218,20 @@ def main() -> int:
                 exactness.check({p.title: p.start for p in peers.newer(given.newer)}, DOUBLED)
         out = given.out or (setting.work if given.smoke else RESULTS)
         found = report.about(" ".join(["python", "benchmarks/estimators.py", *sys.argv[1:]]))
-        found["setting"] = {k: getattr(setting, k) for k in ("language", "size", "minutes", "seeds", "target")}
+        found["setting"] = {
+            k: getattr(setting, k) for k in ("language", "size", "minutes", "seeds", "target")
+        }
         found["setting"]["heads"] = setting.game.players
 
         def write(part: dict[str, Any]) -> None:
-            over = report.together(found.get("speedup_over_previous", {}), part.get("speedup_over_previous", {}))
+            over = report.together(
+                found.get("speedup_over_previous", {}), part.get("speedup_over_previous", {})
+            )
             found.update(
-                part, speedup_over_previous=over, finished=False, minutes_taken=(time.perf_counter() - STARTED) / 60
+                part,
+                speedup_over_previous=over,
+                finished=False,
+                minutes_taken=(time.perf_counter() - STARTED) / 60,
             )
             found["goals"] = report.goals(found)
             report.write(out / "estimators.json", found)

@@ -96,7 +96,9 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> d
     whole: dict[str, tuple[str, float]] = {}
     for method, options in METHODS.items():
         begun = time.monotonic()
-        sha = sha_of(nursery.start(score_arguments(model, folder / method, method, **options)).wait())
+        sha = sha_of(
+            nursery.start(score_arguments(model, folder / method, method, **options)).wait()
+        )
         whole[method] = (sha, time.monotonic() - begun)
     while kills.count < wanted:
         method = list(METHODS)[runs % len(METHODS)]
@@ -107,10 +109,17 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> d
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
         most = min(6, wanted - kills.count)
-        ended = killed_until_done(begin, rng, whole[method][1], most, lambda cache=cache: phase_of(cache), kills)  # type: ignore[misc]
+        ended = killed_until_done(
+            begin, rng, whole[method][1], most, lambda cache=cache: phase_of(cache), kills
+        )  # type: ignore[misc]
         same += sha_of(ended) == whole[method][0]
         print(f"{kills.count:4d} kills of a command, {same} of {runs} runs identical", flush=True)
-    return {"kills": kills.count, "hit": dict(sorted(kills.phases.items())), "runs": runs, "identical": same}
+    return {
+        "kills": kills.count,
+        "hit": dict(sorted(kills.phases.items())),
+        "runs": runs,
+        "identical": same,
+    }
 
 
 def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
@@ -126,7 +135,9 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> di
             until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
             client = Client(str(address_of(cache / ".worker", child.pid)))
             job = job or int(client.submit(spec=spec_of(model))["id"])
-            if client.job(job)["state"] == "failed":  # it died too often with this job: a person resumes it
+            if (
+                client.job(job)["state"] == "failed"
+            ):  # it died too often with this job: a person resumes it
                 client.resume(job)
             if left:
                 time.sleep(float(rng.uniform(0.05, 1.5)))
@@ -139,12 +150,19 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> di
         (found,) = Store(cache).scan().results
         same += found.record.values_sha256() == want
         print(f"{kills.count:4d} kills of a worker, {same} of {runs} jobs identical", flush=True)
-    return {"kills": kills.count, "hit": dict(sorted(kills.phases.items())), "runs": runs, "identical": same}
+    return {
+        "kills": kills.count,
+        "hit": dict(sorted(kills.phases.items())),
+        "runs": runs,
+        "identical": same,
+    }
 
 
 def about(command: str) -> dict[str, Any]:
     """When, where and by which command."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return {
         "command": command,
         "commit": commit.stdout.strip(),
@@ -156,9 +174,13 @@ def about(command: str) -> dict[str, Any]:
 
 def main() -> int:
     """Kill, measure, write; 1 where a result differed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100, help="processes to kill")
-    parser.add_argument("--smoke", action="store_true", help="six kills and the tiny model only; writes nothing")
+    parser.add_argument(
+        "--smoke", action="store_true", help="six kills and the tiny model only; writes nothing"
+    )
     parser.add_argument("--out", type=Path, default=RESULT, help="where the figures go")
     given = parser.parse_args()
     kills = 6 if given.smoke else given.kills
@@ -167,9 +189,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headlab-faults-") as name:
         folder = Path(name)
         tiny = save_classifier(folder / "tiny")
-        found["checkpoints"] = {"tiny": cost(str(tiny), folder / "cost-tiny", 32, 64 if given.smoke else 1024)}
+        found["checkpoints"] = {
+            "tiny": cost(str(tiny), folder / "cost-tiny", 32, 64 if given.smoke else 1024)
+        }
         if not given.smoke:
-            found["checkpoints"]["e5-small-intents"] = cost("e5-small-intents", folder / "cost", 512, 128)
+            found["checkpoints"]["e5-small-intents"] = cost(
+                "e5-small-intents", folder / "cost", 512, 128
+            )
         nursery = Nursery(folder, score_arguments(tiny, folder / "warm", "shapley", samples=8))
         try:
             workers = max(2, kills // WORKER_SHARE)
@@ -184,7 +210,9 @@ def main() -> int:
     print(json.dumps(found, indent=1))
     for model, figures in found["checkpoints"].items():
         met = "met" if figures["share"] < GOAL else "MISSED"
-        print(f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {met}")
+        print(
+            f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {met}"
+        )
     if not given.smoke:
         given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0 if found["all_identical"] else 1

@@ -90,14 +90,22 @@ def rows_of(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="two rounds, to see that it works; writes nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="two rounds, to see that it works; writes nothing"
+    )
     given = parser.parse_args()
     about = machine()
     rows = rows_of(race(kinds(), SMOKE if given.smoke else ROUNDS))
-    print("| a step of 32 examples | median seconds | ratio to fine-tuning |\n| --- | ---: | ---: |")
+    print(
+        "| a step of 32 examples | median seconds | ratio to fine-tuning |\n| --- | ---: | ---: |"
+    )
     for row in rows:
-        print(f"| {row['step']} | {row['median seconds']:.3f} | {row['ratio to fine-tuning']:.2f} |")
+        print(
+            f"| {row['step']} | {row['median seconds']:.3f} | {row['ratio to fine-tuning']:.2f} |"
+        )
     if not given.smoke:
         write(
             OUT,

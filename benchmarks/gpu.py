@@ -52,7 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parsed(argv)
     missing = missing_packages()
     if missing:
-        print(f"missing here: {', '.join(missing)}; see benchmarks/gpu-requirements.txt", file=sys.stderr)
+        print(
+            f"missing here: {', '.join(missing)}; see benchmarks/gpu-requirements.txt",
+            file=sys.stderr,
+        )
         return 1
     if arguments.pack is not None:
         from gpu_parts.kit import pack
@@ -64,10 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line's arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, help="folder of gpu.json")
     parser.add_argument("--device", help='"cuda" or "cpu"; default: a GPU if there is one')
-    parser.add_argument("--smoke", action="store_true", help="small sizes, on the processor by default")
+    parser.add_argument(
+        "--smoke", action="store_true", help="small sizes, on the processor by default"
+    )
     parser.add_argument("--tiny", action="store_true", help="smaller still: tiny models alone")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for all parts together; 8")
@@ -137,7 +144,12 @@ def run_part(part: str, limit: float, arguments: argparse.Namespace) -> dict[str
     path.unlink()
     print(f"{part:6} {ended}", flush=True)
     device = content["figures"].pop("device", None)
-    return {"ended": ended, "seconds": content["seconds"], "device": device, "figures": content["figures"]}
+    return {
+        "ended": ended,
+        "seconds": content["seconds"],
+        "device": device,
+        "figures": content["figures"],
+    }
 
 
 def play(part: str, path: Path, arguments: argparse.Namespace) -> None:
@@ -173,7 +185,11 @@ def device_facts(device: str) -> dict[str, Any]:
     """What the figures were measured on."""
     import torch
 
-    facts: dict[str, Any] = {"kind": device, "cpu cores": usable_cores(), "machine": platform.machine()}
+    facts: dict[str, Any] = {
+        "kind": device,
+        "cpu cores": usable_cores(),
+        "machine": platform.machine(),
+    }
     if device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(device)
         facts |= {

@@ -66,7 +66,9 @@ class Gains:
         return np.ascontiguousarray(sum(once).T).astype(np.int16)
 
     def _once(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        at = np.searchsorted(np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right")
+        at = np.searchsorted(
+            np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right"
+        )
         low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
         high = np.array([high for _, _, high in self.parts] + [0.0])[at]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
@@ -121,16 +123,24 @@ def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rul
 Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-def betting(gains: Gains, levels: np.ndarray, *, learning: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def betting(
+    gains: Gains, levels: np.ndarray, *, learning: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`stats.betting_interval` of the counts, at whole cycles. learning: with stakes learned from the first one."""
     runs, size = len(levels), len(gains.support)
-    low, high, going = np.full((runs, LOOKS), -1.0), np.full((runs, LOOKS), 1.0), np.ones(runs, bool)
+    low, high, going = (
+        np.full((runs, LOOKS), -1.0),
+        np.full((runs, LOOKS), 1.0),
+        np.ones(runs, bool),
+    )
     counts, learned = np.zeros((size, runs), np.int64), None
     for look in range(LOOKS):
         part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
         counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
         stakes = learned and stats.Learned(learned.counts[:, going], learned.shares[:, going])
-        low[going, look], high[going, look] = stats.betting_interval(gains.support, counts[:, going], LEVEL, stakes)
+        low[going, look], high[going, look] = stats.betting_interval(
+            gains.support, counts[:, going], LEVEL, stakes
+        )
         if learning and look == 0:
             learned = stats.learn(gains.support, counts.copy(), TARGET)
         going &= (high[:, look] - low[:, look]) / 2 > TARGET
@@ -161,7 +171,9 @@ def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.nda
         return betting(gains, levels)
 
 
-def bernstein_sequence(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bernstein_sequence(
+    gains: Gains, levels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predictable plug-in empirical Bernstein confidence sequence (Waudby-Smith & Ramdas 2023, theorem 2)."""
     low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
     return low[:, LOOKED - 1], high[:, LOOKED - 1], LOOKED
@@ -308,7 +320,11 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     """
     rng = np.random.default_rng([seed, 144])
     plan = Plan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
-    held, everything, claims = [], [], {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
+    held, everything, claims = (
+        [],
+        [],
+        {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")},
+    )
     for _ in range(runs):
         up, down = population(rng)
         truth = (up - down).mean(axis=0)
@@ -365,10 +381,13 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
     number = np.broadcast_to(at, mean.shape)
     counts = np.stack([(at - ups).ravel(), ups.ravel()])
     zero, ends = np.zeros(counts.shape[1]), np.array([-1.0, 1.0])
-    capital = np.maximum(stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero))
+    capital = np.maximum(
+        stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
+    )
     called = {
         "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
-        "Equation 4, range 1": np.abs(mean) > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
+        "Equation 4, range 1": np.abs(mean)
+        > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
         "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt((1 - mean**2) / number),
     }
     return {name: float(hit.any(axis=1).mean()) for name, hit in called.items()}
@@ -379,8 +398,12 @@ def seconds(module: Any) -> dict[str, float]:
     rng, out = np.random.default_rng(0), {}
     for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
-        counts = np.stack([np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1)
-        out[f"headlab, {name}"] = clocked(lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL))
+        counts = np.stack(
+            [np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1
+        )
+        out[f"headlab, {name}"] = clocked(
+            lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL)
+        )
     draws = gains.support[levels]
     out["empirical Bernstein sequence"] = clocked(lambda: empirical_bernstein(draws, 1 - LEVEL))
     if module:
@@ -414,10 +437,18 @@ def table(rows: list[dict[str, Any]]) -> str:
 def about() -> dict[str, Any]:
     """The machine, the versions and the commit."""
     info = Path("/proc/cpuinfo")
-    told = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    told = (
+        re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
+        if info.exists()
+        else None
+    )
     git = ("git", "-C", str(ROOT))
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False).stdout
+    commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    changed = subprocess.run(
+        [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
+    ).stdout
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit + (" and changes" if changed else ""),
@@ -432,8 +463,12 @@ def about() -> dict[str, Any]:
 
 def main() -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few runs, to see that it works; writes nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few runs, to see that it works; writes nothing"
+    )
     parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -449,7 +484,13 @@ def main() -> int:
         "command": f"python benchmarks/intervals.py --runs {runs} --seed {given.seed}",
         **about(),
         "confseq": "0.0.11, its Python sources" if module else "not importable here",
-        "settings": {"cycle": CYCLE, "looks": LOOKS, "target": TARGET, "level": LEVEL, "runs_of_confseq": few},
+        "settings": {
+            "cycle": CYCLE,
+            "looks": LOOKS,
+            "target": TARGET,
+            "level": LEVEL,
+            "runs_of_confseq": few,
+        },
         "summary": rows,
         "joint": together,
         "fair_coin_called": coin,
@@ -457,7 +498,9 @@ def main() -> int:
         "entries": entries,
     }
     rounded_numbers = json.loads(json.dumps(told), parse_float=lambda text: round(float(text), 5))
-    OUT.write_text(json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    OUT.write_text(
+        json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(f"written to {OUT.relative_to(ROOT)}")
     return 0
 

@@ -34,7 +34,9 @@ def machine() -> dict[str, Any]:
 def commit() -> str:
     """The commit that is measured, with a + where files differ from it."""
     asked = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
-    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def installed(package: str) -> str:

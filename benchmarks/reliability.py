@@ -121,7 +121,10 @@ class Seen:
 def use(client: Client, number: int, until: float, seen: Seen) -> None:
     """One session: one mask after the other until the time is up."""
     loaded = client.model(MODEL)
-    grid, identity = HeadGrid.from_json(loaded["grid"]), {"name": MODEL, "fingerprint": loaded["fingerprint"]}
+    grid, identity = (
+        HeadGrid.from_json(loaded["grid"]),
+        {"name": MODEL, "fingerprint": loaded["fingerprint"]},
+    )
     for turn in count():
         if time.monotonic() >= until:
             return
@@ -146,7 +149,9 @@ def wrong(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:
     """Those of a sample that differ from the library's."""
     model, found = headlab.load(MODEL, device="cpu"), []
     for language, mask, accuracy in random.Random(0).sample(figures, min(CHECKED, len(figures))):
-        seen = headlab.evaluate(model, headlab.task(TASK, [language]), mask, split="dev", size=512)[language]
+        seen = headlab.evaluate(model, headlab.task(TASK, [language]), mask, split="dev", size=512)[
+            language
+        ]
         if abs(seen.accuracy - accuracy) > 1e-9:
             found.append(f"{language}: {accuracy}, not {seen.accuracy}")
     return found
@@ -164,7 +169,9 @@ def sessions(minutes: float) -> dict[str, Any]:
             job = start_job(client, 0)
             with watched(client.health()["pid"]) as watch, ThreadPoolExecutor(PEOPLE) as people:
                 until = time.monotonic() + 60 * minutes
-                for done in [people.submit(use, client, number, until, seen) for number in range(PEOPLE)]:
+                for done in [
+                    people.submit(use, client, number, until, seen) for number in range(PEOPLE)
+                ]:
                     done.result()
             stop_job(client, job)
         finally:
@@ -329,22 +336,46 @@ def _kept(told: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Measure what is asked for, write; 1 if anything failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", choices=["sessions", "jobs", "inputs", []])
-    parser.add_argument("--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written")
-    parser.add_argument("--count", type=int, help="inputs of each family, in place of 2,000; then nothing is written")
-    parser.add_argument("--beside", default="", help="what else the machine did meanwhile; stands beside the figures")
+    parser.add_argument(
+        "--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written"
+    )
+    parser.add_argument(
+        "--count",
+        type=int,
+        help="inputs of each family, in place of 2,000; then nothing is written",
+    )
+    parser.add_argument(
+        "--beside",
+        default="",
+        help="what else the machine did meanwhile; stands beside the figures",
+    )
     given = parser.parse_args()
-    about = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    about = {
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+    }
     about |= {"beside": given.beside} if given.beside else {}
-    about |= {"versions": {name: installed(name) for name in PACKAGES}, "command": "python benchmarks/reliability.py"}
+    about |= {
+        "versions": {name: installed(name) for name in PACKAGES},
+        "command": "python benchmarks/reliability.py",
+    }
     found = {part: measured_part(part, given.minutes, given.count) for part in given.parts}
     print(json.dumps(found, indent=1, ensure_ascii=False))
     if given.minutes is None and given.count is None:
         before = json.loads(OUT.read_text()) if OUT.exists() else {}
         kept = {part: before[part] for part in (*MINUTES, "inputs") if part in before}
         other = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("soak", "faults"))
-        told = {**about, **gathered(*other), **kept, **{part: {**one, **about} for part, one in found.items()}}
+        told = {
+            **about,
+            **gathered(*other),
+            **kept,
+            **{part: {**one, **about} for part, one in found.items()},
+        }
         told |= input_sums(told["inputs"]) if "inputs" in told else {}
         write(OUT, told)
         PAGE.write_text(page(json.loads(OUT.read_text())), encoding="utf-8")

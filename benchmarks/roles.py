@@ -45,14 +45,25 @@ def once(data: Path, count: int) -> dict[str, Any]:
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     tokens = report.table("measures").column("tokens")[0]
     heads = len(report.table("measures").rows)
-    return {"sentences": count, "heads": heads, "tokens": tokens, "seconds": seconds, "before": before, "peak": after}
+    return {
+        "sentences": count,
+        "heads": heads,
+        "tokens": tokens,
+        "seconds": seconds,
+        "before": before,
+        "peak": after,
+    }
 
 
 def main() -> int:
     """Measure, print, write; 1 if a promise is not kept (never with --smoke)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with ud/en.train.conllu")
-    parser.add_argument("--smoke", action="store_true", help="few sentences, to see that it works; writes nothing")
+    parser.add_argument(
+        "--smoke", action="store_true", help="few sentences, to see that it works; writes nothing"
+    )
     parser.add_argument("--once", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.once:
@@ -61,10 +72,14 @@ def main() -> int:
     about, rows = machine(), []
     for count in SMOKE if given.smoke else COUNTS:
         command = [sys.executable, __file__, "--data", str(given.data), "--once", str(count)]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        rows.append(
+            json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        )
     print("| sentences | tokens | seconds | peak memory, MiB |\n| ---: | ---: | ---: | ---: |")
     for row in rows:
-        print(f"| {row['sentences']:,} | {row['tokens']:,} | {row['seconds']:.1f} | {row['peak']:.0f} |")
+        print(
+            f"| {row['sentences']:,} | {row['tokens']:,} | {row['seconds']:.1f} | {row['peak']:.0f} |"
+        )
     if given.smoke:
         return 0
     growth = rows[-1]["peak"] / rows[0]["peak"] - 1
@@ -76,7 +91,10 @@ def main() -> int:
             "date": datetime.now(UTC).date().isoformat(),
             "machine": about,
             "packages": {package: installed(package) for package in PACKAGES},
-            "limits": {"seconds of 1,000 sentences": LIMIT_SECONDS, "growth of peak memory": LIMIT_GROWTH},
+            "limits": {
+                "seconds of 1,000 sentences": LIMIT_SECONDS,
+                "growth of peak memory": LIMIT_GROWTH,
+            },
             "rows": rows,
             "kept": kept,
         },

@@ -78,7 +78,13 @@ def there(model: Model, samples: int, workers: int) -> Timed:
     began = time.perf_counter()
     import ray
 
-    ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(
+        address="local",
+        num_cpus=workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+    )
     try:
         with team(model, "local", workers) as helpers:
             while helpers.pool.ready < workers:
@@ -93,18 +99,24 @@ def there(model: Model, samples: int, workers: int) -> Timed:
 def timed(scores: HeadScores, workers: int, threads: int, seconds: float, start: float) -> Timed:
     """The record of a run."""
     assert scores.samples is not None
-    return Timed(workers, threads, seconds, start, int(scores.samples.sum()), scores.values_sha256())
+    return Timed(
+        workers, threads, seconds, start, int(scores.samples.sum()), scores.values_sha256()
+    )
 
 
 def commit() -> str:
     """The commit that was measured; "+" where the tree differs from it."""
-    found = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True)
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True
+    )
     return found.stdout.strip()
 
 
 def main() -> None:
     """Time the runs, print them, keep them."""
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("--model", default="e5-small-intents")
     given.add_argument("--samples", type=int, default=96, help="of every head")
     given.add_argument("--workers", type=int, default=2, help="at most")
@@ -119,10 +131,17 @@ def main() -> None:
     for _ in range(repeat):
         rows += [there(model, samples, workers) for workers in range(1, args.workers + 1)]
         rows += [here(model, samples, threads) for threads in (1, torch.get_num_threads())]
-    best = [min((r for r in rows if key(r) == k), key=lambda r: r.seconds) for k in dict.fromkeys(map(key, rows))]
+    best = [
+        min((r for r in rows if key(r) == k), key=lambda r: r.seconds)
+        for k in dict.fromkeys(map(key, rows))
+    ]
     one = best[0]
     for row in best:
-        where = f"{row.workers} Ray worker{'s' * (row.workers > 1)}" if row.workers else f"here, threads: {row.threads}"
+        where = (
+            f"{row.workers} Ray worker{'s' * (row.workers > 1)}"
+            if row.workers
+            else f"here, threads: {row.threads}"
+        )
         print(f"{where:20} {row.seconds:7.1f} s  {row.rate:7.0f} gains/s  x{one.seconds / row.seconds:.2f}"
               f"  ready after {row.start:.1f} s  {row.values_sha256[:12]}")  # fmt: skip
     same = len({row.values_sha256 for row in rows}) == 1

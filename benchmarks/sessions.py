@@ -80,7 +80,9 @@ def toggle(client: Client, language: str, mask: Mask, session: str) -> tuple[flo
     return seconds[0], seconds[-1]
 
 
-def together(client: Client, wanted: Sequence[Sequence[Mask]]) -> tuple[list[list[tuple[float, float]]], float]:
+def together(
+    client: Client, wanted: Sequence[Sequence[Mask]]
+) -> tuple[list[list[tuple[float, float]]], float]:
     """All sessions at once, a thread each; their times, and how long all took."""
     times: list[list[tuple[float, float]]] = [[] for _ in wanted]
     start = threading.Barrier(len(wanted) + 1)
@@ -88,7 +90,9 @@ def together(client: Client, wanted: Sequence[Sequence[Mask]]) -> tuple[list[lis
     def use(number: int) -> None:
         start.wait()
         for mask in wanted[number]:
-            times[number].append(toggle(client, LANGUAGES[number % len(LANGUAGES)], mask, f"person {number}"))
+            times[number].append(
+                toggle(client, LANGUAGES[number % len(LANGUAGES)], mask, f"person {number}")
+            )
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(len(wanted))]
     for thread in threads:
@@ -105,7 +109,9 @@ def setting(client: Client, wanted: Sequence[Sequence[Mask]], job: bool) -> Sett
     times, seconds = together(client, wanted)
     if any(len(got) != len(asked) for got, asked in zip(times, wanted, strict=True)):
         raise SystemExit("a session was not answered; see the error above")
-    first, final = (np.array(column) for column in zip(*(pair for one in times for pair in one), strict=True))
+    first, final = (
+        np.array(column) for column in zip(*(pair for one in times for pair in one), strict=True)
+    )
     return Setting(
         len(wanted), job, final.size, *np.percentile(first, [50, 95]), *np.percentile(final, [50, 95]),
         final.max(), seconds, [len(one) for one in times],
@@ -143,7 +149,10 @@ def measure(people: Sequence[int], smoke: bool) -> list[Setting]:
 def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
     """Every number of sessions without a job, then with one; the untouched model is known before."""
     loaded = client.model(MODEL)
-    grid, identity = HeadGrid.from_json(loaded["grid"]), {"name": MODEL, "fingerprint": loaded["fingerprint"]}
+    grid, identity = (
+        HeadGrid.from_json(loaded["grid"]),
+        {"name": MODEL, "fingerprint": loaded["fingerprint"]},
+    )
     for language in LANGUAGES:
         list(client.evaluate(MODEL, TASK, language))
     found, seed = [], 0
@@ -169,14 +178,20 @@ HEAD = """| sessions | job | toggles | first p50 | first p95 | final p50 | final
 
 def line(s: Setting) -> str:
     """A row of the table, in seconds."""
-    figures = " | ".join(f"{v:.2f} s" for v in (s.first_p50, s.first_p95, s.final_p50, s.final_p95, s.final_worst))
+    figures = " | ".join(
+        f"{v:.2f} s" for v in (s.first_p50, s.first_p95, s.final_p50, s.final_p95, s.final_worst)
+    )
     return f"| {s.sessions} | {'yes' if s.job else 'no'} | {s.toggles} | {figures} |"
 
 
 def main() -> int:
     """Measure, print, write; 1 if one session's first figure takes too long beside a job (never with --smoke)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="one toggle a session, to see that it works")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="one toggle a session, to see that it works"
+    )
     smoke = parser.parse_args().smoke
     about = machine()
     print(HEAD)

@@ -54,7 +54,9 @@ def whole_run(loops: int) -> dict[str, Any]:
     """One `make test`: its counts, seconds and exit code."""
     begun = time.monotonic()
     with busy(loops):
-        done = subprocess.run(["make", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["make", "test"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
     seconds = round(time.monotonic() - begun)
     if done.returncode:
         print(done.stdout[-20_000:], done.stderr[-5_000:])
@@ -66,7 +68,9 @@ def presses() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "presses.json"
         environment = {**os.environ, "HEADLAB_PRESSES_OUT": str(out)}
-        done = subprocess.run([sys.executable, *PRESSES], cwd=ROOT, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *PRESSES], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
         if not out.exists():
             raise SystemExit(f"the presses did not come to their end:\n{done.stdout[-5000:]}")
         told: dict[str, Any] = json.loads(out.read_text("utf-8"))
@@ -85,23 +89,41 @@ def same_code(commit: str | None) -> bool:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Do what the words ask for, and write the file after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="+", choices=("idle", "busy", "presses"))
-    parser.add_argument("--add", action="store_true", help="keep the runs that are there, though the code has changed")
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="keep the runs that are there, though the code has changed",
+    )
     asked = parser.parse_args(words)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     at = commit.stdout.strip()
     kept = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
-    told = {**kept, "commit": at} if asked.add or same_code(kept.get("commit")) else {"commit": at, "runs": []}
+    told = (
+        {**kept, "commit": at}
+        if asked.add or same_code(kept.get("commit"))
+        else {"commit": at, "runs": []}
+    )
     for what in asked.what:
         if what == "presses":
             made = presses()
-            told |= {"presses": made["presses"], "presses_by_kind": made["made"], "presses_commit": at}
+            told |= {
+                "presses": made["presses"],
+                "presses_by_kind": made["made"],
+                "presses_commit": at,
+            }
             told |= {f"presses_{name}": sum(made[name].values()) for name in ("lost", "doubled")}
         else:
             told["runs"].append({**whole_run(2 if what == "busy" else 0), "commit": at})
             for name in ("idle", "busy"):
-                seconds = [run["seconds"] for run in told["runs"] if run["busy"] == (name == "busy")]
+                seconds = [
+                    run["seconds"] for run in told["runs"] if run["busy"] == (name == "busy")
+                ]
                 told[f"{name}_seconds"] = max(seconds, default=None)
         add = " --add" * asked.add
         told["command"] = f"{told.get('command', 'python benchmarks/suite.py')}{add} {what}"

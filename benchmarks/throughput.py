@@ -76,7 +76,11 @@ def random_model(size: str, device: str, dtype: torch.dtype) -> Model:
         id2label={number: str(number) for number in range(3)}, pad_token_id=tokenizer.pad_token_id, **shape,
     )  # fmt: skip
     torch.manual_seed(0)
-    module = transformers.XLMRobertaForSequenceClassification(config).to(device=device, dtype=dtype).eval()
+    module = (
+        transformers.XLMRobertaForSequenceClassification(config)
+        .to(device=device, dtype=dtype)
+        .eval()
+    )
     return attach(Checkpoint(size, "random", f"random-{size}-0", module, tokenizer))
 
 
@@ -86,7 +90,11 @@ def build(size: str, device: str, dtype: torch.dtype) -> Evaluator:
         model = headlab.load(size, device=device, dtype=str(dtype).removeprefix("torch."))
         return Evaluator(model, headlab.task("intents"), "de")
     model = random_model(size, device, dtype)
-    words = [w.lstrip("▁") for w in model.tokenizer.convert_ids_to_tokens(range(1000, 9000)) if w.startswith("▁")]
+    words = [
+        w.lstrip("▁")
+        for w in model.tokenizer.convert_ids_to_tokens(range(1000, 9000))
+        if w.startswith("▁")
+    ]
     return Evaluator(model, made_up_pairs([w for w in words if w]), "xx")
 
 
@@ -122,7 +130,9 @@ def matrix_rate(evaluator: Evaluator, tokens: int) -> float:
     return operations * repeats / median(clock(evaluator, products)[0] for _ in range(3))
 
 
-def operations_a_gain(evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> float:
+def operations_a_gain(
+    evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray
+) -> float:
     """Operations of the matrix products that the branching passes need, per gain; attention's own are left out."""
     config = evaluator.model.module.config
     width, wide = config.hidden_size, config.intermediate_size
@@ -151,12 +161,20 @@ class Line:
 def draw(evaluator: Evaluator, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coalitions, measured heads and examples of a few draws of the estimator."""
     heads = evaluator.model.grid.size
-    away, wanted = (np.stack(s) for s in zip(*(gone(0, n, heads, (heads + 1) // 2) for n in range(draws)), strict=True))
+    away, wanted = (
+        np.stack(s)
+        for s in zip(*(gone(0, n, heads, (heads + 1) // 2) for n in range(draws)), strict=True)
+    )
     return ~away, wanted, np.random.default_rng(0).permutation(len(evaluator.examples))[:draws]
 
 
 def measure(
-    size: str, device: str, dtype: torch.dtype, budgets: Sequence[int], draws: int, truth: dict[str, np.ndarray]
+    size: str,
+    device: str,
+    dtype: torch.dtype,
+    budgets: Sequence[int],
+    draws: int,
+    truth: dict[str, np.ndarray],
 ) -> list[Line]:
     """Branching passes at several batch sizes, and walks and full passes beside them."""
     evaluator = build(size, device, dtype)
@@ -169,17 +187,27 @@ def measure(
         same = None if what not in truth else float((gains == truth[what]).mean())
         truth.setdefault(what, gains)
         each = float(seconds / count)
-        lines.append(Line(what, str(dtype).removeprefix("torch."), tokens, 1000 * each, floor / each, same))
+        lines.append(
+            Line(what, str(dtype).removeprefix("torch."), tokens, 1000 * each, floor / each, same)
+        )
         print(f"{lines[-1]}", flush=True)
 
     for tokens in budgets:
         game = ModelGame(evaluator, tokens=tokens)
         game.marginals(kept[:4], wanted[:4], examples[:4])
         runs = [clock(evaluator, game.marginals, kept, wanted, examples) for _ in range(2)]
-        note("branching pass", tokens, min(seconds for seconds, _ in runs), runs[0][1][wanted], wanted.sum())
+        note(
+            "branching pass",
+            tokens,
+            min(seconds for seconds, _ in runs),
+            runs[0][1][wanted],
+            wanted.sum(),
+        )
     game = ModelGame(evaluator, tokens=budgets[0])
     heads = kept.shape[1]
-    orders = np.stack([np.random.default_rng(row).permutation(heads)[: heads // 2] for row in range(len(kept))])
+    orders = np.stack(
+        [np.random.default_rng(row).permutation(heads)[: heads // 2] for row in range(len(kept))]
+    )
     seconds, gains = clock(evaluator, game.gains, orders, examples)
     note("walk", budgets[0], seconds, gains, orders.size)
     few = wanted & (np.cumsum(wanted, axis=1) <= 6)
@@ -198,7 +226,9 @@ KINDS = {
 }
 
 
-def shares(evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> dict[str, float]:
+def shares(
+    evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray
+) -> dict[str, float]:
     """Where the time of the branching passes goes, by the profiler's own times, and how much of it is padding."""
     cuda = evaluator.model.device.type == "cuda"
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
@@ -214,7 +244,10 @@ def shares(evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples:
     found = dict.fromkeys(KINDS, 0.0) | {"copies and the rest": 0.0}
     for event in seen.key_averages():
         spent = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e6
-        kind = next((k for k, names in KINDS.items() if any(n in event.key for n in names)), "copies and the rest")
+        kind = next(
+            (k for k, names in KINDS.items() if any(n in event.key for n in names)),
+            "copies and the rest",
+        )
         found[kind] += spent
     out = {kind: spent / seconds for kind, spent in found.items()}
     out["outside of operators"] = max(0.0, 1 - sum(out.values()))
@@ -233,29 +266,48 @@ def compiled(size: str, device: str, draws: int) -> Line:
     game = ModelGame(evaluator)
     game.marginals(kept, wanted, examples)
     seconds, _ = clock(evaluator, game.marginals, kept, wanted, examples)
-    return Line("branching pass, torch.compile", "float32", 0, 1000 * seconds / int(wanted.sum()), float("nan"), None)
+    return Line(
+        "branching pass, torch.compile",
+        "float32",
+        0,
+        1000 * seconds / int(wanted.sum()),
+        float("nan"),
+        None,
+    )
 
 
 def demo_samples() -> float:
     """Samples of all heads that the demo's languages needed, on average; 0 if there are none."""
     found = [r.record for r in Store(ROOT / "cache").scan().results if r.record.method == "shapley"]
-    sums = [float(s.samples.sum()) for s in found if s.samples is not None and "stop" in s.spec["method"]["options"]]
+    sums = [
+        float(s.samples.sum())
+        for s in found
+        if s.samples is not None and "stop" in s.spec["method"]["options"]
+    ]
     return float(np.mean(sums)) if sums else 0.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the results unless it is a smoke run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="e5-small-intents", choices=("e5-small-intents", "xlmr-base", "tiny"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="e5-small-intents", choices=("e5-small-intents", "xlmr-base", "tiny")
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--draws", type=int, default=None, help="draws of the estimator a measurement")
+    parser.add_argument(
+        "--draws", type=int, default=None, help="draws of the estimator a measurement"
+    )
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     given = parser.parse_args(argv)
     size = "tiny" if given.smoke else given.model
     cuda = given.device.startswith("cuda")
     draws = given.draws or (2 if given.smoke else 256 if cuda else 8)
-    budgets = (1 << 14, 1 << 16, 1 << 18) if cuda else (1024,) if given.smoke else (512, 1024, 2048, 4096)
+    budgets = (
+        (1 << 14, 1 << 16, 1 << 18) if cuda else (1024,) if given.smoke else (512, 1024, 2048, 4096)
+    )
     truth: dict[str, np.ndarray] = {}
     lines: list[Line] = []
     for dtype in (torch.float32, torch.bfloat16):
@@ -269,26 +321,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     with_compile = asdict(compiled(size, given.device, draws)) if given.compile else None
     branching = [line for line in lines if line.what.startswith("branching")]
     samples = demo_samples()
-    best = {line.dtype: min(x.ms_a_gain for x in branching if x.dtype == line.dtype) for line in branching}
+    best = {
+        line.dtype: min(x.ms_a_gain for x in branching if x.dtype == line.dtype)
+        for line in branching
+    }
     report = {
-        "command": "python benchmarks/throughput.py " + " ".join(argv if argv is not None else sys.argv[1:]),
+        "command": "python benchmarks/throughput.py "
+        + " ".join(argv if argv is not None else sys.argv[1:]),
         "commit": subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
         ).stdout.strip(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": size,
-        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name()
+        if cuda
+        else f"{platform.machine()}, {torch.get_num_threads()} threads",
         "torch": torch.__version__,
         "default_tokens": token_budget(evaluator.model),
         "lines": [asdict(line) for line in lines],
         "time_of_branching_passes": profiled,
         "compiled_ms_a_gain": with_compile and with_compile["ms_a_gain"],
         "samples_a_language_in_the_demo": samples,
-        "minutes_for_15_languages": {k: LANGUAGES * samples * ms / 60000 for k, ms in best.items()} if samples else {},
+        "minutes_for_15_languages": {k: LANGUAGES * samples * ms / 60000 for k, ms in best.items()}
+        if samples
+        else {},
     }
     print(json.dumps({k: v for k, v in report.items() if k != "lines"}, indent=1))
     if not given.smoke:
-        out = ROOT / "benchmarks" / "results" / f"throughput-{size}-{given.device.partition(':')[0]}.json"
+        out = (
+            ROOT
+            / "benchmarks"
+            / "results"
+            / f"throughput-{size}-{given.device.partition(':')[0]}.json"
+        )
         out.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 

@@ -31,7 +31,15 @@ from typing import Any
 from machine import ROOT, commit, installed, machine, percentiles, write
 
 OUT = ROOT / "benchmarks" / "results" / "ui.json"
-PACKAGES = ("headlab", "torch", "transformers", "streamlit", "playwright", "axe-playwright-python", "numpy")
+PACKAGES = (
+    "headlab",
+    "torch",
+    "transformers",
+    "streamlit",
+    "playwright",
+    "axe-playwright-python",
+    "numpy",
+)
 PARTS = ("speed", "axe", "clipped")
 DECODER = "decoder"  # measured only where it is asked for: its model comes with `make decoder`
 MAPS = 6
@@ -136,7 +144,9 @@ def cache_copy() -> Iterator[Path]:
         yield copy
 
 
-def new_tab(chromium: Any, url: str, size: tuple[int, int] = (1440, 900), scheme: str = "light") -> Any:
+def new_tab(
+    chromium: Any, url: str, size: tuple[int, int] = (1440, 900), scheme: str = "light"
+) -> Any:
     """A tab of a new session."""
     window = {"width": size[0], "height": size[1]}
     tab = chromium.new_context(viewport=window, base_url=url, color_scheme=scheme).new_page()
@@ -182,7 +192,9 @@ def card(tests: Any, tab: Any, languages: Sequence[str], times: int) -> list[flo
 
 def _card(tab: Any, language: str, layer: int, head: int) -> float:
     heading = f"Layer {layer}, head {head}"
-    tab.get_by_role("grid", name=f"({language})").first.locator(f'[data-c="{layer}.{head}"]').click()
+    tab.get_by_role("grid", name=f"({language})").first.locator(
+        f'[data-c="{layer}.{head}"]'
+    ).click()
     tab.locator("h3").first.filter(has_text=heading).wait_for()
     tab.wait_for_timeout(SETTLED_MS)
     return next(c.after for c in changes(tab) if c.heading == heading)
@@ -209,7 +221,11 @@ def toggles(
     grid: tuple[int, int] = (12, 12),
 ) -> tuple[list[float], list[float]]:  # fmt: skip
     """Milliseconds from a click on a head of the Prune page to the first figures with it off, and to the final ones."""
-    visit(tab, tests.QUIET, f"/prune?{model}" + "&".join(f"langs={language}" for language in languages))
+    visit(
+        tab,
+        tests.QUIET,
+        f"/prune?{model}" + "&".join(f"langs={language}" for language in languages),
+    )
     figure(tab, "All heads on: final")
     places = [((7 * i + 3) % grid[0], (5 * i + 1) % grid[1]) for i in range(times)]
     pairs = [_toggle(tab, cell.format(layer, head)) for layer, head in places]
@@ -221,7 +237,9 @@ def figure(tab: Any, caption: str) -> None:
     until = time.monotonic() + TIMEOUT_MS / 1000
     while not tab.get_by_text(caption).count():
         if time.monotonic() > until:
-            raise SystemExit(f"no figures in {TIMEOUT_MS / 1000:.0f} s; the page says:\n{tab.inner_text('body')}")
+            raise SystemExit(
+                f"no figures in {TIMEOUT_MS / 1000:.0f} s; the page says:\n{tab.inner_text('body')}"
+            )
         tab.wait_for_timeout(20)
 
 
@@ -268,10 +286,15 @@ def speed(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
         measured["cold_start_ms"].append(cold_start(tests, chromium, app))
     tab = new_tab(chromium, app.url)
     measured["card_ms"] = card(tests, tab, LANGUAGES[:MAPS], times)
-    measured["click_to_first_ms"], measured["click_to_final_ms"] = toggles(tests, tab, times, ["de"])
+    measured["click_to_first_ms"], measured["click_to_final_ms"] = toggles(
+        tests, tab, times, ["de"]
+    )
     if not smoke:
         several = toggles(tests, tab, 3, LANGUAGES)
-        measured["click_to_first_of_15_languages_ms"], measured["click_to_final_of_15_languages_ms"] = several
+        (
+            measured["click_to_first_of_15_languages_ms"],
+            measured["click_to_final_of_15_languages_ms"],
+        ) = several
     measured["page_switch_ms"] = switches(tests, tab, 1 if smoke else 3)
     measured["memory_mb"] = [peak_megabytes(app.process.pid)]
     tab.context.close()
@@ -285,7 +308,10 @@ def decoder(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
     waits = toggles(tests, tab, 1 if smoke else 4, ["en"], model, "decoder {}.{}", (30, 9))
     tab.context.close()
     names = ("decoder_click_to_first_ms", "decoder_click_to_final_ms")
-    return {name: {**percentiles(values), "measured": values} for name, values in zip(names, waits, strict=True)}
+    return {
+        name: {**percentiles(values), "measured": values}
+        for name, values in zip(names, waits, strict=True)
+    }
 
 
 # What assistive technology meets, and what is cut off.
@@ -314,8 +340,13 @@ def axe(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
             for impact in ("serious", "critical"):
                 many = sum(rule["impact"] == impact for rule in broken)
                 found[f"axe_{impact}_violations"].setdefault(name, {})[scheme] = many
-            rules.setdefault(name, {})[scheme] = {f"{r['impact']}: {r['id']}": len(r["nodes"]) for r in broken}
-            _tell(f"{name}, {scheme}", [f"{r['id']}: {n['html'][:160]}" for r in broken for n in r["nodes"]])
+            rules.setdefault(name, {})[scheme] = {
+                f"{r['impact']}: {r['id']}": len(r["nodes"]) for r in broken
+            }
+            _tell(
+                f"{name}, {scheme}",
+                [f"{r['id']}: {n['html'][:160]}" for r in broken for n in r["nodes"]],
+            )
         tab.context.close()
     return {**found, "axe_rules": rules}
 
@@ -357,25 +388,43 @@ def measure(parts: Sequence[str], smoke: bool) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """A Markdown table of the waits, then the sums of the rest."""
-    lines = ["| what | limit | p50 | p95 | times | kept |", "| --- | ---: | ---: | ---: | ---: | --- |"]
+    lines = [
+        "| what | limit | p50 | p95 | times | kept |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
     for name, limit in LIMITS.items():
         if name in found:
             own = found[name]
             kept = "yes" if own["p50"] <= limit else "NO"
-            cells = (name, f"{limit:,}", f"{own['p50']:,.0f}", f"{own['p95']:,.0f}", len(own["measured"]), kept)
+            cells = (
+                name,
+                f"{limit:,}",
+                f"{own['p50']:,.0f}",
+                f"{own['p95']:,.0f}",
+                len(own["measured"]),
+                kept,
+            )
             lines.append(f"| {' | '.join(map(str, cells))} |")
     for name in ("axe_serious_violations", "axe_critical_violations", "clipped"):
         if name in found:
             sums = {page: sum(by.values()) for page, by in found[name].items()}
-            lines.append(f"{name}: {sum(sums.values())} ({', '.join(f'{k} {v}' for k, v in sums.items() if v)})")
+            lines.append(
+                f"{name}: {sum(sums.values())} ({', '.join(f'{k} {v}' for k, v in sums.items() if v)})"
+            )
     return "\n".join(lines)
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, DECODER, []], help="what to measure; default: all")
-    parser.add_argument("--smoke", action="store_true", help="one repetition, to see that it works; writes nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, DECODER, []], help="what to measure; default: all"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="one repetition, to see that it works; writes nothing"
+    )
     asked = parser.parse_args()
     parts = asked.parts or list(PARTS)
     about = {

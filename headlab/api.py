@@ -60,7 +60,9 @@ def evaluate(
     require_seed(seed)
     found = Report()
     for language in task.languages:
-        found[language] = evaluated(Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed)
+        found[language] = evaluated(
+            Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed
+        )
     return found
 
 
@@ -69,4 +71,6 @@ def evaluated(
 ) -> Comparison | Evaluation:
     """One language of `evaluate`, with an evaluator that may be asked for more."""
     whole = evaluator.evaluate()
-    return whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)
+    return (
+        whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)
+    )

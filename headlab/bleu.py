@@ -69,10 +69,19 @@ def bleu(
     kept = tuple(map(str, range(len(counts)))) if groups is None else tuple(groups)
     drawn = corpus_bleu(_drawn(_pool(counts, kept, perfect=True), seed, draws))
     low, high, _ = summary(drawn[None], level)
-    return Bleu(float(corpus_bleu(counts.sum(axis=0))), float(low[0]), float(high[0]), counts, kept, signature)
+    return Bleu(
+        float(corpus_bleu(counts.sum(axis=0))),
+        float(low[0]),
+        float(high[0]),
+        counts,
+        kept,
+        signature,
+    )
 
 
-def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95) -> Paired:
+def gain(
+    before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95
+) -> Paired:
     """Difference in BLEU between two systems on the same sentences, resampled together (Koehn 2004).
 
     Raises HeadlabError unless both are of the same sentences, counted in the same way.
@@ -83,7 +92,10 @@ def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level:
             "the two BLEU scores are of different sentences; compare runs on the same language and split",
             code="bleu.other_sentences",
         )
-    pools = (_pool(before.counts, before.groups, perfect=True), _pool(after.counts, after.groups, perfect=False))
+    pools = (
+        _pool(before.counts, before.groups, perfect=True),
+        _pool(after.counts, after.groups, perfect=False),
+    )
     drawn = _drawn(np.concatenate(pools, axis=1), seed, draws)
     gains = corpus_bleu(drawn[:, WIDTH:]) - corpus_bleu(drawn[:, :WIDTH])
     low, high, p = summary(gains[None], level)
@@ -109,14 +121,20 @@ def corpus_bleu(counts: Floats | Ints) -> Floats:
     return np.asarray(np.where(nothing, 0.0, found))
 
 
-def sentence_counts(texts: Sequence[str], references: Sequence[str], language: str = "") -> tuple[Ints, str]:
+def sentence_counts(
+    texts: Sequence[str], references: Sequence[str], language: str = ""
+) -> tuple[Ints, str]:
     """Counts of each sentence, int [sentence, 10] as in `Bleu`, and sacrebleu's signature. Raises HeadlabError."""
     if not texts or len(texts) != len(references):
         raise HeadlabError(
-            f"{len(texts)} translations for {len(references)} references; give one for each", code="bleu.counts_differ"
+            f"{len(texts)} translations for {len(references)} references; give one for each",
+            code="bleu.counts_differ",
         )
     metric, signature = metric_of(language)
-    scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
+    scores = [
+        metric.sentence_score(text, [reference])
+        for text, reference in zip(texts, references, strict=True)
+    ]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, dtype=np.int64), signature
 
@@ -140,7 +158,9 @@ def metric_of(language: str) -> tuple[BLEU, str]:
             f"sacrebleu cannot tokenise {language} here ({error}); install what it asks for",
             code="bleu.language_unsupported",
         ) from error
-    whole.corpus_score(["a"], [["a"]])  # the signature has the number of references only after scoring
+    whole.corpus_score(
+        ["a"], [["a"]]
+    )  # the signature has the number of references only after scoring
     return metric, str(whole.get_signature())
 
 

@@ -71,7 +71,10 @@ def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = 
 
     def shares(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[Floats]:
         asked, found = targets != IGNORED, logits.to(torch.float64).softmax(dim=-1)
-        return [found[n][asked[n]].reshape(-1, found.shape[-1]).cpu().numpy() for n in range(len(batch.rows))]
+        return [
+            found[n][asked[n]].reshape(-1, found.shape[-1]).cpu().numpy()
+            for n in range(len(batch.rows))
+        ]
 
     parts = evaluator.each(rows, mask, ablation, shares)
     return np.concatenate(parts) if parts else np.zeros((0, len(evaluator.task.labels)))
@@ -91,7 +94,9 @@ def answers_to(
             code="changes.no_labels",
         )
     label_order(model, task)  # known from here on, also without its examples
-    evaluator = Evaluator(model, replace(task, read=lambda *_: (example,)), task.languages[0], size=1)
+    evaluator = Evaluator(
+        model, replace(task, read=lambda *_: (example,)), task.languages[0], size=1
+    )
     words = [_word(evaluator, 0, part) for part in range(int(evaluator.inputs.units[0]))]
     return words, [probabilities(evaluator, np.array([0]), mask) for mask in masks]
 

@@ -95,7 +95,9 @@ def positions(module: PreTrainedModel, *, targets: bool = False) -> int | None:
     config = _text_config(module.config, "decoder" if targets else "encoder")
     names = TARGET_LENGTH_NAMES if targets else SOURCE_LENGTH_NAMES
     values = (getattr(config, name, None) for name in names)
-    stated = next((value for value in values if isinstance(value, int) and value > 0), None)  # XLNet states -1
+    stated = next(
+        (value for value in values if isinstance(value, int) and value > 0), None
+    )  # XLNet states -1
     table = _padded_positions(module)
     return stated if table is None else min(table, stated or table)
 
@@ -138,7 +140,10 @@ class OmissionsByExample:
         """What is omitted of the first examples."""
         words = None
         if self.words_left_out is not None:
-            words = {reason: int(counts[:examples].sum()) for reason, counts in self.words_left_out.items()}
+            words = {
+                reason: int(counts[:examples].sum())
+                for reason, counts in self.words_left_out.items()
+            }
         return Omissions(examples, int(self.cut[:examples].sum()), self.token_limit, words)
 
 

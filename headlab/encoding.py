@@ -93,7 +93,9 @@ def encode(
     if model.tokenizer.is_fast:
         return columns | {"word_ids": [tokens.word_ids(row) for row in range(len(texts))]}
     rows = zip(texts, columns["input_ids"], strict=True)
-    return columns | {"word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]}
+    return columns | {
+        "word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]
+    }
 
 
 def require_padding(model: Model) -> None:
@@ -143,7 +145,10 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
     columns = {name: [values[i] for i in rows] for name, values in tokens.items()}
     if model.tokenizer.pad_token_id == padding_id(model.module, model.tokenizer):
         padded_columns = model.tokenizer.pad(
-            columns, return_tensors="pt", padding_side=PADDED, return_attention_mask=PADDING_MASK in columns
+            columns,
+            return_tensors="pt",
+            padding_side=PADDED,
+            return_attention_mask=PADDING_MASK in columns,
         )
         return {name: on_device(column, model.device) for name, column in padded_columns.items()}
     unknown_names = sorted(columns.keys() - fillers(model).keys())
@@ -218,14 +223,21 @@ class TokenRows:
         self._model, self._tokens = model, tokens
         self._fillers = fillers(model)
         self._rows_by_name: dict[str, DeviceRows] | None = None
-        if set(tokens) <= set(self._fillers):  # others are padded in ways that only the tokenizer knows
-            self._rows_by_name = {name: DeviceRows(rows, model.device) for name, rows in tokens.items()}
+        if set(tokens) <= set(
+            self._fillers
+        ):  # others are padded in ways that only the tokenizer knows
+            self._rows_by_name = {
+                name: DeviceRows(rows, model.device) for name, rows in tokens.items()
+            }
 
     def batch(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some examples, padded to the longest of them."""
         if self._rows_by_name is None:
             return pad(self._model, self._tokens, rows)
-        return {name: numbers.padded(rows, self._fillers[name]) for name, numbers in self._rows_by_name.items()}
+        return {
+            name: numbers.padded(rows, self._fillers[name])
+            for name, numbers in self._rows_by_name.items()
+        }
 
 
 def padded(rows: Rows, filler: int, width: int = 0) -> torch.Tensor:
@@ -258,12 +270,18 @@ def word_ids(
     tokens at the ends, truncated to `limit` on the tokenizer's truncation side.  Raises HeadlabError where the words
     tokenised one by one differ from the sentence.
     """
-    pieces = [(place, piece) for place, word in enumerate(words) for piece in tokenizer.tokenize(word)]
+    pieces = [
+        (place, piece) for place, word in enumerate(words) for piece in tokenizer.tokenize(word)
+    ]
     front, back = _around(tokenizer)
     room = len(ids) - front - back
     if len(ids) >= limit:
-        pieces = pieces[len(pieces) - room :] if tokenizer.truncation_side == "left" else pieces[:room]
-    if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(ids[front : len(ids) - back]):
+        pieces = (
+            pieces[len(pieces) - room :] if tokenizer.truncation_side == "left" else pieces[:room]
+        )
+    if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(
+        ids[front : len(ids) - back]
+    ):
         raise HeadlabError(
             f"{type(tokenizer).__name__} splits a sentence differently from its separate words, so its tokens cannot "
             "be "
@@ -276,9 +294,12 @@ def word_ids(
 def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Number of special tokens that a tokenizer puts before and behind a text."""
     whole, bare = (
-        list(tokenizer_output(tokenizer, "a", add_special_tokens=added)["input_ids"]) for added in (True, False)
+        list(tokenizer_output(tokenizer, "a", add_special_tokens=added)["input_ids"])
+        for added in (True, False)
     )
-    front = next((n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0)
+    front = next(
+        (n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0
+    )
     return front, len(whole) - len(bare) - front
 
 
@@ -332,7 +353,9 @@ def omitted_from_words(
             cut[row] = len(ids) > len(tokens[row])
             if cut[row]:
                 words_of_uncut[row] = {word for word in known if word is not None}
-    left_out = {reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)}
+    left_out = {
+        reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)
+    }
     for row, row_labels in enumerate(labels):
         labelled = {word for word, label in enumerate(row_labels) if label != IGNORED}
         unanswered = labelled - set(answered[row])
@@ -390,7 +413,10 @@ class Asked:
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Tokens and positions asked, padded to the longest of some examples."""
-        return {name: numbers.padded(rows, filler) for name, (numbers, filler) in self._on_device.items()}
+        return {
+            name: numbers.padded(rows, filler)
+            for name, (numbers, filler) in self._on_device.items()
+        }
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the texts, int [row, answer]."""
@@ -422,10 +448,14 @@ class NextTokens(Asked):
         contexts = encoded(model, [e.text for e in examples])
         wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
         parts = [
-            _masked(model, row, _common(row, context), number) if masked else _split(model, row, context)
+            _masked(model, row, _common(row, context), number)
+            if masked
+            else _split(model, row, context)
             for number, (row, context) in enumerate(zip(wholes, contexts, strict=True))
         ]
-        super().__init__(model, task.name, [e.reference for e in examples], *map(list, zip(*parts, strict=True)))
+        super().__init__(
+            model, task.name, [e.reference for e in examples], *map(list, zip(*parts, strict=True))
+        )
         self.units = lengths(self._wanted)
         if not self.units.all():
             empty = examples[int((self.units == 0).argmax())]
@@ -435,7 +465,9 @@ class NextTokens(Asked):
                 code="data.text_too_short",
             )
         self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
-        behind = (len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True))
+        behind = (
+            len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True)
+        )
         if not masked and any(asked < most for asked, most in zip(self.units, behind, strict=True)):
             start = (
                 "the first token of each text is not predicted, as the tokenizer has no start token, but its bytes and "
@@ -458,7 +490,9 @@ class Chosen:
         most = max(len(example.choices) for example in examples)
         self.bytes: Floats = np.zeros((len(examples), most))
         for row, example in enumerate(examples):
-            self.bytes[row, : len(example.choices)] = [len(choice.strip().encode()) for choice in example.choices]
+            self.bytes[row, : len(example.choices)] = [
+                len(choice.strip().encode()) for choice in example.choices
+            ]
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Numbers of the right continuations, int [row]."""
@@ -485,13 +519,21 @@ class Choices(Chosen, Asked):
             )
         contexts = encoded(model, [example.text for example in examples])
         texts = [example.text + choice for example in examples for choice in example.choices]
-        wholes, ends = encoded(model, texts), np.cumsum([len(example.choices) for example in examples])
+        wholes, ends = (
+            encoded(model, texts),
+            np.cumsum([len(example.choices) for example in examples]),
+        )
         parts = [
             _packed(model, context, wholes[end - len(example.choices) : end], example, task)
             for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
         ]
-        rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
-        names, reaches = [example.reference for example in examples], list(map(_reach, self._segments))
+        rows, asked, wanted, self._choice, self._segments = (
+            list(column) for column in zip(*parts, strict=True)
+        )
+        names, reaches = (
+            [example.reference for example in examples],
+            list(map(_reach, self._segments)),
+        )
         Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
         Chosen.__init__(self, examples)
         self._on_device["wanted"] = (self._targets, IGNORED)
@@ -507,7 +549,9 @@ class Choices(Chosen, Asked):
         wanted = inputs["wanted"]
         each = log_probabilities(super().logits(inputs), wanted)
         number = torch.arange(self.bytes.shape[1], device=wanted.device)
-        mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[..., None]  # [row, answer, choice]
+        mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[
+            ..., None
+        ]  # [row, answer, choice]
         return (each[..., None] * mine).sum(dim=1).masked_fill(~mine.any(dim=1), float("-inf"))
 
     def _check_packing(self, task: Task, examples: Sequence[Example]) -> None:
@@ -539,13 +583,21 @@ class Choices(Chosen, Asked):
         """Log-probability of one continuation in a row of its own."""
         segments, tokens = np.array(self._segments[row]), np.array(self._rows[row])
         own = np.array(self._wanted[row])[np.array(self._choice[row]) == choice]
-        ids = torch.as_tensor(tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device)
+        ids = torch.as_tensor(
+            tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device
+        )
         scores = self.model.module(input_ids=ids[None], use_cache=False).logits[0, -len(own) :]
         return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
 
 
 def check_lengths(
-    model: Model, task: str, ids: Sequence[str], rows: Rows, reaches: Sequence[int] = (), *, targets: bool = False
+    model: Model,
+    task: str,
+    ids: Sequence[str],
+    rows: Rows,
+    reaches: Sequence[int] = (),
+    *,
+    targets: bool = False,
 ) -> None:
     """Raise HeadlabError, naming the example, for a row that is too long for the model.
 
@@ -565,7 +617,9 @@ def check_lengths(
 
 def predicts_next(model: Model) -> bool:
     """Whether a model predicts the next token. One that sees later tokens does not: it would see its answers."""
-    return [stack.name for stack in model.grid.stacks] == ["decoder"] and bool(model.module.can_generate())
+    return [stack.name for stack in model.grid.stacks] == ["decoder"] and bool(
+        model.module.can_generate()
+    )
 
 
 def masks_tokens(model: Model, task: Task) -> bool:
@@ -625,7 +679,9 @@ def _started(model: Model, rows: Sequence[list[int]], shared: int) -> tuple[list
     return ([*rows], shared) if shared or first is None else ([[first, *row] for row in rows], 1)
 
 
-def _split(model: Model, row: list[int], context: list[int]) -> tuple[list[int], list[int], list[int]]:
+def _split(
+    model: Model, row: list[int], context: list[int]
+) -> tuple[list[int], list[int], list[int]]:
     """Input tokens of a text, the positions asked and the tokens wanted: all after its context."""
     if adds_no_token(context, row):
         return row, [], []
@@ -634,13 +690,22 @@ def _split(model: Model, row: list[int], context: list[int]) -> tuple[list[int],
     return row[:-1], list(range(first - 1, len(row) - 1)), row[first:]
 
 
-def _masked(model: Model, row: list[int], context: int, number: int) -> tuple[list[int], list[int], list[int]]:
+def _masked(
+    model: Model, row: list[int], context: int, number: int
+) -> tuple[list[int], list[int], list[int]]:
     """A text with a share of its tokens masked, at least one; which ones depends on its number alone."""
     special = {*model.tokenizer.all_special_ids}
     able = [place for place, token in enumerate(row) if token not in special and place >= context]
     many = min(len(able), max(1, round(MASKED * len(able))))
-    chosen = sorted(np.random.default_rng([number, 15]).choice(able, many, replace=False).tolist()) if able else []
-    hidden = [int(model.tokenizer.mask_token_id) if place in chosen else token for place, token in enumerate(row)]
+    chosen = (
+        sorted(np.random.default_rng([number, 15]).choice(able, many, replace=False).tolist())
+        if able
+        else []
+    )
+    hidden = [
+        int(model.tokenizer.mask_token_id) if place in chosen else token
+        for place, token in enumerate(row)
+    ]
     return hidden, chosen, [row[place] for place in chosen]
 
 
@@ -686,7 +751,10 @@ def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
     """Sentences if the tokens of some choices are those of another, or its first ones."""
     alike = begin = 0
     for tokens, numbers in zip(wanted, choice, strict=True):
-        parts = [tuple(t for t, n in zip(tokens, numbers, strict=True) if n == own) for own in sorted({*numbers})]
+        parts = [
+            tuple(t for t, n in zip(tokens, numbers, strict=True) if n == own)
+            for own in sorted({*numbers})
+        ]
         alike += len({*parts}) < len(parts)
         begin += any(a != b and b[: len(a)] == a for a in parts for b in parts)
     told = []

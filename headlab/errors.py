@@ -31,8 +31,12 @@ class UngatedPassWarning(UserWarning):
 
 
 # What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute says more.
-NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$")
-MEMORY_FULL = "memory is full; end other programs, or take a smaller model, a smaller batch or shorter texts"
+NO_MEMORY = re.compile(
+    r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$"
+)
+MEMORY_FULL = (
+    "memory is full; end other programs, or take a smaller model, a smaller batch or shorter texts"
+)
 
 
 def out_of_memory(error: BaseException | None) -> bool:
@@ -40,7 +44,9 @@ def out_of_memory(error: BaseException | None) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, RuntimeError):  # torch's own, without importing torch
-        return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY.search(str(error)) is not None
+        return (
+            type(error).__name__ == "OutOfMemoryError" or NO_MEMORY.search(str(error)) is not None
+        )
     mapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
     return mapped or isinstance(error, MemoryError)
 
@@ -67,14 +73,18 @@ def require_type(what: str, value: object, kinds: type | tuple[type, ...], fits:
     what: its name.  fits: what to give instead.
     """
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise HeadlabError(f"{what} is {value!r:.60} ({type(value).__name__}); give {fits}", code="argument.wrong_type")
+        raise HeadlabError(
+            f"{what} is {value!r:.60} ({type(value).__name__}); give {fits}",
+            code="argument.wrong_type",
+        )
 
 
 def require_flag(what: str, value: object) -> None:
     """Raise HeadlabError unless an argument is True or False.  what: its name."""
     if not isinstance(value, bool):
         raise HeadlabError(
-            f"{what} is {value!r:.60} ({type(value).__name__}); give True or False", code="argument.wrong_type"
+            f"{what} is {value!r:.60} ({type(value).__name__}); give True or False",
+            code="argument.wrong_type",
         )
 
 

@@ -55,7 +55,9 @@ class Batch:
         """Two halves of the batch, with its padding and no cache; nothing if it has only one row."""
         middle = len(self.rows) // 2
         parts = (slice(0, middle), slice(middle, None)) if middle else ()
-        return tuple(Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts)
+        return tuple(
+            Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts
+        )
 
 
 def token_budget(model: Model) -> int:
@@ -142,10 +144,15 @@ class Evaluator:
         self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
         self._last = np.cumsum(self.inputs.units)
-        short = max(2, int(np.searchsorted(np.cumsum(self.lengths[: CHUNKS[0]]), FIRST_TOKENS, side="right")))
+        short = max(
+            2,
+            int(np.searchsorted(np.cumsum(self.lengths[: CHUNKS[0]]), FIRST_TOKENS, side="right")),
+        )
         chunks = accumulate((min(CHUNKS[0], short), *CHUNKS[1:]))
         edges = sorted({min(edge, len(self.examples)) for edge in (0, *chunks, len(self.examples))})
-        self._chunks = [self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)]
+        self._chunks = [
+            self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)
+        ]
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
         self._below_chance = ""
@@ -217,16 +224,22 @@ class Evaluator:
         self.forwards += len(next(iter(inputs.values())))  # a pass that failed is not counted
         return found
 
-    def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
+    def worth(
+        self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None
+    ) -> Floats:
         """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
-        return self.worth_of(rows, value, self.logits(self.tensors(rows) if inputs is None else inputs))
+        return self.worth_of(
+            rows, value, self.logits(self.tensors(rows) if inputs is None else inputs)
+        )
 
     def worth_of(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
         targets = self.targets(rows, logits)
         broken = self._broken(logits, targets)
         values = worth(value, logits, targets).double()
-        packed = torch.stack([values, broken.reshape(len(broken), -1).any(dim=1).double()])  # one copy to the processor
+        packed = torch.stack(
+            [values, broken.reshape(len(broken), -1).any(dim=1).double()]
+        )  # one copy to the processor
         values_of_rows, broken_rows = packed.cpu().numpy()
         self._refuse(rows, broken_rows)
         return np.asarray(values_of_rows, dtype=np.float64)
@@ -258,7 +271,9 @@ class Evaluator:
             return
         example = self.examples[rows[int(broken.argmax())]]
         place = f"example {example.id} ({self.language}, {self.split})"
-        raise not_finite(self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite")
+        raise not_finite(
+            self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite"
+        )
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations on growing random subsets of the examples; the last one is `done`.
@@ -287,7 +302,9 @@ class Evaluator:
             ids, groups = answer_names(self.examples[:seen], self.inputs.units[:seen])
             right = given == self.inputs.answers[: len(given)]
             omissions = self.inputs.omitted.first(seen)
-            evaluation = Evaluation(self.language, right, given, ids, groups, len(predicted), omissions)
+            evaluation = Evaluation(
+                self.language, right, given, ids, groups, len(predicted), omissions
+            )
             if evaluation.done:
                 self._remember(key, evaluation)
                 if kept.kept.all():
@@ -316,7 +333,9 @@ class Evaluator:
             )
             warnings.warn(self._below_chance, stacklevel=2)
 
-    def answers(self, batches: Iterable[Batch], gates: Bools, ablation: str) -> Iterator[tuple[Batch, Ints]]:
+    def answers(
+        self, batches: Iterable[Batch], gates: Bools, ablation: str
+    ) -> Iterator[tuple[Batch, Ints]]:
         """Answers to batches run in parallel, int [answer] each, row by row; batches that do not fit in memory are cut.
 
         gates: bool [layer, head].  Each batch runs on one thread, so no answer depends on the number of cores.
@@ -350,13 +369,17 @@ class Evaluator:
         able = room and self.model.resumable and ablation == "zero"
         # The cache has one writer: a request served between this one's batches may use the same batch.
         if not able or not batch.held.acquire(blocking=False):
-            return self._pass(batch, Active(gates=as_gates(self.model, gates), fill=self.fill(ablation)))
+            return self._pass(
+                batch, Active(gates=as_gates(self.model, gates), fill=self.fill(ablation))
+            )
         try:
             states = batch.states or LayerStates(self.model.grid.layers)
             start = None
             if batch.gates is not None:
                 changed = np.flatnonzero((batch.gates != gates).any(axis=1))
-                first = int(changed[0]) if len(changed) else len(gates)  # the number of layers if none has changed
+                first = (
+                    int(changed[0]) if len(changed) else len(gates)
+                )  # the number of layers if none has changed
                 start = torch.full((len(batch.rows),), first)
             states.begin(start)
             batch.gates = None  # a pass cut short must not be resumed from
@@ -373,7 +396,9 @@ class Evaluator:
             logits = self.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
             broken = self._broken(logits, targets)
-            packed = torch.stack([logits.argmax(dim=-1), targets, broken.long()])  # one copy to the processor
+            packed = torch.stack(
+                [logits.argmax(dim=-1), targets, broken.long()]
+            )  # one copy to the processor
             answers, right_answers, broken_answers = packed.cpu().numpy()
         self._refuse(batch.rows, broken_answers.reshape(len(batch.rows), -1).any(axis=1))
         return np.asarray(answers[right_answers != IGNORED], dtype=np.int64)
@@ -408,11 +433,17 @@ class Evaluator:
         if ablation == "zero":
             return None
         if ablation != "mean":
-            raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown")
+            raise HeadlabError(
+                f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown"
+            )
         if self._means is None:
-            dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whichever split is evaluated, also for test
+            dev = self.task.examples(
+                self.language, "dev", DEV_SIZE
+            )  # whichever split is evaluated, also for test
             inputs = read(self.model, self.task, dev, self.language)
-            parts = np.split(np.arange(len(dev)), range(self._batch_size, len(dev), self._batch_size))
+            parts = np.split(
+                np.arange(len(dev)), range(self._batch_size, len(dev), self._batch_size)
+            )
             self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means
 
@@ -431,11 +462,16 @@ class Evaluator:
 
         def run(part: Rows) -> None:
             asked = rows[part.rows]
-            with torch.inference_mode(), gated_here(self.model, gates[part.rows], ablation=ablation, means=fill):
+            with (
+                torch.inference_mode(),
+                gated_here(self.model, gates[part.rows], ablation=ablation, means=fill),
+            ):
                 out[part.rows] = self.worth(asked, value_of("accuracy")) == 1
             self.tick()
 
-        halving(map(Rows, np.split(order, range(self._batch_size, len(order), self._batch_size))), run)
+        halving(
+            map(Rows, np.split(order, range(self._batch_size, len(order), self._batch_size))), run
+        )
         return out
 
 

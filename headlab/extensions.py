@@ -30,7 +30,9 @@ class Registry(Mapping[str, T]):
     because the packages that define them import headlab.
     """
 
-    def __init__(self, own: Mapping[str, T], group: str, fits: Callable[[str, object], bool]) -> None:
+    def __init__(
+        self, own: Mapping[str, T], group: str, fits: Callable[[str, object], bool]
+    ) -> None:
         self._own, self._group, self._fits = own, group, fits
 
     @cached_property
@@ -53,7 +55,10 @@ class Registry(Mapping[str, T]):
         try:
             entry = point.load()
         except (Exception, SystemExit) as error:  # importing a package can raise anything
-            return None, f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package"
+            return (
+                None,
+                f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package",
+            )
         if not self._fits(point.name, entry):
             return None, f"{of} is not what docs/extending.md asks for; fix or remove that package"
         return entry, ""

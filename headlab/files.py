@@ -19,10 +19,16 @@ from headlab.locks import Flock, flock, is_older_than
 MAX_JSON_BYTES = 4 << 20
 MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+)  # disk full, quota exceeded, or file size limit reached
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # a file system that cannot flush one file
 POSIX = os.name == "posix"
-STALE_SECONDS = 3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
+STALE_SECONDS = (
+    3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
+)
 
 
 CACHE = "HEADLAB_CACHE"
@@ -30,7 +36,9 @@ CACHE = "HEADLAB_CACHE"
 WRITABLE = "choose a folder you may write to"
 CHOOSE_CACHE = f"{WRITABLE} for results, with --cache or {CACHE}"
 CHOOSE_HUB_CACHE = "set HF_HOME to a folder you may write to; files from the hub are kept there"
-CHOOSE_MODEL_CACHE = "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
+CHOOSE_MODEL_CACHE = (
+    "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
+)
 
 
 def default_root() -> Path:
@@ -51,7 +59,8 @@ def below_home(folder: str | Path, way_on: str) -> Path:
     path = Path(folder)
     if path.parts[:1] == ("~",):
         raise HeadlabError(
-            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}", code="home.unknown"
+            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}",
+            code="home.unknown",
         )
     return path
 
@@ -88,7 +97,9 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
             if POSIX:
                 temporary.replace(path)  # while still locked
         if not POSIX:
-            temporary.replace(path)  # Windows cannot rename an open file, and nothing is swept there
+            temporary.replace(
+                path
+            )  # Windows cannot rename an open file, and nothing is swept there
         sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error, way_on) from error
@@ -101,14 +112,17 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
 def require_replaceable(path: Path) -> None:
     """Raise HeadlabError if a file cannot be written under this name, because of the name or of what has it."""
     if not path.name:
-        raise HeadlabError(f"'{path}' is a folder, not a file to write; name a file in it", code="file.is_folder")
+        raise HeadlabError(
+            f"'{path}' is a folder, not a file to write; name a file in it", code="file.is_folder"
+        )
     mode = file_mode(path)
     if mode is None or stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
         raise unwritable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     raise HeadlabError(
-        f"{path} is a device or a pipe, and a file would be put in its place; name a file", code="file.not_regular"
+        f"{path} is a device or a pipe, and a file would be put in its place; name a file",
+        code="file.not_regular",
     )
 
 
@@ -130,7 +144,8 @@ def file_mode(path: str | Path) -> int | None:
         if error.errno in IMPOSSIBLE:
             return None
         raise HeadlabError(
-            f"cannot look at {path} ({error.strerror}); choose a path that you may read", code="file.unreadable"
+            f"cannot look at {path} ({error.strerror}); choose a path that you may read",
+            code="file.unreadable",
         ) from error
 
 
@@ -234,7 +249,9 @@ def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
     try:
         make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666
+        )
         with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
@@ -287,7 +304,9 @@ def read_json(path: Path) -> Any:
             )
         text = path.read_bytes()
     except (OSError, ValueError) as error:
-        raise HeadlabError(f"cannot read {path} ({reason(error)}); check the path", code="file.unreadable") from error
+        raise HeadlabError(
+            f"cannot read {path} ({reason(error)}); check the path", code="file.unreadable"
+        ) from error
     return parse_json(text, str(path))
 
 
@@ -298,7 +317,12 @@ def parse_json(text: bytes | str, what: str) -> Any:
     overflows a float (1e999).
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
+        return json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_named_once,
+        )
     except (ValueError, RecursionError) as error:
         raise HeadlabError(
             f"{what} is not valid JSON ({error}); export it again",

@@ -56,7 +56,10 @@ class Decoding:
     def check(self) -> None:
         """Raise HeadlabError for an invalid number of beams."""
         if not 1 <= self.beams <= ROWS:
-            raise HeadlabError(f"asked for {self.beams} beams; choose 1 (greedy) to {ROWS}", code="beam.out_of_range")
+            raise HeadlabError(
+                f"asked for {self.beams} beams; choose 1 (greedy) to {ROWS}",
+                code="beam.out_of_range",
+            )
 
     def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON."""
@@ -64,7 +67,11 @@ class Decoding:
 
 
 def translations(
-    evaluator: Evaluator, gates: Gates | None = None, *, ablation: str = "zero", decoding: Decoding | None = None
+    evaluator: Evaluator,
+    gates: Gates | None = None,
+    *,
+    ablation: str = "zero",
+    decoding: Decoding | None = None,
 ) -> tuple[str, ...]:
     """The model's translation of each of the evaluator's examples, in their order.
 
@@ -86,10 +93,14 @@ def translations(
     def write(batch: Batch, tick: Tick) -> list[list[int]]:
         limits = sources.limits[batch.rows]
         with torch.inference_mode(), model.active(Active(gates=tensor, fill=fill)):
-            return _written(model, batch.inputs, limits, {"num_beams": chosen.beams, **about.settings()}, tick)
+            return _written(
+                model, batch.inputs, limits, {"num_beams": chosen.beams, **about.settings()}, tick
+            )
 
     found: dict[int, list[int]] = {}
-    batches = cut(sources, np.arange(len(sources.lengths)), token_budget(model), max(1, ROWS // chosen.beams))
+    batches = cut(
+        sources, np.arange(len(sources.lengths)), token_budget(model), max(1, ROWS // chosen.beams)
+    )
     for batch, rows in spread(batches, write, on=model, tick=evaluator.tick):
         evaluator.forwards += len(rows)
         found |= zip(batch.rows.tolist(), rows, strict=True)
@@ -142,7 +153,9 @@ class Sources:
     def __init__(self, model: Model, texts: Sequence[str], about: LanguageSetup) -> None:
         self.model, self._tokens = model, encode_sources(model, texts, about)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
-        self.limits: Ints = np.minimum(TIMES * self.lengths + MORE, longest(model, targets=True) - 1)
+        self.limits: Ints = np.minimum(
+            TIMES * self.lengths + MORE, longest(model, targets=True) - 1
+        )
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
@@ -163,7 +176,9 @@ class Limit(LogitsProcessor):
         self.tick()
         if not bool(scores.amax(dim=-1).isfinite().all()):
             raise not_finite(
-                self.model, "outputs that are not finite while it translates", code="model.answers_not_finite"
+                self.model,
+                "outputs that are not finite while it translates",
+                code="model.answers_not_finite",
             )
         over = input_ids.shape[1] >= self.limits
         only = torch.full_like(scores, float("-inf"))
@@ -172,7 +187,11 @@ class Limit(LogitsProcessor):
 
 
 def _written(
-    model: Model, inputs: Mapping[str, torch.Tensor], limits: Ints, settings: Mapping[str, Any], tick: Tick
+    model: Model,
+    inputs: Mapping[str, torch.Tensor],
+    limits: Ints,
+    settings: Mapping[str, Any],
+    tick: Tick,
 ) -> list[list[int]]:
     """Tokens of one batch's translations, without the start."""
     allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(settings["num_beams"])
@@ -194,13 +213,19 @@ def _written(
 
 def _text(model: Model, tokens: list[int]) -> str:
     # Padding after the end depends on the batch, and is a special token like the end itself.
-    found = model.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    found = model.tokenizer.decode(
+        tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
     return str(found).strip()
 
 
 def _end(model: Model) -> int:
     settings: Any = model.module.generation_config
-    ends = settings.eos_token_id if settings.eos_token_id is not None else model.module.config.eos_token_id
+    ends = (
+        settings.eos_token_id
+        if settings.eos_token_id is not None
+        else model.module.config.eos_token_id
+    )
     if ends is None:
         raise HeadlabError(
             f"{model.name} has no end-of-text token; set eos_token_id in its generation_config",
@@ -257,14 +282,21 @@ class Likelihood:
 
 
 def likelihood(
-    evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero", seed: int = 0, draws: int = DRAWS
+    evaluator: Evaluator,
+    mask: Mask | None = None,
+    *,
+    ablation: str = "zero",
+    seed: int = 0,
+    draws: int = DRAWS,
 ) -> Likelihood:
     """Likelihood of the evaluator's right answers under a mask (None: the unpruned model).
 
     Two pseudo-answers are added for the interval: one with probability 1, and one with uniform probability.  seed: of
     the resampling.  Raises HeadlabError for another model's mask, and for outputs that are not finite.
     """
-    nats, choices = nats_of(evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation)
+    nats, choices = nats_of(
+        evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation
+    )
     _, groups = answer_names(evaluator.examples, evaluator.inputs.units)
     made_up = (0.0, -float(np.log(choices)))
     rng = np.random.default_rng([seed, STREAM])
@@ -282,7 +314,9 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
             "the two were measured on different answers; compare models with the same tokenizer, on the same language",
             code="likelihood.other_answers",
         )
-    return paired_bootstrap(before.nats, after.nats, before.groups, np.random.default_rng([seed, STREAM]), draws)
+    return paired_bootstrap(
+        before.nats, after.nats, before.groups, np.random.default_rng([seed, STREAM]), draws
+    )
 
 
 def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
@@ -323,7 +357,9 @@ def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict
         return {}
     texts = [example.target or "" for example in evaluator.examples]
     groups = [example.cluster for example in evaluator.examples]
-    lost = np.array([-part.sum() for part in np.split(sure.nats, np.cumsum(evaluator.inputs.units)[:-1])])
+    lost = np.array(
+        [-part.sum() for part in np.split(sure.nats, np.cumsum(evaluator.inputs.units)[:-1])]
+    )
     most = float(np.log(evaluator.model.module.config.get_text_config().vocab_size))
     many = len(sure.nats)
     found: dict[str, float] = {}
@@ -348,7 +384,13 @@ def _words(text: str) -> float:
 
 
 def per_size(
-    lost: Floats, sizes: Floats, groups: Sequence[str], made_up: tuple[float, float], *, seed: int, draws: int = DRAWS
+    lost: Floats,
+    sizes: Floats,
+    groups: Sequence[str],
+    made_up: tuple[float, float],
+    *,
+    seed: int,
+    draws: int = DRAWS,
 ) -> tuple[float, float, float]:
     """Nats lost in all per unit of size in all, with its 95 % interval by resampling whole groups.
 

@@ -48,7 +48,17 @@ from headlab.hooks.model import Model, configured_start, not_finite
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
-from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, map_hint, nameless, some, try_orders
+from headlab.labels import (
+    FEW,
+    LEVEL,
+    LabelOrder,
+    as_stated,
+    by_name,
+    map_hint,
+    nameless,
+    some,
+    try_orders,
+)
 from headlab.models.special_ids import is_known
 from headlab.models.tokenising import PADDING_MASK, held, tokenise, tokenizer_output
 from headlab.records import Ints
@@ -108,7 +118,9 @@ def language_setup(config: Any, tokenizer: Any, language: str) -> LanguageSetup:
             return LanguageSetup(prefix=_prefix(prefixes, source, target))
         marks = getattr(tokenizer, "supported_language_codes", None)
         if marks:
-            return LanguageSetup(prefix=f">>{_code(target, [mark.strip('><') for mark in marks])}<< ")
+            return LanguageSetup(
+                prefix=f">>{_code(target, [mark.strip('><') for mark in marks])}<< "
+            )
     if hasattr(tokenizer, "src_lang") and hasattr(tokenizer, "tgt_lang"):
         return _by_codes(config, tokenizer, source, target)
     return LanguageSetup()
@@ -125,7 +137,9 @@ def decoder_start(model: Model, setup: LanguageSetup) -> int:
         HeadlabError: Neither they nor the model's configuration say one that the model has.
     """
     start = configured_start(model) if setup.start is None else setup.start
-    if not is_known(start, model.module.config):  # the decoder may have more tokens than the encoder
+    if not is_known(
+        start, model.module.config
+    ):  # the decoder may have more tokens than the encoder
         check_tokens(model, [[start]])
     return start
 
@@ -134,11 +148,17 @@ def _prefixes(config: Any) -> dict[tuple[str, str], str]:
     """{(source, target): prefix} of the translations named in a model's config."""
     named = getattr(config, "task_specific_params", None) or {}
     found = ((TASKS.fullmatch(name), params) for name, params in named.items())
-    return {(m[1], m[2]): str((params or {}).get("prefix", "")) for m, params in found if m is not None}
+    return {
+        (m[1], m[2]): str((params or {}).get("prefix", "")) for m, params in found if m is not None
+    }
 
 
 def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> str:
-    found = [p for (a, b), p in prefixes.items() if (_first(a), _first(b)) == (_first(source), _first(target))]
+    found = [
+        p
+        for (a, b), p in prefixes.items()
+        if (_first(a), _first(b)) == (_first(source), _first(target))
+    ]
     if len(found) != 1:
         raise HeadlabError(
             f"the model's task_specific_params names translations of {', '.join('-'.join(p) for p in prefixes)}, and "
@@ -151,7 +171,10 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
 
 
 def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> LanguageSetup:
-    codes = list(getattr(tokenizer, "lang_code_to_token", None) or filter(CODE.fullmatch, tokenizer.all_special_tokens))
+    codes = list(
+        getattr(tokenizer, "lang_code_to_token", None)
+        or filter(CODE.fullmatch, tokenizer.all_special_tokens)
+    )
     if not codes:
         raise HeadlabError(
             f"{type(tokenizer).__name__} must be told its languages, and headlab cannot determine how; "
@@ -164,7 +187,9 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Language
         ids = tokenizer_output(tokenizer, text_target="a")["input_ids"]
     if ids[0] == number:
         return LanguageSetup(source=found.source, target=found.target, first=number)
-    if ids[-1] == number and config.model_type == "mbart":  # its decoder starts with the last token of its targets
+    if (
+        ids[-1] == number and config.model_type == "mbart"
+    ):  # its decoder starts with the last token of its targets
         return LanguageSetup(source=found.source, target=found.target, start=number)
     raise HeadlabError(
         f"{type(tokenizer).__name__} does not put the code {found.target} before a translation (legacy_behaviour?); "
@@ -231,7 +256,11 @@ def read(model: Model, task: Task, examples: Sequence[Example], language: str) -
     """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
     if examples[0].choices:
         decodes = model.module.config.is_encoder_decoder and model.module.can_generate()
-        return TargetChoices(model, task, examples, language) if decodes else Choices(model, task, examples)
+        return (
+            TargetChoices(model, task, examples, language)
+            if decodes
+            else Choices(model, task, examples)
+        )
     if task.likelihood:
         return NextTokens(model, task, examples)
     if examples[0].target is not None:
@@ -251,7 +280,9 @@ class Classified:
     note = ""
     _tokens: dict[str, Any]
 
-    def __init__(self, model: Model, task: Task, columns: Sequence[int] | None, ending: str, kind: str) -> None:
+    def __init__(
+        self, model: Model, task: Task, columns: Sequence[int] | None, ending: str, kind: str
+    ) -> None:
         require(model, task, ending, kind)
         self.model, self._columns = model, list(columns or label_order(model, task).columns)
 
@@ -278,7 +309,11 @@ class Texts(Classified):
     """Texts or pairs of texts with one label each, for a sequence classifier."""
 
     def __init__(
-        self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
+        self,
+        model: Model,
+        task: Task,
+        examples: Sequence[Example],
+        columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__(model, task, columns, "ForSequenceClassification", "sequence classifier")
         self.note = tokens_note(model, needs_of(model, examples))
@@ -304,7 +339,11 @@ class Words(Classified):
     """
 
     def __init__(
-        self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
+        self,
+        model: Model,
+        task: Task,
+        examples: Sequence[Example],
+        columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
         self.note = tokens_note(model, needs_of(model, examples))
@@ -315,7 +354,9 @@ class Words(Classified):
         self._label_rows = DeviceRows(self._labels, model.device)
         self.words = [asked_words(words[row], e.labels) for row, e in enumerate(examples)]
         labels = [e.labels for e in examples]
-        self.omitted = omitted_from_words(model, self._tokens["input_ids"], sentences, labels, self.words)
+        self.omitted = omitted_from_words(
+            model, self._tokens["input_ids"], sentences, labels, self.words
+        )
         self.lengths = lengths(self._tokens["input_ids"])
         asked = [[label for label in row if label != IGNORED] for row in self._labels]
         self.units = lengths(asked)
@@ -341,29 +382,40 @@ class Pairs:
 
     note = ""
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
+    def __init__(
+        self, model: Model, task: Task, examples: Sequence[Example], language: str
+    ) -> None:
         if not model.module.config.is_encoder_decoder:
             raise HeadlabError(
                 f"{model.name} is a {type(model.module).__name__}; task {task.name} has targets to be generated "
                 "and needs an encoder-decoder model",
                 code="model.not_encoder_decoder",
             )
-        self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
+        self.model, self._told = (
+            model,
+            language_setup(model.module.config, model.tokenizer, language),
+        )
         self.tokens = encode_sources(model, [e.text for e in examples], self._told)
         texts = [e.target or "" for e in examples]
         limit = longest(model, targets=True)
         with self._told.set_up(model.tokenizer):
             targets = tokenise(model.tokenizer, texts, target=True, max_tokens=limit).columns
         self.omitted = self._omitted(examples, targets["input_ids"], limit)
-        self._given = int(self._told.first is not None)  # first tokens of a target that are not answers
+        self._given = int(
+            self._told.first is not None
+        )  # first tokens of a target that are not answers
         whole = slice(-1) if self._told.start is not None else slice(None)
         self._targets: Rows = [row[whole] for row in targets["input_ids"]]
         check_tokens(model, self._targets)
         self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
         self.units = lengths(self._targets) - self._given
-        self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(np.int64)
+        self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(
+            np.int64
+        )
 
-    def _omitted(self, examples: Sequence[Example], targets: Rows, limit: int) -> OmissionsByExample:
+    def _omitted(
+        self, examples: Sequence[Example], targets: Rows, limit: int
+    ) -> OmissionsByExample:
         """Which examples were cut, in their source or in their target.
 
         Args:
@@ -377,7 +429,9 @@ class Pairs:
         with self._told.set_up(tokenizer):
             omitted = omitted_from_texts(self.model, self.tokens["input_ids"], sources)
             for row in full:
-                uncut = tokenise(tokenizer, [examples[row].target or ""], target=True).columns["input_ids"][0]
+                uncut = tokenise(tokenizer, [examples[row].target or ""], target=True).columns[
+                    "input_ids"
+                ][0]
                 omitted.cut[row] |= len(uncut) > len(targets[row])
         return omitted
 
@@ -386,8 +440,13 @@ class Pairs:
         targets = self._padded(rows)
         start = decoder_start(self.model, self._told)
         before = shifted(targets, start, decoder_filler(self.model))
-        asked = (targets != IGNORED).long()  # padding changes no answer, but would enter the heads' means
-        return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
+        asked = (
+            targets != IGNORED
+        ).long()  # padding changes no answer, but would enter the heads' means
+        return pad(self.model, self.tokens, rows) | {
+            "decoder_input_ids": before,
+            "decoder_attention_mask": asked,
+        }
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the targets, int [row, token]."""
@@ -396,7 +455,9 @@ class Pairs:
         return found
 
     def _padded(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        return on_device(padded([self._targets[i] for i in rows], IGNORED, width), self.model.device)
+        return on_device(
+            padded([self._targets[i] for i in rows], IGNORED, width), self.model.device
+        )
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the next token, [row, token, vocabulary]."""
@@ -413,17 +474,26 @@ class TargetChoices(Chosen):
 
     note = ""
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
+    def __init__(
+        self, model: Model, task: Task, examples: Sequence[Example], language: str
+    ) -> None:
         super().__init__(examples)
         require_padding(model)
-        self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
+        self.model, self._told = (
+            model,
+            language_setup(model.module.config, model.tokenizer, language),
+        )
         names, tokenizer = [example.reference for example in examples], model.tokenizer
         first = [] if self._told.first is None else [self._told.first]
         self._given = len(first)  # first tokens of a continuation, which are not scored
         with self._told.set_up(tokenizer):
-            found = tokenizer_output(tokenizer, [self._told.prefix + example.text for example in examples])
+            found = tokenizer_output(
+                tokenizer, [self._told.prefix + example.text for example in examples]
+            )
             own = [
-                tokenizer_output(tokenizer, text_target=list(e.choices), add_special_tokens=False)["input_ids"]
+                tokenizer_output(tokenizer, text_target=list(e.choices), add_special_tokens=False)[
+                    "input_ids"
+                ]
                 for e in examples
             ]
         self._tokens: dict[str, Rows] = {name: list(found[name]) for name in found}
@@ -432,7 +502,9 @@ class TargetChoices(Chosen):
         check_lengths(model, task.name, names, self._tokens["input_ids"])
         self.omitted = nothing_omitted(model, len(examples))
         self.note = default_context(model)
-        for name, context, rows in zip(names, self._tokens["input_ids"], self._targets, strict=True):
+        for name, context, rows in zip(
+            names, self._tokens["input_ids"], self._targets, strict=True
+        ):
             if not context:
                 raise HeadlabError(
                     f"{task.name}, example {name}: the tokenizer of {model.name} gives its context no token; give it a "
@@ -446,13 +518,20 @@ class TargetChoices(Chosen):
                     "give a longer choice",
                     code="data.choice_empty",
                 )
-        check_tokens(model, [row for rows in (self._tokens["input_ids"], *self._targets) for row in rows])
-        self.lengths: Ints = lengths(self._tokens["input_ids"]) + np.array([max(map(len, r)) for r in self._targets])
+        check_tokens(
+            model, [row for rows in (self._tokens["input_ids"], *self._targets) for row in rows]
+        )
+        self.lengths: Ints = lengths(self._tokens["input_ids"]) + np.array(
+            [max(map(len, r)) for r in self._targets]
+        )
         teach_positions(model.module)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Contexts, the right continuations as the decoder's inputs, and the tokens of all, [row, choice, token]."""
-        choices, width = self.bytes.shape[1], max(len(tokens) for i in rows for tokens in self._targets[i])
+        choices, width = (
+            self.bytes.shape[1],
+            max(len(tokens) for i in rows for tokens in self._targets[i]),
+        )
         wanted = torch.full((len(rows), choices, width), IGNORED)
         for place, i in enumerate(rows):
             wanted[place, : len(self._targets[i])] = padded(self._targets[i], IGNORED, width)
@@ -466,7 +545,9 @@ class TargetChoices(Chosen):
         """The decoder's inputs for continuations, int [row, token]."""
         start = decoder_start(self.model, self._told)
         real = (targets != IGNORED).long()
-        real[:, 0] = 1  # also of a continuation that an example lacks: with nothing to attend to, there would be NaN
+        real[:, 0] = (
+            1  # also of a continuation that an example lacks: with nothing to attend to, there would be NaN
+        )
         before = shifted(targets, start, decoder_filler(self.model))
         return {"decoder_input_ids": before, "decoder_attention_mask": real}
 
@@ -478,11 +559,15 @@ class TargetChoices(Chosen):
         for targets in inputs["wanted"].unbind(dim=1):
             out = module(**given, **self._decoded(targets), use_cache=False)
             # what the encoder gave is the same for every continuation
-            if not hasattr(out, "encoder_router_logits"):  # a mixture of experts wants more of its encoder than that
+            if not hasattr(
+                out, "encoder_router_logits"
+            ):  # a mixture of experts wants more of its encoder than that
                 encoded = BaseModelOutput(last_hidden_state=out.encoder_last_hidden_state)
                 given = {"attention_mask": inputs["attention_mask"], "encoder_outputs": encoded}
             each = log_probabilities(out.logits, targets)[:, self._given :]
-            found.append(each.sum(dim=-1).masked_fill((targets == IGNORED).all(dim=-1), float("-inf")))
+            found.append(
+                each.sum(dim=-1).masked_fill((targets == IGNORED).all(dim=-1), float("-inf"))
+            )
         return torch.stack(found, dim=1)
 
 
@@ -512,7 +597,9 @@ def encode_sources(model: Model, texts: Sequence[str], told: LanguageSetup) -> d
 # Which of a model's classes stands for which label: see `headlab.labels`.
 
 TRIED = 256  # examples of a language that orders of labels are tried on
-LANGUAGES = 4  # that they are tried in, at most, one after another until one order is surely the best
+LANGUAGES = (
+    4  # that they are tried in, at most, one after another until one order is surely the best
+)
 
 
 def label_order(model: Model, task: Task) -> LabelOrder:
@@ -566,7 +653,9 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
     )
 
 
-def _assumed(task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = "") -> LabelOrder:
+def _assumed(
+    task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = ""
+) -> LabelOrder:
     named = {label: names[column] for label, column in zip(task.labels, columns, strict=True)}
     return LabelOrder(columns, None if all(a == b for a, b in named.items()) else named, note)
 
@@ -583,7 +672,8 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
             shares = f"{tried.right:.1%} {where} right, the next best order {tried.next:.1%}"
             if tried.p * LANGUAGES <= LEVEL:  # a look for each language
                 named = ", ".join(
-                    f"{label} = {names[at]}" for label, at in zip(task.labels, tried.columns, strict=True)
+                    f"{label} = {names[at]}"
+                    for label, at in zip(task.labels, tried.columns, strict=True)
                 )
                 return _assumed(
                     task, names, tried.columns,
@@ -603,7 +693,9 @@ def _counted(model: Model, task: Task, language: str, classes: int) -> Ints:
     examples = task.examples(language, "dev", TRIED)
     inputs = _labelled(model, task, examples, range(classes))
     counts = np.zeros((classes, len(task.labels)), dtype=np.int64)
-    for rows in np.array_split(np.argsort(inputs.lengths, kind="stable"), max(1, len(examples) // 16)):
+    for rows in np.array_split(
+        np.argsort(inputs.lengths, kind="stable"), max(1, len(examples) // 16)
+    ):
         with torch.inference_mode(), model.active(Active()):
             logits, targets = inputs.logits(inputs.tensors(rows)), inputs.targets(rows)
         asked = targets != IGNORED

@@ -183,4 +183,6 @@ class LearnedGates:
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""
-        return arrays_sha256((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8"))
+        return arrays_sha256(
+            (self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8")
+        )

@@ -48,7 +48,9 @@ class LabelOrder:
         """What stands beside every figure: the note, or the label map; empty where the names are the labels'."""
         if self.note or self.assumed is None:
             return self.note
-        return "Label map: " + ", ".join(f"{label} = {name}" for label, name in self.assumed.items())
+        return "Label map: " + ", ".join(
+            f"{label} = {name}" for label, name in self.assumed.items()
+        )
 
 
 def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
@@ -60,7 +62,9 @@ def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | No
     return None
 
 
-def _matches(labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]) -> tuple[int, ...] | None:
+def _matches(
+    labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]
+) -> tuple[int, ...] | None:
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(key(name), []).append(place)
@@ -180,7 +184,10 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
     while placeholder.casefold() in {name.casefold() for name in names}:
         placeholder = f"{placeholder}_"
     shown_labels = labels if len(labels) <= LISTED else labels[:2]
-    stated = {label: class_text(names, columns[label]) if label in columns else placeholder for label in shown_labels}
+    stated = {
+        label: class_text(names, columns[label]) if label in columns else placeholder
+        for label in shown_labels
+    }
     text = write_map(stated)
     remarks = []
     if len(shown_labels) < len(labels):
@@ -237,14 +244,20 @@ def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None
     lacking = [label for label in labels if label not in told]
     unknown = [label for label in told if label not in labels]
     if lacking or unknown:
-        problem = f"has no class for {lacking[0]!r}" if lacking else f"names {unknown[0]!r:.60}, which is no label"
+        problem = (
+            f"has no class for {lacking[0]!r}"
+            if lacking
+            else f"names {unknown[0]!r:.60}, which is no label"
+        )
         raise HeadlabError(
             f"the label map of task {task} {problem}; give one class for each of {listed(labels)}",
             code="label_map.labels_mismatch",
         )
 
 
-def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]) -> tuple[int, ...]:
+def as_stated(
+    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]
+) -> tuple[int, ...]:
     """The class of each label as `told` has it, by name or by number.
 
     Raises HeadlabError unless every label has a class of its own.
@@ -253,14 +266,17 @@ def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapp
     columns = [_class(names, told[label]) for label in labels]
     if len(set(columns)) < len(columns):
         raise HeadlabError(
-            f"the label map of task {task} gives two labels one class; give each its own", code="label_map.class_twice"
+            f"the label map of task {task} gives two labels one class; give each its own",
+            code="label_map.class_twice",
         )
     return tuple(columns)
 
 
 def _class(names: Sequence[str], told: str) -> int:
     for key in (str, str.casefold):
-        if (places := [place for place, name in enumerate(names) if key(name) == key(told)]) and len(places) == 1:
+        if (
+            places := [place for place, name in enumerate(names) if key(name) == key(told)]
+        ) and len(places) == 1:
             return places[0]
     if told.isascii() and told.isdigit() and int(told) < len(names):
         return int(told)
@@ -282,16 +298,27 @@ def told_by_names(
         as_stated(task, labels, names, told)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
     if by_name(labels, names) is not None:
-        return True, f"The model's classes have the names of the {len(labels)} labels of task {task}."
+        return (
+            True,
+            f"The model's classes have the names of the {len(labels)} labels of task {task}.",
+        )
     advice = f"Say which is which: {map_hint(labels, names)}."
     if len(names) < len(labels):
         what = f"The model has {len(names)} classes ({classes}), fewer than the {len(labels)} labels of task {task}"
         return False, f"{what}. Choose the task that it was trained on."
     if len(names) != len(labels) or not nameless(names):
-        what = f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
-        return False, f"{what}, and their names do not match. Choose the task that it was trained on. {advice}"
+        what = (
+            f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
+        )
+        return (
+            False,
+            f"{what}, and their names do not match. Choose the task that it was trained on. {advice}",
+        )
     if len(labels) > FEW:
-        return False, f"The model's classes are {classes}, which says nothing, and too many to try all orders. {advice}"
+        return (
+            False,
+            f"The model's classes are {classes}, which says nothing, and too many to try all orders. {advice}",
+        )
     return (
         None,
         f"The model's classes are {classes}, which says nothing: all orders are tried on dev examples. {advice}",
@@ -305,7 +332,9 @@ def some(names: Sequence[str]) -> str:
 
 def below_chance(right: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
-    from scipy.stats import binom  # takes a second to import, which pages that only read a label map need not wait for
+    from scipy.stats import (
+        binom,
+    )  # takes a second to import, which pages that only read a label map need not wait for
 
     return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
 

@@ -15,12 +15,18 @@ if TYPE_CHECKING:  # imported where a file system has no flock: elsewhere no com
     from filelock import MarkerSoftFileLock, OwnerRecord
 
 # What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`, some FUSE.
-NO_FLOCK = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF))
+NO_FLOCK = frozenset(
+    (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
+)
 HELD = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES))
 MARKER_SUFFIX = ".holder"
 TAKEOVER_SUFFIX = ".takeover"
-UNWRITTEN_SECONDS = 60.0  # age of a marker without a holder's name: its maker was killed before it wrote the name
-START_TIME_FIELD = 19  # of /proc/PID/stat, counted from the state, which follows the name of the command
+UNWRITTEN_SECONDS = (
+    60.0  # age of a marker without a holder's name: its maker was killed before it wrote the name
+)
+START_TIME_FIELD = (
+    19  # of /proc/PID/stat, counted from the state, which follows the name of the command
+)
 
 
 class Flock(Enum):
@@ -128,7 +134,11 @@ def holder_of(path: Path) -> str:
     from filelock import MarkerSoftFileLock
 
     holder = MarkerSoftFileLock(marker_path).owner
-    named = "no process" if holder is None else f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
+    named = (
+        "no process"
+        if holder is None
+        else f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
+    )
     return f"{marker_path} names {named} as its holder; if that has ended, delete this file"
 
 

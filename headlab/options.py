@@ -61,7 +61,11 @@ class Option:
         if self.kind is bool:
             return "true or false"
         if self.open:
-            above = f"above {self.low:g}" if self.high == math.inf else f"between {self.low:g} and {self.high:g}"
+            above = (
+                f"above {self.low:g}"
+                if self.high == math.inf
+                else f"between {self.low:g} and {self.high:g}"
+            )
             return f"a {self.kind.__name__} {above}"
         if self.high < math.inf:
             return f"a {self.kind.__name__} from {self.low:g} to {self.high:g}"
@@ -85,7 +89,9 @@ class Options:
     @classmethod
     def table(cls) -> Mapping[str, Option]:
         """The options by name."""
-        return MappingProxyType({f.name: f.metadata["option"] for f in fields(cls) if "option" in f.metadata})
+        return MappingProxyType(
+            {f.name: f.metadata["option"] for f in fields(cls) if "option" in f.metadata}
+        )
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **elsewhere: Any) -> Self:
@@ -108,7 +114,10 @@ class Options:
         for name, known in self.table().items():
             value = getattr(self, name)
             if not known.fits(value):
-                raise HeadlabError(f"{self.whose}{name} is {value!r:.40}; choose {known.range}", code="option.invalid")
+                raise HeadlabError(
+                    f"{self.whose}{name} is {value!r:.40}; choose {known.range}",
+                    code="option.invalid",
+                )
 
     def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON."""
@@ -116,14 +125,24 @@ class Options:
 
 
 def check_known(
-    known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str, they: str = "it has"
+    known: Mapping[str, Option],
+    given: Mapping[str, Any],
+    whose: str,
+    *,
+    code: str,
+    they: str = "it has",
 ) -> None:
     """Raise HeadlabError for an unknown name. whose, they: subject and verb, like "method random has" and "it has"."""
     if unknown := sorted(set(given) - set(known)):
-        raise HeadlabError(f"{whose} no option {', '.join(unknown)}; {they} {', '.join(known) or 'none'}", code=code)
+        raise HeadlabError(
+            f"{whose} no option {', '.join(unknown)}; {they} {', '.join(known) or 'none'}",
+            code=code,
+        )
 
 
-def resolved(known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str) -> dict[str, Any]:
+def resolved(
+    known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str
+) -> dict[str, Any]:
     """All known options: the given values, and the defaults of the others. whose: like "method random".
 
     Raises HeadlabError for a value that does not fit.
@@ -131,8 +150,12 @@ def resolved(known: Mapping[str, Option], given: Mapping[str, Any], whose: str, 
     out = {name: given.get(name, option.default) for name, option in known.items()}
     for name, option in known.items():
         if not option.fits(out[name]):
-            raise HeadlabError(f"{whose}: {name} is {out[name]!r}, but must be {option.range}", code=code)
-    return {name: value if value is None else known[name].kind(value) for name, value in out.items()}
+            raise HeadlabError(
+                f"{whose}: {name} is {out[name]!r}, but must be {option.range}", code=code
+            )
+    return {
+        name: value if value is None else known[name].kind(value) for name, value in out.items()
+    }
 
 
 def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
@@ -165,7 +188,8 @@ def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise HeadlabError(
-                f"option {pair!r} is not of the form name=value, like samples=512", code="option.malformed"
+                f"option {pair!r} is not of the form name=value, like samples=512",
+                code="option.malformed",
             )
         optional = name in known and known[name].optional
         out[name] = None if optional and text.lower() == "none" else _json_or_text(text)

@@ -19,9 +19,7 @@ from headlab.records import Ints
 
 # Batches that do not fit in the device's memory: they are cut in half, down to an error message.
 
-TOO_LARGE = (
-    "a single example does not fit in the device's memory; use a smaller model, shorter texts, or dtype bfloat16"
-)
+TOO_LARGE = "a single example does not fit in the device's memory; use a smaller model, shorter texts, or dtype bfloat16"
 
 
 class Cuttable(Protocol):
@@ -195,7 +193,9 @@ def _side_by_side(
 
     under_way: deque[tuple[Part, Future[R]]] = deque()
     # Each thread has its own thread count for the operations it starts.
-    with ThreadPoolExecutor(lanes, "lane", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(
+        lanes, "lane", initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
         try:
             while waiting or under_way:
                 while waiting and sum(not future.done() for _, future in under_way) < lanes:
@@ -204,7 +204,11 @@ def _side_by_side(
                 free.clear()  # what `tick` serves has the cores to itself
                 tick()
                 free.set()
-                wait([future for _, future in under_way if not future.done()], LOOK_SECONDS, FIRST_COMPLETED)
+                wait(
+                    [future for _, future in under_way if not future.done()],
+                    LOOK_SECONDS,
+                    FIRST_COMPLETED,
+                )
                 while under_way and under_way[0][1].done():
                     batch, future = under_way.popleft()
                     try:
@@ -215,7 +219,9 @@ def _side_by_side(
                         yield batch, found
                         continue
                     # Before the running ones: results are in the order of the batches.
-                    under_way.extendleft((part, pool.submit(run, part, lane_tick)) for part in parts[::-1])
+                    under_way.extendleft(
+                        (part, pool.submit(run, part, lane_tick)) for part in parts[::-1]
+                    )
         finally:
             ended.set()
             free.set()

@@ -28,8 +28,16 @@ from headlab.value_functions import shown_unit
 # Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
 
 Scale = tuple[tuple[float, str], ...]
-DIVERGING: Scale = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#f7f7f7"), (0.75, "#67a9cf"), (1.0, "#2166ac"))
-UPWARDS: Scale = tuple((2 * at - 1, colour) for at, colour in DIVERGING[2:])  # for values without a sign
+DIVERGING: Scale = (
+    (0.0, "#b35806"),
+    (0.25, "#f1a340"),
+    (0.5, "#f7f7f7"),
+    (0.75, "#67a9cf"),
+    (1.0, "#2166ac"),
+)
+UPWARDS: Scale = tuple(
+    (2 * at - 1, colour) for at, colour in DIVERGING[2:]
+)  # for values without a sign
 SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
 HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
 # Colours of a figure's lines; neighbours differ in lightness too.
@@ -43,7 +51,11 @@ DARK, LIGHT = "#101418", "#ffffff"  # text on a colour
 
 def line_look(number: int, name: str = "") -> tuple[str, str]:
     """Colour and dashes of a figure's line by its number, or by its name if that is the baseline's."""
-    return (UNSURE, "dot") if name == CHANCE else (LINES[number % len(LINES)], DASHES[number % len(DASHES)])
+    return (
+        (UNSURE, "dot")
+        if name == CHANCE
+        else (LINES[number % len(LINES)], DASHES[number % len(DASHES)])
+    )
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -71,7 +83,9 @@ def ink_on(colour: str) -> str:
 def luminance(colour: str) -> float:
     """Relative luminance of "#rrggbb", 0 to 1 (WCAG 2)."""
     parts = [value / 255 for value in rgb(colour)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -82,13 +96,21 @@ def picture(shares: Floats) -> str:
     rows, (height, width) = b"".join(b"\0" + row.tobytes() for row in pixels), shares.shape
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    chunks = (struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts)
-    return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode("ascii")
+    chunks = (
+        struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d))
+        for kind, d in parts
+    )
+    return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode(
+        "ascii"
+    )
 
 
 # Maps of heads.
 
-OWN, CORRECTED = 1, 2  # how a head is marked: by its own interval, and if that also holds after Holm's correction
+OWN, CORRECTED = (
+    1,
+    2,
+)  # how a head is marked: by its own interval, and if that also holds after Holm's correction
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,11 @@ class HeadMap:
     @property
     def meanings(self) -> dict[int, str]:
         """What the marks of this map mean, by their size; only those that can occur on it."""
-        corrected = {CORRECTED: f"also after Holm's correction for {self.tests:,} tests"} if self.tests else {}
+        corrected = (
+            {CORRECTED: f"also after Holm's correction for {self.tests:,} tests"}
+            if self.tests
+            else {}
+        )
         return {OWN: "the head's own interval excludes 0"} | corrected
 
     @property
@@ -132,7 +158,9 @@ class HeadMap:
     def colours(self) -> tuple[str | None, ...]:
         """The colour of each head, "#rrggbb"; None where it has no value."""
         shares = (self.values - self.lowest) / (self.limit - self.lowest)
-        return tuple(on_scale(self.scale, share) if np.isfinite(share) else None for share in shares.tolist())
+        return tuple(
+            on_scale(self.scale, share) if np.isfinite(share) else None for share in shares.tolist()
+        )
 
     @property
     def signs(self) -> Ints:
@@ -185,7 +213,9 @@ def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[st
         factor, unit = shown_unit(s.unit)
         own = limit if common else common_limit([s])
         marks, known = score_marks(s, holms.get(name)), tests if name in holms else 0
-        found[name] = HeadMap(s.grid, factor * s.values, unit, own, bool(s.signed), marks, score_tips(s), known)
+        found[name] = HeadMap(
+            s.grid, factor * s.values, unit, own, bool(s.signed), marks, score_tips(s), known
+        )
     return found
 
 
@@ -195,13 +225,19 @@ def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
     if not tested:
         return {}
     cuts = np.cumsum([len(p) for p in tested.values()])[:-1]
-    return dict(zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True))
+    return dict(
+        zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True)
+    )
 
 
 def score_marks(scores: HeadScores, corrected: Floats | None = None) -> Ints:
     """How heads are marked, int [head], as in `HeadMap`. corrected: their adjusted p-values, if any."""
     sides = scores.helpful.astype(np.int64) - scores.harmful
-    return sides if corrected is None else np.where(corrected <= 1 - scores.level, CORRECTED, OWN) * sides
+    return (
+        sides
+        if corrected is None
+        else np.where(corrected <= 1 - scores.level, CORRECTED, OWN) * sides
+    )
 
 
 def common_limit(scores: Iterable[HeadScores]) -> float:
@@ -222,10 +258,17 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
     half, unit, plus = scores.half_width, scores.unit, "" if scores.signed else "+"
     tips = []
     for i, value in enumerate(scores.values):
-        lines = [value_words(value, unit).lstrip(plus) + (" points" if unit == "accuracy" else f" ({unit})")]
+        lines = [
+            value_words(value, unit).lstrip(plus)
+            + (" points" if unit == "accuracy" else f" ({unit})")
+        ]
         if half is not None and scores.low is not None and scores.high is not None:
-            ends = " to ".join(value_words(end[i], unit).lstrip(plus) for end in (scores.low, scores.high))
-            lines.append(f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}")
+            ends = " to ".join(
+                value_words(end[i], unit).lstrip(plus) for end in (scores.low, scores.high)
+            )
+            lines.append(
+                f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}"
+            )
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[i]):,} samples")
         tips.append("\n".join(lines))
@@ -288,7 +331,10 @@ def look_of(group: str) -> Look:
 def in_order(groups: Iterable[str]) -> list[str]:
     """Each group once: known ones first in the order of the legend, then the others by name."""
     known = list(LOOKS)
-    return sorted(dict.fromkeys(groups), key=lambda name: (known.index(name) if name in known else len(known), name))
+    return sorted(
+        dict.fromkeys(groups),
+        key=lambda name: (known.index(name) if name in known else len(known), name),
+    )
 
 
 @dataclass(frozen=True)
@@ -331,7 +377,9 @@ def _role_tip(roles: Roles, head: Head) -> str:
         return "not looked at"
     own = roles.having(head)
     lines = [f"{len(own)} roles"] if len(own) > 1 else []
-    return "\n".join([*lines, *(f"{role_words(row.role)}{_share(row)}" for row in own)]) or "no role"
+    return (
+        "\n".join([*lines, *(f"{role_words(row.role)}{_share(row)}" for row in own)]) or "no role"
+    )
 
 
 def role_words(role: str) -> str:

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 THREADS = "OMP_NUM_THREADS"  # read by torch and by the libraries below it as they are loaded
 PROCESS = Path("/proc/self")
-CGROUP = re.compile(r"\d+:([^:]*):(.*)")  # controllers, none for version 2, and the path of a cgroup
+CGROUP = re.compile(
+    r"\d+:([^:]*):(.*)"
+)  # controllers, none for version 2, and the path of a cgroup
 OCTAL = re.compile(r"\\([0-7]{3})")  # how spaces of paths are written in mountinfo
 
 
@@ -92,8 +94,12 @@ def _mounts(process: Path) -> Iterator[Mount]:
         before, _, after = line.partition(" - ")
         fields, (kind, *_, options) = before.split(" "), after.split(" ")
         if kind in ("cgroup", "cgroup2"):
-            root, point = (OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in fields[3:5])
-            yield Mount(2 if kind == "cgroup2" else 1, root, Path(point), frozenset(options.split(",")))
+            root, point = (
+                OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in fields[3:5]
+            )
+            yield Mount(
+                2 if kind == "cgroup2" else 1, root, Path(point), frozenset(options.split(","))
+            )
 
 
 def _folders_up(mount: Mount, path: str) -> Iterator[Path]:

@@ -21,7 +21,9 @@ Ints = npt.NDArray[np.int64]
 
 def canonical_json(value: object) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text. Refuses NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def content_key(value: object) -> str:
@@ -53,7 +55,11 @@ class Head(NamedTuple):
     head: int
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.head}" if self.stack == "encoder" else f"{self.stack} {self.layer}.{self.head}"
+        return (
+            f"{self.layer}.{self.head}"
+            if self.stack == "encoder"
+            else f"{self.stack} {self.layer}.{self.head}"
+        )
 
 
 HEAD, HEAD_FORMATS = Head._fields, ("", "d", "d")  # the columns of a table that name a head
@@ -87,7 +93,12 @@ class HeadGrid:
     @cached_property
     def heads(self) -> tuple[Head, ...]:
         """Every head, in flat order."""
-        return tuple(Head(s.name, layer, h) for s in self.stacks for layer, n in enumerate(s.heads) for h in range(n))
+        return tuple(
+            Head(s.name, layer, h)
+            for s in self.stacks
+            for layer, n in enumerate(s.heads)
+            for h in range(n)
+        )
 
     @cached_property
     def _index(self) -> dict[Head, int]:
@@ -118,7 +129,9 @@ class HeadGrid:
         """int64 [head, 2]: (row in a gate array, column) of every head in flat order."""
         first = np.cumsum([0] + [s.layers for s in self.stacks])
         at = {s.name: int(first[i]) for i, s in enumerate(self.stacks)}
-        return np.array([(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64).reshape(-1, 2)
+        return np.array(
+            [(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64
+        ).reshape(-1, 2)
 
     def stack(self, name: str) -> Stack:
         """The stack of this name. Raises HeadlabError listing the existing names."""
@@ -126,7 +139,8 @@ class HeadGrid:
             if s.name == name:
                 return s
         raise HeadlabError(
-            f"unknown stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}", code="stack.unknown"
+            f"unknown stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}",
+            code="stack.unknown",
         )
 
     def index(self, head: Head) -> int:
@@ -134,7 +148,9 @@ class HeadGrid:
         try:
             return self._index[head]
         except KeyError:
-            raise HeadlabError(f"unknown head {tuple(head)}; this model has {self}", code="head.unknown") from None
+            raise HeadlabError(
+                f"unknown head {tuple(head)}; this model has {self}", code="head.unknown"
+            ) from None
 
     def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Flat [..., head] -> gate array [..., layer, width]; cells without a head hold 0."""
@@ -154,7 +170,8 @@ class HeadGrid:
         rows = nested if isinstance(nested, Mapping) else {self.stacks[0].name: nested}
         if set(rows) != {s.name for s in self.stacks}:
             raise HeadlabError(
-                f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}", code="grid.stacks_mismatch"
+                f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}",
+                code="grid.stacks_mismatch",
             )
         for s in self.stacks:
             given = rows[s.name]
@@ -170,7 +187,9 @@ class HeadGrid:
                 )
         flat = [v for s in self.stacks for row in rows[s.name] for v in row]
         if not all(isinstance(v, int | float) for v in flat):
-            raise HeadlabError(f"{what}: every head must have one number", code="grid.value_not_number")
+            raise HeadlabError(
+                f"{what}: every head must have one number", code="grid.value_not_number"
+            )
         return np.array(flat)
 
     def to_json(self) -> dict[str, list[int]]:
@@ -180,7 +199,9 @@ class HeadGrid:
     @staticmethod
     def from_json(value: Mapping[str, list[int]]) -> HeadGrid:
         """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name."""
-        names = sorted(value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS))
+        names = sorted(
+            value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS)
+        )
         return HeadGrid(tuple(Stack(name, tuple(value[name])) for name in names))
 
     def __str__(self) -> str:
@@ -230,7 +251,10 @@ class Omissions:
             words = {BEYOND_LIMIT: "beyond the limit", WITHOUT_TOKEN: "without a token"}
             total = sum(left_out.values())
             noun, verb = ("word", "is") if total == 1 else ("words", "are")
-            reasons = ", ".join(f"{count:,} {words.get(reason, reason)}" for reason, count in sorted(left_out.items()))
+            reasons = ", ".join(
+                f"{count:,} {words.get(reason, reason)}"
+                for reason, count in sorted(left_out.items())
+            )
             parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
         return "; ".join(parts)
 
@@ -250,7 +274,9 @@ class Omissions:
             raise _no_omissions(value)
         counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
         words = value.get("words_left_out")
-        if words is not None and not (isinstance(words, Mapping) and all(isinstance(name, str) for name in words)):
+        if words is not None and not (
+            isinstance(words, Mapping) and all(isinstance(name, str) for name in words)
+        ):
             raise _no_omissions(value)
         if not all(_is_count(count) for count in (*counts, *(words or {}).values())):
             raise _no_omissions(value)
@@ -275,7 +301,8 @@ def _is_count(value: Any) -> bool:
 
 def _no_omissions(value: Any) -> HeadlabError:
     return HeadlabError(
-        f"what was left out is {value!r:.60}, not counts of examples and words", code="result.omissions_invalid"
+        f"what was left out is {value!r:.60}, not counts of examples and words",
+        code="result.omissions_invalid",
     )
 
 
@@ -347,7 +374,11 @@ def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int,
 # Progress of a run.
 
 
-CHANGES = ("now right", "now wrong", "wrong otherwise")  # kinds of answers that a mask changes, as in JSON and CSV
+CHANGES = (
+    "now right",
+    "now wrong",
+    "wrong otherwise",
+)  # kinds of answers that a mask changes, as in JSON and CSV
 
 
 @dataclass(frozen=True)

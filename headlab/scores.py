@@ -28,7 +28,11 @@ OMISSIONS = "omissions"  # of the examples, which older results lack
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
 RAW = "raw"
-CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {RAW: None, "holm": holm, "bh": benjamini_hochberg}
+CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
+    RAW: None,
+    "holm": holm,
+    "bh": benjamini_hochberg,
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ class HeadScores:
 
     def __post_init__(self) -> None:
         if self.signed is None:
-            object.__setattr__(self, "signed", self.low is not None or bool((self.values < 0).any()))
+            object.__setattr__(
+                self, "signed", self.low is not None or bool((self.values < 0).any())
+            )
 
     @property
     def half_width(self) -> Floats | None:
@@ -75,12 +81,18 @@ class HeadScores:
     @property
     def harmful(self) -> Bools:
         """Heads whose interval is below 0, bool [head]; none without signs or intervals."""
-        return self.high < 0 if self.signed and self.high is not None else np.zeros(self.grid.size, bool)
+        return (
+            self.high < 0
+            if self.signed and self.high is not None
+            else np.zeros(self.grid.size, bool)
+        )
 
     @property
     def helpful(self) -> Bools:
         """Heads whose interval is above 0, bool [head]; none without signs or intervals."""
-        return self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
+        return (
+            self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
+        )
 
     @property
     def ranks(self) -> Ints:
@@ -93,12 +105,14 @@ class HeadScores:
         """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
         if correction not in CORRECTIONS:
             raise HeadlabError(
-                f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}", code="rule.correction_unknown"
+                f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}",
+                code="rule.correction_unknown",
             )
         adjust = CORRECTIONS[correction]
         if adjust is not None and rule != "harmful":
             raise HeadlabError(
-                f"rule {rule} takes no correction; leave it out, or use rule harmful", code="rule.option_unused"
+                f"rule {rule} takes no correction; leave it out, or use rule harmful",
+                code="rule.option_unused",
             )
         if adjust is None or not self.signed:
             return self.high if self.signed else None
@@ -109,7 +123,9 @@ class HeadScores:
                 code="rule.needs_p_values",
             )
         p = self.p_values
-        if adjust is benjamini_hochberg:  # helpful heads are no false claims of harm, but would loosen its threshold
+        if (
+            adjust is benjamini_hochberg
+        ):  # helpful heads are no false claims of harm, but would loosen its threshold
             p = np.where(self.values < 0, p, 1.0)
         return np.where(adjust(p) <= 1 - self.level, self.high, np.maximum(self.high, 0))
 
@@ -119,33 +135,53 @@ class HeadScores:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the halves as JSON values, arrays as flat lists [head]."""
-        lists = {name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS}
+        lists = {
+            name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS
+        }
         plain = {name: getattr(self, name) for name in (*PLAIN, SIGNED)}
         omissions = None if self.omissions is None else self.omissions.to_json()
-        return {"grid": self.grid.to_json(), "spec": dict(self.spec), **plain, **lists, OMISSIONS: omissions}
+        return {
+            "grid": self.grid.to_json(),
+            "spec": dict(self.spec),
+            **plain,
+            **lists,
+            OMISSIONS: omissions,
+        }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> HeadScores:
         """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
         grid = HeadGrid.from_json(value["grid"])
         given = {name: value[name] for name in ARRAYS if value[name] is not None}
-        arrays = {name: np.array(a, np.int64 if name == "samples" else np.float64) for name, a in given.items()}
+        arrays = {
+            name: np.array(a, np.int64 if name == "samples" else np.float64)
+            for name, a in given.items()
+        }
         if any(array.shape != (grid.size,) for array in arrays.values()):
             raise ValueError("another size than the grid's")
-        fields: dict[str, Any] = {name: value[name] for name in PLAIN} | {SIGNED: value.get(SIGNED)} | arrays
+        fields: dict[str, Any] = (
+            {name: value[name] for name in PLAIN} | {SIGNED: value.get(SIGNED)} | arrays
+        )
         if value.get(OMISSIONS) is not None:
             fields[OMISSIONS] = Omissions.from_json(value[OMISSIONS])
         return HeadScores(grid, spec=value["spec"], **fields)
 
     def mask(
-        self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None, correction: str = RAW
+        self,
+        rule: str = "harmful",
+        *,
+        k: int | None = None,
+        threshold: float | None = None,
+        correction: str = RAW,
     ) -> Mask:
         """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
 
         correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh" (Benjamini–Hochberg).  Also
         raises HeadlabError for an unknown correction, one of another rule, and one without p-values.
         """
-        kept = choose(self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold)
+        kept = choose(
+            self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
+        )
         options: dict[str, Any] = {} if k is None else {"k": int(k)}
         options |= {} if threshold is None else {"threshold": float(threshold)}
         options |= {} if correction == RAW else {"correction": correction}
@@ -158,7 +194,9 @@ class HeadScores:
         }
         named = self.spec.get("task", {}).get("name")
         chosen |= {"task": named} if named else {}
-        return Mask(self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)})
+        return Mask(
+            self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)}
+        )
 
 
 def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
@@ -168,7 +206,9 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
     """
     omissions = ((result.language, result.omissions) for result in results)
     sentences = (
-        f"{language}: {found.sentence}." for language, found in omissions if found is not None and found.sentence
+        f"{language}: {found.sentence}."
+        for language, found in omissions
+        if found is not None and found.sentence
     )
     return tuple(dict.fromkeys(sentences))
 
@@ -176,7 +216,10 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
 def coarse(scores: Iterable[HeadScores]) -> str:
     """Why no head of several scores can survive Holm's correction, in a sentence; empty where one may."""
     tested = [(s.p_values, s.level) for s in scores if s.p_values is not None]
-    tests, least = sum(len(p) for p, _ in tested), min((float(p.min()) for p, _ in tested), default=0.0)
+    tests, least = (
+        sum(len(p) for p, _ in tested),
+        min((float(p.min()) for p, _ in tested), default=0.0),
+    )
     if not tested or least * tests <= 1 - tested[0][1]:
         return ""
     return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
@@ -287,7 +330,9 @@ class Curve:
         """Mean accuracy over the share of heads removed, from none to all, by the trapezoid rule."""
         return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
 
-    def heads_until(self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate") -> int:
+    def heads_until(
+        self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate"
+    ) -> int:
         """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
 
         points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
@@ -296,7 +341,8 @@ class Curve:
         """
         if by not in ("estimate", "interval"):
             raise HeadlabError(
-                f'unknown criterion for a loss {by!r}; use "estimate" or "interval"', code="curve.loss_way_unknown"
+                f'unknown criterion for a loss {by!r}; use "estimate" or "interval"',
+                code="curve.loss_way_unknown",
             )
         if not points >= 0:
             raise HeadlabError(
@@ -316,12 +362,28 @@ class Curve:
             )
         order = self.spec.get("order", {})
         languages = [order.get("language", self.language)]
-        chosen = {"rule": "bottom", "k": k, "method": self.ordering, "languages": languages, "score": dict(self.spec)}
-        return Mask(self.grid, kept_without(self.order[:k], self.grid.size), self.spec.get("model", {}), chosen)
+        chosen = {
+            "rule": "bottom",
+            "k": k,
+            "method": self.ordering,
+            "languages": languages,
+            "score": dict(self.spec),
+        }
+        return Mask(
+            self.grid,
+            kept_without(self.order[:k], self.grid.size),
+            self.spec.get("model", {}),
+            chosen,
+        )
 
     def values_sha256(self) -> str:
         """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
-        whole = ((self.order, "<i8"), (self.removed, "<i8"), (self.correct, "|b1"), (self.groups, "<i8"))
+        whole = (
+            (self.order, "<i8"),
+            (self.removed, "<i8"),
+            (self.correct, "|b1"),
+            (self.groups, "<i8"),
+        )
         return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
 
 
@@ -363,7 +425,14 @@ def band(curves: Sequence[Curve]) -> Band:
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
     middle = np.median(accuracy, axis=0)
-    return Band(accuracy.min(axis=0), middle, accuracy.max(axis=0), first.removed, first.ordering, len(curves))
+    return Band(
+        accuracy.min(axis=0),
+        middle,
+        accuracy.max(axis=0),
+        first.removed,
+        first.ordering,
+        len(curves),
+    )
 
 
 def counts(heads: int, points: int | None = None) -> list[int]:
@@ -389,7 +458,9 @@ POINT = 0.01
 
 def curve_names(curves: Sequence[Curve]) -> list[str]:
     """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
-    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
+    one_language, one_ordering = (
+        len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering")
+    )
     if len(curves) == 1:
         return [f"{curves[0].language} by {curves[0].ordering}"]
     if one_ordering and not one_language:
@@ -397,7 +468,10 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
     else:
         names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
     twice = {name for name in names if names.count(name) > 1}
-    return [f"{name}, seed {_seed(c)}" if name in twice else name for name, c in zip(names, curves, strict=True)]
+    return [
+        f"{name}, seed {_seed(c)}" if name in twice else name
+        for name, c in zip(names, curves, strict=True)
+    ]
 
 
 def _seed(curve: Curve) -> Any:
@@ -429,7 +503,14 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
 
 def curve_points(curve: Curve, name: str) -> Table:
     """A row per count of removed heads: accuracy, and its difference from the untouched model. name: of the curve."""
-    columns = ("heads removed", "accuracy, %", "difference, points", "low, points", "high, points", "p")
+    columns = (
+        "heads removed",
+        "accuracy, %",
+        "difference, points",
+        "low, points",
+        "high, points",
+        "p",
+    )
     shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
     parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
     formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
@@ -445,17 +526,23 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
 
     Raises HeadlabError unless both are of the same examples.
     """
-    if one.spec.get("task") != other.spec.get("task") or not np.array_equal(one.groups, other.groups):
+    if one.spec.get("task") != other.spec.get("task") or not np.array_equal(
+        one.groups, other.groups
+    ):
         raise HeadlabError(
             "the two curves were measured on different examples; compare curves of one language, split and size",
             code="curve.other_examples",
         )
-    return paired_bootstrap(areas(other), areas(one), labels(one.groups), np.random.default_rng(seed))
+    return paired_bootstrap(
+        areas(other), areas(one), labels(one.groups), np.random.default_rng(seed)
+    )
 
 
 def areas(curve: Curve) -> Floats:
     """Each answer's contribution to the area under a curve, float [answer]; their mean is `Curve.area`."""
-    return np.asarray(np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0))
+    return np.asarray(
+        np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0)
+    )
 
 
 def labels(groups: Ints) -> tuple[str, ...]:

@@ -59,8 +59,13 @@ class Table:
 
     def shown(self) -> list[list[str]]:
         """Cells as displayed text."""
-        forms = [P if is_p(name) and form else form for name, form in zip(self.columns, self.formats, strict=True)]
-        return [[_shown(cell, form) for cell, form in zip(row, forms, strict=True)] for row in self.rows]
+        forms = [
+            P if is_p(name) and form else form
+            for name, form in zip(self.columns, self.formats, strict=True)
+        ]
+        return [
+            [_shown(cell, form) for cell, form in zip(row, forms, strict=True)] for row in self.rows
+        ]
 
     def markdown(self) -> str:
         """The table in Markdown: numbers right-aligned, notes below."""
@@ -139,9 +144,16 @@ class Report:
     def from_json(value: Any) -> Report:
         """Inverse of `to_json`. Raises HeadlabError for what is not a report."""
         try:
-            tables, notes = tuple(Table.from_json(table) for table in value["tables"]), tuple(_texts(value["notes"]))
+            tables, notes = (
+                tuple(Table.from_json(table) for table in value["tables"]),
+                tuple(_texts(value["notes"])),
+            )
             (name,) = _texts([value["name"]])
-            spec, forwards, seconds = {**value["spec"]}, int(value["example_forwards"]), float(value["seconds"])
+            spec, forwards, seconds = (
+                {**value["spec"]},
+                int(value["example_forwards"]),
+                float(value["seconds"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a report ({type(error).__name__}: {error})", code="report.malformed"
@@ -150,7 +162,9 @@ class Report:
 
 
 def _line(cells: Any) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return (
+        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    )
 
 
 # p-values: of a column named p, whatever its format, so that results of earlier versions are shown alike.
@@ -177,7 +191,11 @@ def _shown(cell: Cell, form: str) -> str:
     if cell is None:
         return NOTHING
     if form == P:
-        return p_words(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)
+        return (
+            p_words(cell)
+            if isinstance(cell, int | float) and not isinstance(cell, bool)
+            else str(cell)
+        )
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if not form or isinstance(cell, str):
@@ -190,7 +208,11 @@ def _shown(cell: Cell, form: str) -> str:
 
 def is_number(cell: object) -> TypeGuard[float]:
     """Whether a cell is a finite number."""
-    return isinstance(cell, int | float) and not isinstance(cell, bool) and abs(cell) <= sys.float_info.max
+    return (
+        isinstance(cell, int | float)
+        and not isinstance(cell, bool)
+        and abs(cell) <= sys.float_info.max
+    )
 
 
 def _texts(values: Any) -> list[str]:

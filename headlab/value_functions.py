@@ -32,8 +32,18 @@ FINE = 64
 VALUES: dict[str, Value] = {
     value.key: value
     for value in (
-        Value("accuracy", "right (1) or wrong (0); of several tokens, the share that is right", "accuracy"),
-        Value("probability", "probability of the right label; of several tokens, their mean", "probability", 1.0, FINE),
+        Value(
+            "accuracy",
+            "right (1) or wrong (0); of several tokens, the share that is right",
+            "accuracy",
+        ),
+        Value(
+            "probability",
+            "probability of the right label; of several tokens, their mean",
+            "probability",
+            1.0,
+            FINE,
+        ),
         Value(
             "log-probability",
             f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, their mean",
@@ -48,7 +58,9 @@ VALUES: dict[str, Value] = {
 def value_of(key: str) -> Value:
     """A value function by its key. Raises HeadlabError listing the keys."""
     if key not in VALUES:
-        raise HeadlabError(f"unknown value function {key!r}; use one of {', '.join(VALUES)}", code="value.unknown")
+        raise HeadlabError(
+            f"unknown value function {key!r}; use one of {', '.join(VALUES)}", code="value.unknown"
+        )
     return VALUES[key]
 
 
@@ -72,7 +84,9 @@ def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
 SOFT = 0.2
 
 
-def surrogate(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def surrogate(
+    value: Value, logits: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """A differentiable quantity whose gradient predicts changes of `worth`, and its current value, both [row].
 
     logits, labels: as in `worth`.  For accuracy it is the row's distance from a change, in logits: the smallest
@@ -84,14 +98,23 @@ def surrogate(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple
     if value.key != "accuracy":
         found = worth(value, logits, labels)
         return found, found.detach()
-    wide = (logits if logits.dtype == torch.float64 else logits.float()).reshape(len(logits), -1, logits.shape[-1])
-    asked, chosen = (labels >= 0).reshape(len(labels), -1), labels.clamp(min=0).reshape(len(labels), -1, 1)
+    wide = (logits if logits.dtype == torch.float64 else logits.float()).reshape(
+        len(logits), -1, logits.shape[-1]
+    )
+    asked, chosen = (
+        (labels >= 0).reshape(len(labels), -1),
+        labels.clamp(min=0).reshape(len(labels), -1, 1),
+    )
     right = wide.gather(-1, chosen)[..., 0]
     others = wide.scatter(-1, chosen, float("-inf"))
     soft = right - SOFT * torch.logsumexp(others / SOFT, dim=-1)
     hard = (right - others.amax(dim=-1)).detach()
-    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(~asked, -1e9)  # finite: a row may have no answers
-    return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(dim=-1)
+    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(
+        ~asked, -1e9
+    )  # finite: a row may have no answers
+    return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(
+        dim=-1
+    )
 
 
 def log_probability(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,9 @@ from headlab.ui.shell import client, found, page, waited
 
 @st.cache_data(max_entries=128, show_spinner=False)
 def attention(_client, model, fingerprint, text, pair, words, heads, task, label_map):
-    return waited(lambda: _client.attention(model, text, heads, pair, words, task=task, label_map=label_map))
+    return waited(
+        lambda: _client.attention(model, text, heads, pair, words, task=task, label_map=label_map)
+    )
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -25,10 +27,14 @@ def maps(_client, model, fingerprint, text, pair, words, head):
 def every_head(panels, sentences, options, asked, grid, scores):
     at, title = 0, [s.title for s in sentences].__getitem__
     if len(sentences) > 1:
-        at = st.radio("Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of")
+        at = st.radio(
+            "Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of"
+        )
     s, panel = sentences[at], panels[at]
     every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
-    attention_page.draw_every(panel, every, options, scores, s.language, grid, headgrid.together(asked[2]))
+    attention_page.draw_every(
+        panel, every, options, scores, s.language, grid, headgrid.together(asked[2])
+    )
 
 
 def body(choice, asked, grid, heads, sentences, view, options, scores):
@@ -69,4 +75,6 @@ with page("attention") as choice:
     if heads and choice.languages:
         shown = remembered("head")
         elsewhere(worker, choice, loaded["fingerprint"], shown, head_names(grid, heads)[shown])
-    job_offer.panel(choice, results, "With them, this page starts at the strongest head of these languages.")
+    job_offer.panel(
+        choice, results, "With them, this page starts at the strongest head of these languages."
+    )

@@ -19,7 +19,9 @@ def pick(task):
         format_func=lambda k: f"{EXPERIMENTS[k].title}: {EXPERIMENTS[k].question}",
         key="experiment",
     )
-    st.caption(f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}.")  # a phone truncates the line above
+    st.caption(
+        f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}."
+    )  # a phone truncates the line above
     return key
 
 

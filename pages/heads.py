@@ -25,9 +25,13 @@ def select(scores):
     for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):
         keep_known(param, what, options)
     left, right = st.columns(2)
-    focus = left.selectbox("Language", list(scores), format_func=str, key="focus", bind="query-params")
+    focus = left.selectbox(
+        "Language", list(scores), format_func=str, key="focus", bind="query-params"
+    )
     best = int(first.values.argmax())
-    head = right.selectbox("Head (stack.layer.head)", heads, index=best, key="head", bind="query-params")
+    head = right.selectbox(
+        "Head (stack.layer.head)", heads, index=best, key="head", bind="query-params"
+    )
     return focus, head_from(head)
 
 
@@ -58,7 +62,9 @@ def tables(choice, scores, confidence, head):
 
 
 def sharpening(choice, scores, head):
-    heads_page.sharpening(choice, scores, head, lambda language, clicked: pick(language, clicked, scores))
+    heads_page.sharpening(
+        choice, scores, head, lambda language, clicked: pick(language, clicked, scores)
+    )
 
 
 def body(choice, results, confidence):
@@ -101,10 +107,16 @@ with page("heads") as choice:
     if not choice.languages:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")
     elif not results.scores:
-        st.info(plain(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."))
+        st.info(
+            plain(
+                f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."
+            )
+        )
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
-        headgrid.small_multiples({}, key="small", missing=heads_page.in_place_of_maps(choice, results))
+        headgrid.small_multiples(
+            {}, key="small", missing=heads_page.in_place_of_maps(choice, results)
+        )
         job_offer.offer(choice, results.missing)
     else:
         st.markdown(headgrid.reading(results.scores))

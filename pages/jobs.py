@@ -11,7 +11,11 @@ def asked():
     """The job of the link, if it names one."""
     text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
-        st.warning(plain(f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."))
+        st.warning(
+            plain(
+                f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."
+            )
+        )
     elif text:
         return int(text)
     return None

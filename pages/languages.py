@@ -14,7 +14,9 @@ from headlab.ui.results import sample_note
 from headlab.ui.shell import found, languages_of, page
 from headlab.value_functions import shown_unit
 
-CHART = "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
+CHART = (
+    "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
+)
 TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has the same figures"
 
 
@@ -28,15 +30,21 @@ def matrix(scores):
     if compared.found.noise is None:
         st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
-    about = f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
+    about = (
+        f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
+    )
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
-        figure(agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART, about=about)
+        figure(
+            agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART, about=about
+        )
     with tree:
         figure(dendrogram(clusters, languages), "agreement-clusters", alt=TREE, about=about)
-        st.caption("Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %.")
+        st.caption(
+            "Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %."
+        )
     for place, table in ((twin, pairs), (each, languages), (merged, clusters)):
         with place:
             show(table, "languages")
@@ -53,14 +61,20 @@ def shared(scores):
     size = next(iter(scores.values())).grid.size
     at_most("top", size)
     top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
-    return top, listed(heads.shared_table(scores, top), f"No head is among the top {top} of every language.")
+    return top, listed(
+        heads.shared_table(scores, top), f"No head is among the top {top} of every language."
+    )
 
 
 def specific(scores):
     st.subheader("Heads for a few languages")
     most = len(scores) - 1
     at_most("few", most)
-    few = st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params") if most > 1 else 1
+    few = (
+        st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params")
+        if most > 1
+        else 1
+    )
     nothing = "No head is positive in so few languages and negative in all others."
     tables = [listed(heads.few_table(scores, few), nothing)]
     if has_intervals(scores):
@@ -93,7 +107,9 @@ def body(scores):
         show(heads.count_table(scores, top, few), "languages")
         experiments_report.draw_heads([agnostic, *own])
     else:
-        st.info("This method has no signs, so no head can be positive in one language and negative in another.")
+        st.info(
+            "This method has no signs, so no head can be positive in one language and negative in another."
+        )
 
 
 def too_few(choice, n):
@@ -102,7 +118,9 @@ def too_few(choice, n):
         st.info(plain(f"This page compares languages, and task {choice.task} has one: {only}."))
         page_link("heads", "The heads of this language")
         return
-    st.info(f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any.")
+    st.info(
+        f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any."
+    )
     page_link("overview", "Choose another method on the overview")
 
 

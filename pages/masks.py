@@ -8,7 +8,9 @@ from headlab.ui.shell import found, page
 
 
 def sources(choice, results, target):
-    with st.expander("Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"):
+    with st.expander(
+        "Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"
+    ):
         uploaded, problems = mask_pages.uploads()
         wanted = mask_pages.pick_rule(results)
     for problem in problems:
@@ -18,7 +20,9 @@ def sources(choice, results, target):
 
 with page("masks") as choice:
     if not choice.languages:
-        st.info("No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without.")
+        st.info(
+            "No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without."
+        )
     results = found(choice)
     target = mask_pages.target_of(choice, results)
     masks = sources(choice, results, target)

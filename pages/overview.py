@@ -20,12 +20,20 @@ def open_head(language, head):
 
 def found_so_far(choice, results):
     """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
-    named = [r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model]
-    first = results.first or next((r.record for r in sorted(named, key=experiments.made_at, reverse=True)), None)
-    kept = [r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]]
+    named = [
+        r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model
+    ]
+    first = results.first or next(
+        (r.record for r in sorted(named, key=experiments.made_at, reverse=True)), None
+    )
+    kept = [
+        r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]
+    ]
     ablation = "zero" if results.first is None else results.first.spec.get("ablation", "zero")
     reports = {
-        key: preferred(experiments.matching(kept, choice, key), choice.languages, choice.method, ablation)
+        key: preferred(
+            experiments.matching(kept, choice, key), choice.languages, choice.method, ablation
+        )
         for key in (*EXPERIMENTS, FRONT.key)
     }
     sentences = findings(results.scores, reports, choice.languages)
@@ -42,7 +50,9 @@ def found_so_far(choice, results):
 
 def maps(choice, results):
     if not results.scores:
-        what = f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
+        what = (
+            f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
+        )
         other = "other settings in the sidebar" if results.others else "another method"
         do = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
         st.info(f"The cache folder {plain(what)} for these languages. {do} {other}.")
@@ -70,9 +80,16 @@ def elsewhere(choice):
     """Other models and tasks whose results are stored, such as the papers' own."""
     if there := others(choice):
         st.markdown("##### Also in the cache")
-        st.caption("Results of other models and tasks: scores on every page, reports on Experiments and Roles.")
+        st.caption(
+            "Results of other models and tasks: scores on every page, reports on Experiments and Roles."
+        )
     for other in there:
-        button(other.words, key=f"other-{other.words.partition(':')[0]}", on_press=go, args=(other.page, other.choice))
+        button(
+            other.words,
+            key=f"other-{other.words.partition(':')[0]}",
+            on_press=go,
+            args=(other.page, other.choice),
+        )
 
 
 def onward():

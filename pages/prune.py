@@ -40,7 +40,9 @@ READING = (
 
 def pick_split():
     keep_known("split", "examples", list(SIZES))
-    split = st.radio("Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP)
+    split = st.radio(
+        "Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
+    )
     remember("split", split)  # this is a fragment, which may run without the page
     return split
 
@@ -58,7 +60,15 @@ def board(choice, loaded, identity, now, results, measured):
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
-        question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
+        question = Question(
+            choice.model,
+            identity["fingerprint"],
+            choice.task,
+            split,
+            asked,
+            asker,
+            choice.label_map,
+        )
         with ways:
             st.caption(prune_page.HOW)
             scores = prune_page.pick_scores(results)
@@ -73,7 +83,9 @@ def board(choice, loaded, identity, now, results, measured):
             st.caption(READING)
             mask_pages.draw(mask, now, loaded, question, known, choice.languages)
             seen = mask_pages.with_seen(mask, question, known, choice.languages)
-            experiments_report.save_view(choice, results.scores, {"Mask of the Prune page": seen} if asked else {})
+            experiments_report.save_view(
+                choice, results.scores, {"Mask of the Prune page": seen} if asked else {}
+            )
         write_link(now)
         live = prune_figures.running(client(), question, choice.languages, known)
         with changed:

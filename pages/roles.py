@@ -26,17 +26,26 @@ def select(shelf):
     heads = [head_key(head) for head in kept.roles.grid.heads]
     keep_known("head", "head", heads)
     best = next((at for at, head in enumerate(kept.roles.grid.heads) if kept.roles.having(head)), 0)
-    head = right.selectbox("Head (stack.layer.head)", heads, index=best, key="head", bind="query-params")
+    head = right.selectbox(
+        "Head (stack.layer.head)", heads, index=best, key="head", bind="query-params"
+    )
     return focus, kept, head_from(head)
 
 
 def choose(shelf, focus):
     by_key = {kept.key: kept for kept in shelf.by_language[focus]}
-    return pick_one("Report", by_key, lambda k: roles_store.label(by_key[k], shelf.weights), f"roles-report-{focus}")
+    return pick_one(
+        "Report",
+        by_key,
+        lambda k: roles_store.label(by_key[k], shelf.weights),
+        f"roles-report-{focus}",
+    )
 
 
 def tables(kept):
-    for name, place in zip(("role-counts", "relations"), st.columns([1, 2], gap="large"), strict=True):
+    for name, place in zip(
+        ("role-counts", "relations"), st.columns([1, 2], gap="large"), strict=True
+    ):
         if table := kept.roles.table(name):
             with place:
                 show(table, kept.key)
@@ -58,7 +67,9 @@ def body(choice, shelf):
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, kept, head = select(shelf)
-        roles_store.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
+        roles_store.role_map(
+            kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick
+        )
     with right:
         roles_page.draw_card(kept.roles, head)
     st.caption(plain(roles_store.label(kept, shelf.weights)))

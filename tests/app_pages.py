@@ -58,7 +58,15 @@ def run_page(path: str, **query) -> AppTest:
 
 def said(app: AppTest) -> str:
     """All that a page tells in words, as they are shown."""
-    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
+    kinds = (
+        app.error,
+        app.warning,
+        app.info,
+        app.success,
+        app.caption,
+        app.markdown,
+        app.subheader,
+    )
     return "\n".join(shown(element) for kind in kinds for element in kind)
 
 

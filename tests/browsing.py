@@ -10,8 +10,12 @@ from waiting import until
 
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")  # the line over a map that sharpens
-UNDER_POINTER = "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
+SHARPENING = re.compile(
+    r"^sharpening: [\d,]+ samples a head so far"
+)  # the line over a map that sharpens
+UNDER_POINTER = (
+    "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
+)
 LOOK_MS = 5_000  # after which a list that takes no click is looked at again
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -23,7 +27,9 @@ def open_list(box: Any) -> None:
     box.click()
 
 
-def choose_option(box: Any, name: str | re.Pattern[str], typed: str = "", exact: bool = True) -> None:
+def choose_option(
+    box: Any, name: str | re.Pattern[str], typed: str = "", exact: bool = True
+) -> None:
     """Choose from the list of a box; where it is long, type what narrows it first.
 
     An open list closes when anything scrolls, also a fold that has not finished opening or a page that settles. A

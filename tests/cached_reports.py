@@ -13,11 +13,20 @@ FORMATS = ("", "", "d", "d", "+.2f", ".4f")
 KEY_ROWS = (("de", "encoder", 9, 0, 1.25, 0.01), ("th", "encoder", 3, 7, -2.5, None))
 
 
-def made_up(experiment: str, model: str = "e5-small-intents", task: str = "intents", seed: int = 0) -> Report:
+def made_up(
+    experiment: str, model: str = "e5-small-intents", task: str = "intents", seed: int = 0
+) -> Report:
     """A report on German and Thai with a table of heads of each kind."""
     specific = (("de", "encoder", 5, 1, 3.0, 0.02),)
     tables = (
-        Table("heads-agnostic", "Heads among the highest of both languages", COLUMNS, FORMATS, KEY_ROWS, ("A note.",)),
+        Table(
+            "heads-agnostic",
+            "Heads among the highest of both languages",
+            COLUMNS,
+            FORMATS,
+            KEY_ROWS,
+            ("A note.",),
+        ),
         Table("heads-specific", "Heads of one language only", COLUMNS, FORMATS, specific),
     )
     about = EXPERIMENTS[experiment]
@@ -34,5 +43,7 @@ def made_up(experiment: str, model: str = "e5-small-intents", task: str = "inten
 def keep(root: Path, report: Report, day: int = 21) -> str:
     """Write a report as one that was made on a day of November; its key."""
     run = Store(root).run(report.spec)
-    run.finish(report, {"created": f"2026-11-{day:02}T12:00:00+00:00", "versions": {"headlab": "0.5"}})
+    run.finish(
+        report, {"created": f"2026-11-{day:02}T12:00:00+00:00", "versions": {"headlab": "0.5"}}
+    )
     return run.key

@@ -20,7 +20,9 @@ GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 HARMFUL, HELPFUL = 3 * 12 + 7, 9 * 12  # heads 3.7 and 9.0, in every language
 
 
-def made_up(language: str, method: str, fingerprint: str = "0" * 64, name: str = MODEL) -> HeadScores:
+def made_up(
+    language: str, method: str, fingerprint: str = "0" * 64, name: str = MODEL
+) -> HeadScores:
     """Scores with a large helpful head 9.0 and a harmful head 3.7; the same for the same arguments."""
     rng = np.random.default_rng([len(method), *language.encode()])
     values = rng.laplace(0.0005, 0.003, GRID.size)
@@ -30,15 +32,35 @@ def made_up(language: str, method: str, fingerprint: str = "0" * 64, name: str =
         values = np.abs(values)
     if METHODS[method].intervals:
         wide = 0.006 if METHODS[method].signed else values / 2
-        extra |= {"low": values - wide, "high": values + wide, "samples": np.full(GRID.size, 2048, np.int64)}
+        extra |= {
+            "low": values - wide,
+            "high": values + wide,
+            "samples": np.full(GRID.size, 2048, np.int64),
+        }
     if METHODS[method].intervals and METHODS[method].signed:
         extra["p_values"] = np.exp(-((values / 0.004) ** 2)).clip(1e-12, 1)
     model = {"name": name, "revision": "made-up", "fingerprint": fingerprint}
-    task = {"name": "intents", "language": language, "split": "dev", "size": 512, "seed": 0, "data_hash": language}
+    task = {
+        "name": "intents",
+        "language": language,
+        "split": "dev",
+        "size": 512,
+        "seed": 0,
+        "data_hash": language,
+    }
     options = {"name": method, "options": METHODS[method].resolve({})}
-    spec = {"format": 1, "model": model, "task": task, "ablation": "zero", "method": options, "seed": 0}
+    spec = {
+        "format": 1,
+        "model": model,
+        "task": task,
+        "ablation": "zero",
+        "method": options,
+        "seed": 0,
+    }
     about = METHODS[method]
-    return HeadScores(GRID, language, method, values, about.estimand, about.unit, 73728, 33.0, spec=spec, **extra)
+    return HeadScores(
+        GRID, language, method, values, about.estimand, about.unit, 73728, 33.0, spec=spec, **extra
+    )
 
 
 def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
@@ -46,7 +68,9 @@ def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
     for method in ("shapley", "gradient", "confidence", "leave-one-out"):
         for language in LANGUAGES[:5] if method == "leave-one-out" else LANGUAGES:
             scores = made_up(language, method, fingerprint)
-            Store(root).run(scores.spec).finish(scores, {"created": "2026-11-21T05:00:00+00:00", "versions": {}})
+            Store(root).run(scores.spec).finish(
+                scores, {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
+            )
     return root
 
 

@@ -23,7 +23,11 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak-out", metavar="FILE", help="write what ran, how it ended and how long it took as JSON")
+    parser.addoption(
+        "--soak-out",
+        metavar="FILE",
+        help="write what ran, how it ended and how long it took as JSON",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,7 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ordering.longest_first(items, ordering.seconds_of_files(ordering.SECONDS.read_text(encoding="utf-8")))
+    ordering.longest_first(
+        items, ordering.seconds_of_files(ordering.SECONDS.read_text(encoding="utf-8"))
+    )
 
 
 @pytest.fixture
@@ -76,4 +82,6 @@ def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
             look = {"type": b["kind"], "disabled": b["disabled"], "help": b["help"] or None}
             st.button(b["label"], key=b["key"], on_click=pressed, args=(b["key"],), **look)
 
-    monkeypatch.setattr(presses, "component", lambda kind: native if kind == "buttons" else drawn(kind))
+    monkeypatch.setattr(
+        presses, "component", lambda kind: native if kind == "buttons" else drawn(kind)
+    )

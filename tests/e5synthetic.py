@@ -17,7 +17,9 @@ TINY = Header(32, 2, 2, 64, len(PIECES) + 2, 64, 2, 1e-12, 0, 2, 1, 3)
 def e5_bytes(seed: int = 0, header: Header = TINY) -> bytes:
     """The whole file."""
     rng = np.random.default_rng(seed)
-    tensors = {name: _tensor(rng, name, int(np.prod(shape))) for name, (_, shape) in layout(header).items()}
+    tensors = {
+        name: _tensor(rng, name, int(np.prod(shape))) for name, (_, shape) in layout(header).items()
+    }
     head = _head(header)
     size = len(head) + sum(2 + len(name) + struct.calcsize("<BIQQ") for name in tensors)
     entries, body = b"", b""

@@ -31,6 +31,8 @@ def expect(error: BaseException | None, code: str, *values: object) -> None:
 def named(value: object, message: str) -> bool:
     """Whether a message names a value; a number has to stand alone, as 1 does in neither 12 nor 1.5 nor run-1."""
     if isinstance(value, int | float):
-        return re.search(rf"(?<![\w/.-]){re.escape(str(value))}(?![\w/-]|\.\d)", message) is not None
+        return (
+            re.search(rf"(?<![\w/.-]){re.escape(str(value))}(?![\w/-]|\.\d)", message) is not None
+        )
     end = r"(?!\d)" if str(value)[-1:].isdigit() else ""  # "line 1" is not named by "line 12"
     return re.search(re.escape(str(value)) + end, message) is not None

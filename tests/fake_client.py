@@ -25,8 +25,22 @@ SPEC = {
 def job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
     """A row of the job list, as the worker tells it."""
     now = time.time()
-    row: dict[str, Any] = {"id": number, "kind": "score", "params": SPEC, "state": state, "done": 0, "total": 0}
-    row |= {"note": "", "error": None, "seconds_left": None, "attempts": 0, "created": now - 60, "started": None}
+    row: dict[str, Any] = {
+        "id": number,
+        "kind": "score",
+        "params": SPEC,
+        "state": state,
+        "done": 0,
+        "total": 0,
+    }
+    row |= {
+        "note": "",
+        "error": None,
+        "seconds_left": None,
+        "attempts": 0,
+        "created": now - 60,
+        "started": None,
+    }
     row |= {"ended": None, "place": "here", "result": None}
     if state != "queued":
         row |= {"started": now - 50, "attempts": 1, "total": 2000, "done": 680}
@@ -44,7 +58,11 @@ class FakeClient:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     lines: list[str] = field(default_factory=lambda: ["2026-11-21T14:00:00Z submitted"])
     foretold: dict[str, Any] = field(
-        default_factory=lambda: {"forwards": 147456, "seconds": 150.0, "basis": "measured here: 1 ms a forward"}
+        default_factory=lambda: {
+            "forwards": 147456,
+            "seconds": 150.0,
+            "basis": "measured here: 1 ms a forward",
+        }
     )
     scores: Any = None
     trouble: str = ""
@@ -57,7 +75,13 @@ class FakeClient:
     def health(self) -> dict[str, Any]:
         self._reached()
         running = sum(row["state"] == "running" for row in self.rows)
-        return {"device": "cpu", "jobs_running": running, "jobs_waiting": 0, "ray": self.ray, "note": ""}
+        return {
+            "device": "cpu",
+            "jobs_running": running,
+            "jobs_waiting": 0,
+            "ray": self.ray,
+            "note": "",
+        }
 
     def models(self) -> list[dict[str, str]]:
         self._reached()
@@ -72,7 +96,9 @@ class FakeClient:
         for row in self.rows:
             if row["id"] == number:
                 return row
-        raise HeadlabError(f"there is no job {number}; the list of jobs shows those that exist", code="job.unknown")
+        raise HeadlabError(
+            f"there is no job {number}; the list of jobs shows those that exist", code="job.unknown"
+        )
 
     def snapshot(self, number: int) -> tuple[dict[str, Any], Any]:
         return self.job(number), self.scores
@@ -84,8 +110,16 @@ class FakeClient:
     def submit(self, kind: str, spec: Any, place: str = "here") -> dict[str, Any]:
         self._reached()
         self.calls.append(("submit", kind, dict(spec), place))
-        same = [row for row in self.rows if row["params"] == dict(spec) and row["state"] in ("queued", "running")]
-        row = same[0] if same else job(1 + max((r["id"] for r in self.rows), default=0), params=dict(spec), kind=kind)
+        same = [
+            row
+            for row in self.rows
+            if row["params"] == dict(spec) and row["state"] in ("queued", "running")
+        ]
+        row = (
+            same[0]
+            if same
+            else job(1 + max((r["id"] for r in self.rows), default=0), params=dict(spec), kind=kind)
+        )
         self.rows += [] if same else [row]
         return {"id": row["id"], "state": row["state"]}
 
@@ -116,7 +150,9 @@ class FakeClient:
         words = {**text, "label": None, "words": ["licht", "an"], "labels": ["device", "other"]}
         return [words if task == "slots" else text]
 
-    def attention(self, model: str, text: str, heads: Any, pair: Any, words: Any, **asked: Any) -> dict[str, Any]:
+    def attention(
+        self, model: str, text: str, heads: Any, pair: Any, words: Any, **asked: Any
+    ) -> dict[str, Any]:
         """Three tokens, each of which looks at the next; a label that turns, or two words of which one's does."""
         self.calls.append(("attention", text, tuple(map(tuple, heads)), tuple(words), asked))
         rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]

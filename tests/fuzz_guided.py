@@ -16,13 +16,17 @@ import atheris
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-with atheris.instrument_imports(include=["headlab.masks", "headlab.store", "headlab.tasks", "headlab.files"]):
+with atheris.instrument_imports(
+    include=["headlab.masks", "headlab.store", "headlab.tasks", "headlab.files"]
+):
     import fuzzing
 
 
 def main() -> None:
     """Run one reader."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("reader")
     parser.add_argument("--runs", type=int, default=100_000)
     given = parser.parse_args()
@@ -31,7 +35,13 @@ def main() -> None:
         for number, good in enumerate(reader.good):
             fuzzing.put(corpus / str(number), good)
         # A process inherits its parent's peak of memory, so a limit would end it for what pytest held.
-        words = [sys.argv[0], f"-runs={given.runs}", "-max_len=65536", "-rss_limit_mb=0", str(corpus)]
+        words = [
+            sys.argv[0],
+            f"-runs={given.runs}",
+            "-max_len=65536",
+            "-rss_limit_mb=0",
+            str(corpus),
+        ]
         atheris.Setup(words, lambda data: fuzzing.attempt(reader, data) and None)
         atheris.Fuzz()
 

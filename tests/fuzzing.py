@@ -43,7 +43,12 @@ from headlab.ui.history import decode, encode
 from headlab.ui.names import head_from
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
-MASK = Mask(GRID, np.array([True, False, True, True, False]), {"name": "m", "fingerprint": "0" * 64}, {"rule": "x"})
+MASK = Mask(
+    GRID,
+    np.array([True, False, True, True, False]),
+    {"name": "m", "fingerprint": "0" * 64},
+    {"rule": "x"},
+)
 # They follow each other faster than the clock of the disk ticks, and what is read is remembered by size and time.
 SECONDS = count(1_000_000_000)
 
@@ -141,7 +146,9 @@ def _results(root: Path) -> Iterator[tuple[str, Reader]]:
     checkpoint = begun.folder / "checkpoint.npz"
     yield (
         "checkpoint.npz",
-        Reader([checkpoint.read_bytes()], lambda data: (put(checkpoint, data), begun.checkpoint())[1]),
+        Reader(
+            [checkpoint.read_bytes()], lambda data: (put(checkpoint, data), begun.checkpoint())[1]
+        ),
     )
 
 
@@ -155,7 +162,10 @@ def _places(root: Path) -> Reader:
     def read(data: bytes) -> None:
         for note in notes:
             put(note, data)
-        assert {type(path) for path in vars(store.places(spec)).values()} <= {type(None), type(root)}
+        assert {type(path) for path in vars(store.places(spec)).values()} <= {
+            type(None),
+            type(root),
+        }
 
     return Reader(good, read)
 
@@ -167,7 +177,9 @@ def _file(store: Store, path: Path, listed: Callable[[Store], Any]) -> Callable[
         put(path, data)
         try:
             found = listed(store)
-            assert len(found.results) + len(found.problems) <= 1  # a spec of another kind is another listing's
+            assert (
+                len(found.results) + len(found.problems) <= 1
+            )  # a spec of another kind is another listing's
         finally:
             put(path, whole)
 
@@ -175,8 +187,14 @@ def _file(store: Store, path: Path, listed: Callable[[Store], Any]) -> Callable[
 
 
 def _data(root: Path) -> Iterator[tuple[str, Reader]]:
-    yield "CoNLL-U, trees", Reader([TREES.encode()], lambda data: read_trees(put(root / "trees.conllu", data)))
-    yield "CoNLL-U, tags", Reader([TREES.encode()], lambda data: list(sentences(put(root / "tags.conllu", data))))
+    yield (
+        "CoNLL-U, trees",
+        Reader([TREES.encode()], lambda data: read_trees(put(root / "trees.conllu", data))),
+    )
+    yield (
+        "CoNLL-U, tags",
+        Reader([TREES.encode()], lambda data: list(sentences(put(root / "tags.conllu", data)))),
+    )
     yield "XNLI", Reader([XNLI.encode()], lambda data: (
         put(root / "xnli" / "de.dev.tsv", data), list(xnli_task(root).examples("de")))
     )  # fmt: skip
@@ -188,30 +206,48 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
             list(headlab.task(str(put(root / kind / "mine.toml", declared))).examples("de"))
 
         yield kind, Reader([rows.encode()], read)
-        yield f"{kind} that was sent", Reader([rows.encode()], lambda data, kind=kind: sent(data, kind, root / "sent"))
-    yield "CoNLL-U that was sent", Reader([TREES.encode()], lambda data: sent(data, "conllu", root / "sent"))
-    yield "tokens that were sent", Reader([TOKENS.encode()], lambda data: sent(data, "conll", root / "sent"))
+        yield (
+            f"{kind} that was sent",
+            Reader([rows.encode()], lambda data, kind=kind: sent(data, kind, root / "sent")),
+        )
+    yield (
+        "CoNLL-U that was sent",
+        Reader([TREES.encode()], lambda data: sent(data, "conllu", root / "sent")),
+    )
+    yield (
+        "tokens that were sent",
+        Reader([TOKENS.encode()], lambda data: sent(data, "conll", root / "sent")),
+    )
     put(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
     yield (
         "declaration of a task",
         Reader(
             [DECLARATION.replace("FORMAT", "csv").encode()],
-            lambda data: list(headlab.task(str(put(root / "declared" / "mine.toml", data))).examples("de")),
+            lambda data: list(
+                headlab.task(str(put(root / "declared" / "mine.toml", data))).examples("de")
+            ),
         ),
     )
 
 
-SENT_COLUMNS = {"conllu": {"words": "FORM", "labels": "UPOS"}, "conll": {"words": "1", "labels": "2"}}
+SENT_COLUMNS = {
+    "conllu": {"words": "FORM", "labels": "UPOS"},
+    "conll": {"words": "1", "labels": "2"},
+}
 
 
 def sent(data: bytes, kind: str, cache: Path) -> None:
     """Make a task of a file, as the dashboard does; what is found right is saved, and what is saved is read."""
     columns = SENT_COLUMNS.get(kind, {"text": "review", "label": "stars"})
-    draft = Draft(f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5)
+    draft = Draft(
+        f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5
+    )
     try:
         found = save(draft, cache)
         made = headlab.task(str(cache / "tasks" / draft.name / f"{draft.name}.toml"))
-        assert sum(found.sizes.values()) == sum(len(made.examples(code, split)) for code, split in found.sizes)
+        assert sum(found.sizes.values()) == sum(
+            len(made.examples(code, split)) for code, split in found.sizes
+        )
     finally:
         shutil.rmtree(cache, ignore_errors=True)
 
@@ -243,8 +279,16 @@ def _models(root: Path) -> Iterator[tuple[str, Reader]]:
 
 def _words() -> Iterator[tuple[str, Reader]]:
     known = METHODS["shapley"].options
-    yield "label map", Reader([b"good=LABEL_0,bad=1", b'{"good": "LABEL_0"}'], lambda data: read_map(text_of(data)))
-    yield "mask of a link", Reader([encode(MASK.kept).encode()], lambda data: decode(text_of(data), GRID))
+    yield (
+        "label map",
+        Reader(
+            [b"good=LABEL_0,bad=1", b'{"good": "LABEL_0"}'], lambda data: read_map(text_of(data))
+        ),
+    )
+    yield (
+        "mask of a link",
+        Reader([encode(MASK.kept).encode()], lambda data: decode(text_of(data), GRID)),
+    )
     yield "head of a link", Reader([b"encoder.3.7"], lambda data: head_from(text_of(data)))
     yield "grid", Reader([b"12x12", b"2x3"], lambda data: parse_grid(text_of(data)))
     yield (
@@ -302,7 +346,9 @@ def _bytes(rng: random.Random, data: bytes) -> bytes:
     at, length = rng.randrange(len(data)), rng.choice((1, 1, 2, 8, 64))
     there = data[at : at + length]
     put_in = rng.choice((b"", rng.choice(SCRAPS), rng.randbytes(length), there * 2, there[::-1]))
-    return rng.choice((data[:at] + put_in + data[at + length :], data[:at] + put_in + data[at:], data[:at]))
+    return rng.choice(
+        (data[:at] + put_in + data[at + length :], data[:at] + put_in + data[at:], data[:at])
+    )
 
 
 def _json(rng: random.Random, data: bytes) -> bytes:
@@ -326,7 +372,11 @@ def _json(rng: random.Random, data: bytes) -> bytes:
 def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every place in a value: what it is in, and its key or number there."""
     inner = (
-        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))
+        if isinstance(value, list)
+        else []
     )
     for key, part in inner:
         yield value, key

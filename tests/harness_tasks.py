@@ -151,10 +151,14 @@ def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) ->
 
     manager = LoadedTasks(include_path=str(folder))
     dtype = str(model.module.dtype).removeprefix("torch.")
-    own = HFLM(pretrained=model.module, tokenizer=model.tokenizer, batch_size=1, device="cpu", dtype=dtype)
+    own = HFLM(
+        pretrained=model.module, tokenizer=model.tokenizer, batch_size=1, device="cpu", dtype=dtype
+    )
     heads = np.ones(model.grid.size, bool) if kept is None else kept
     with gated(model, model.grid.gates(heads)):
-        results = lm_eval.simple_evaluate(model=own, tasks=list(NAMES), task_manager=manager, bootstrap_iters=0)
+        results = lm_eval.simple_evaluate(
+            model=own, tasks=list(NAMES), task_manager=manager, bootstrap_iters=0
+        )
     samples = {}
     for task, documents in results["samples"].items():
         samples[task] = [
@@ -190,7 +194,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_tasks(folder)
-        runs = [harness_results(model, folder, kept) for kept in (None, kept_heads(model.grid.size))]
+        runs = [
+            harness_results(model, folder, kept) for kept in (None, kept_heads(model.grid.size))
+        ]
     RECORD.write_text(json.dumps(runs, indent=1, sort_keys=True, default=plain) + "\n", "utf-8")
 
 

@@ -84,7 +84,9 @@ class Child:
         ended = self.ended_within(seconds)
         if ended is None:
             self.kill()
-            raise AssertionError(f"a command did not end in {seconds} s: {self.err.read_text()[-2000:]}")
+            raise AssertionError(
+                f"a command did not end in {seconds} s: {self.err.read_text()[-2000:]}"
+            )
         return ended
 
     def ended_within(self, seconds: float) -> Ended | None:
@@ -122,7 +124,9 @@ class Kills:
 
 def phase_of(cache: Path) -> str:
     """What a run was doing when it was killed, by what it left in its folder."""
-    names = {path.name for path in cache.glob("[0-9a-f]*/*")} | {path.name for path in cache.glob("[0-9a-f]*/.*")}
+    names = {path.name for path in cache.glob("[0-9a-f]*/*")} | {
+        path.name for path in cache.glob("[0-9a-f]*/.*")
+    }
     if any(name.endswith(".tmp") for name in names):
         return "while a file was written"
     if "result.npz" in names:

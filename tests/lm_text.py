@@ -16,7 +16,21 @@ from headlab.training.lm_text import Corpus
 from headlab.training.options import LmGateOptions, LmOptions
 
 VOCAB = 97
-WORDS = ("anna", "bert", "cara", "dora", "sees", "hears", "likes", "the", "a", "small", "green", "bird", "tree")
+WORDS = (
+    "anna",
+    "bert",
+    "cara",
+    "dora",
+    "sees",
+    "hears",
+    "likes",
+    "the",
+    "a",
+    "small",
+    "green",
+    "bird",
+    "tree",
+)
 TINY = LmOptions(
     tokenizer="word", vocabulary=20, layers=2, heads=3, width=12, persistent=4, block=8, batch=4, steps=6,
     learning_rate=0.02, dropout=0.1,
@@ -57,10 +71,14 @@ def corpus(tokens: int, line: int = 5) -> Corpus:
     return Corpus(ids, lines, lines)
 
 
-def tiny_lm(heads: Sequence[int] = (4, 3, 4), seed: int = 0, **options: Any) -> AllAttentionForCausalLM:
+def tiny_lm(
+    heads: Sequence[int] = (4, 3, 4), seed: int = 0, **options: Any
+) -> AllAttentionForCausalLM:
     """A random float64 model, weights spread enough that every head matters."""
     sizes = {"persistent": 5, "max_position_embeddings": 6} | options
-    config = AllAttentionConfig(vocab_size=VOCAB, hidden_size=24, head_size=6, heads_per_layer=heads, **sizes)
+    config = AllAttentionConfig(
+        vocab_size=VOCAB, hidden_size=24, head_size=6, heads_per_layer=heads, **sizes
+    )
     with alone(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         module = AllAttentionForCausalLM(config)

@@ -12,7 +12,9 @@ from headlab.scores import Curve
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 
 
-def made_curve(language: str = "de", ordering: str = "shapley", seed: int = 0, **model: Any) -> Curve:
+def made_curve(
+    language: str = "de", ordering: str = "shapley", seed: int = 0, **model: Any
+) -> Curve:
     """Six heads leave and take ever more answers with them; the same for the same arguments."""
     rng = np.random.default_rng([seed, *language.encode(), *ordering.encode()])
     removed = np.arange(GRID.size + 1)

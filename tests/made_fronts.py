@@ -29,7 +29,9 @@ GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64
 IDENTITY = {"name": "e5-small-intents", "revision": "r", "fingerprint": FINGERPRINT}
 COSTS = Costs(
-    2_000_000, (0, 1_000_000, 100), (LayerCost(0, 3, 1, 200_000, 100_000, 10), LayerCost(3, 3, 1, 100_000, 50_000, 10))
+    2_000_000,
+    (0, 1_000_000, 100),
+    (LayerCost(0, 3, 1, 200_000, 100_000, 10), LayerCost(3, 3, 1, 100_000, 50_000, 10)),
 )
 LOADED = {**IDENTITY, "grid": GRID.to_json(), "device": "cpu", "note": "", "costs": COSTS.to_json()}
 LANGUAGES = ("de", "th")
@@ -67,11 +69,15 @@ def spec_of(**options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made_front(points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any) -> Report:
+def made_front(
+    points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
+) -> Report:
     """The report. answer: the smallest within a point by the bound if None."""
     spec, chosen = spec_of(**options), answer or within(points, 0.01, "bound")
     rules = {"smallest within 1 point in every language, by the lower bound": chosen}
-    verdicts = [Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
+    verdicts = [
+        Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
+    ]
     tables = (
         choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points),
         languages_table(points), orders_table(ORDERS, GRID),
@@ -104,10 +110,17 @@ def made_wide(fingerprint: str) -> Report:
                   (-lost - 0.01, -lost), (0.0, 0.0), (-lost - 0.008, -lost), -0.75 * lost, -lost, 0.0)
         )  # fmt: skip
     spec = spec_of(within=2.0)
-    verdicts = [Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
+    verdicts = [
+        Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
+    ]
     tables = (
         choice_table({"smallest within 2 points in every language, by the lower bound": points[1]}),
         confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points), languages_table(points),
         orders_table([order], grid),
     )  # fmt: skip
-    return Report("front", tables, ("A made-up front.",), {**spec, "model": {**IDENTITY, "fingerprint": fingerprint}})
+    return Report(
+        "front",
+        tables,
+        ("A made-up front.",),
+        {**spec, "model": {**IDENTITY, "fingerprint": fingerprint}},
+    )

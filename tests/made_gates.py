@@ -74,5 +74,8 @@ def measured(n: int, lost: float) -> dict[str, Any]:
 def keep(root: Path, gates: LearnedGates) -> str:
     """Write gates as a finished run; its key."""
     run = Store(root).run(gates.spec)
-    run.finish(gates, {"created": "2026-11-22T01:00:00+00:00", "versions": {"headlab": "0.7"}, "device": "cpu"})
+    run.finish(
+        gates,
+        {"created": "2026-11-22T01:00:00+00:00", "versions": {"headlab": "0.7"}, "device": "cpu"},
+    )
     return run.key

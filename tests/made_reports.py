@@ -44,4 +44,6 @@ def made_reports(root: Path) -> dict[str, Report]:
         halves = np.stack([values + rng.normal(0, 0.02, 12), values - rng.normal(0, 0.02, 12)])
         plant(pieces, language, values, HARMFUL[language], halves=halves)
         plant(pieces, language, values[::-1], method="leave-one-out")
-    return {name: run_experiment(name, pieces, options=options) for name, options in OPTIONS.items()}
+    return {
+        name: run_experiment(name, pieces, options=options) for name, options in OPTIONS.items()
+    }

@@ -18,9 +18,22 @@ PLAIN = ("rare word", "separator", "first token", "same token elsewhere", "induc
 PLACE, DIGITS = ("stack", "layer", "head"), ("", "d", "d")
 SENTENCE = "Time <b>flies</b> like an arrow ."
 # Which role each of the first heads has; the head after them has two, the others none.
-OWN = ("position -1", "nsubj: dependent to governor", "obj: governor to dependent", "rare word", "separator")
+OWN = (
+    "position -1",
+    "nsubj: dependent to governor",
+    "obj: governor to dependent",
+    "rare word",
+    "separator",
+)
 TWO = ("amod: dependent to governor", "first token")
-MEASURES = ("confidence", "entropy, nats", "distance, tokens", "separator share", "first-token share", "tokens")
+MEASURES = (
+    "confidence",
+    "entropy, nats",
+    "distance, tokens",
+    "separator share",
+    "first-token share",
+    "tokens",
+)
 ROLES = (
     "role", "share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points", "hits",
     "asked", "sentences", "p", "p (Benjamini-Hochberg)", "has it",
@@ -34,10 +47,15 @@ def roles_of(place: int, syntax: bool) -> tuple[str, ...]:
     return tuple(role for role in own if syntax or ":" not in role)
 
 
-def role_rows(grid: HeadGrid, syntax: bool, rng: np.random.Generator, shift: int) -> Iterator[tuple[Any, ...]]:
+def role_rows(
+    grid: HeadGrid, syntax: bool, rng: np.random.Generator, shift: int
+) -> Iterator[tuple[Any, ...]]:
     for place, head in enumerate(grid.heads):
         own = roles_of(place - shift, syntax) if place >= shift else ()
-        position = next((role for role in own if role.startswith("position")), f"position {rng.choice([-2, -1, 1]):+d}")
+        position = next(
+            (role for role in own if role.startswith("position")),
+            f"position {rng.choice([-2, -1, 1]):+d}",
+        )
         for role in (position, *(SYNTAX if syntax else ()), *PLAIN):
             has, chance = role in own, float(rng.uniform(5, 25))
             share = float(rng.uniform(60, 97)) if has else chance + float(rng.normal(0, 3))
@@ -71,7 +89,9 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
         (*role.split(": "), *grid.heads[1], *(rows[1][place] for place in places), "-1", 300, 1)
         for role in (SYNTAX if syntax else ())
     ]
-    held = {kind: {row[:3] for row in rows if row[-1] and group_of(row[3]) == kind} for kind in LOOKS}
+    held = {
+        kind: {row[:3] for row in rows if row[-1] and group_of(row[3]) == kind} for kind in LOOKS
+    }
     shown = [
         (OWN[1], *grid.heads[1], right, SENTENCE, "Time", "flies" if right else "arrow", "flies")
         for right in (True, False)
@@ -113,7 +133,14 @@ def made_roles(
         "task": {"name": name, "language": language, "split": "dev", "size": 75, "seed": 0, "data_hash": f"x{seed}"},
         "options": resolve({}),
     }  # fmt: skip
-    return Report("roles", tables(grid, name == "treebank", seed, shift), ("Made up for a test.",), spec, 75, 3.0)
+    return Report(
+        "roles",
+        tables(grid, name == "treebank", seed, shift),
+        ("Made up for a test.",),
+        spec,
+        75,
+        3.0,
+    )
 
 
 def two_roles(grid: HeadGrid = GRID) -> Head:

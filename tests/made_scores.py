@@ -15,4 +15,6 @@ def scores_of(language: str, points: Any, width: float | None = 1.0, **more: Any
     values = np.asarray(points, float) / 100
     ends = {} if width is None else {"low": values - width / 100, "high": values + width / 100}
     grid = HeadGrid((Stack("encoder", (len(values) // 2, len(values) - len(values) // 2)),))
-    return HeadScores(grid, language, "shapley", values, "made up", "accuracy", 1, 1.0, **{**ends, **more})
+    return HeadScores(
+        grid, language, "shapley", values, "made up", "accuracy", 1, 1.0, **{**ends, **more}
+    )

@@ -12,7 +12,12 @@ from headlab.studies.run import Pieces
 
 
 def plant(
-    pieces: Pieces, language: str, values: Any, harmful: tuple[int, ...] = (), method: str = "shapley", **more: Any
+    pieces: Pieces,
+    language: str,
+    values: Any,
+    harmful: tuple[int, ...] = (),
+    method: str = "shapley",
+    **more: Any,
 ) -> HeadScores:
     """Store scores for a language; the intervals of the harmful heads, and only theirs, lie below 0."""
     values, size = np.asarray(values, float), pieces.model.grid.size

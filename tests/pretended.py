@@ -19,10 +19,15 @@ import headlab
 from headlab.evaluator import Evaluator
 from headlab.methods.model_game import ModelGame
 
-FIRST, SECOND = "pretended:0", "lazy:0"  # one that torch leaves to others to define, and one that nothing here uses
+FIRST, SECOND = (
+    "pretended:0",
+    "lazy:0",
+)  # one that torch leaves to others to define, and one that nothing here uses
 CPU = torch.device("cpu")
 COPIES, PICKING = ("_to_copy", "copy_"), ("index", "index_put_", "_index_put_impl_")
-COPIED: Counter[str] = Counter()  # copies "to the device" and "to the processor" since it was cleared
+COPIED: Counter[str] = (
+    Counter()
+)  # copies "to the device" and "to the processor" since it was cleared
 
 
 class Elsewhere(torch.Tensor):
@@ -31,7 +36,9 @@ class Elsewhere(torch.Tensor):
     value: torch.Tensor
 
     @staticmethod
-    def __new__(cls, value: Any, device: torch.device | None = None, requires_grad: bool = False) -> Elsewhere:
+    def __new__(
+        cls, value: Any, device: torch.device | None = None, requires_grad: bool = False
+    ) -> Elsewhere:
         if device is None:  # accelerate makes a weight like another
             return value  # type: ignore[no-any-return]
         made: Elsewhere = torch.Tensor._make_wrapper_subclass(
@@ -68,7 +75,9 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = str(func).split(".")[1]
     given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     count_copies(name, given, kwargs)
-    on = {t.device for t in given if t.dim() or t.device != CPU}  # a number on the CPU goes with everything
+    on = {
+        t.device for t in given if t.dim() or t.device != CPU
+    }  # a number on the CPU goes with everything
     if name in PICKING and given[0].device != CPU:
         on -= {CPU}  # indices may be there
     if len(on) > 1 and name not in COPIES:
@@ -80,7 +89,11 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out = func(*_values(args), **_values(kwargs))
     if name.endswith("_") and not name.endswith("__"):
         return args[0]
-    return tree_map_only(torch.Tensor, lambda t: Elsewhere(t, place), out) if str(place) in (FIRST, SECOND) else out
+    return (
+        tree_map_only(torch.Tensor, lambda t: Elsewhere(t, place), out)
+        if str(place) in (FIRST, SECOND)
+        else out
+    )
 
 
 def count_copies(name: str, tensors: list[torch.Tensor], kwargs: dict[str, Any]) -> None:
@@ -106,7 +119,11 @@ def pretend() -> None:
     """Make FIRST and SECOND known to torch in this process, for good."""
     _setup_privateuseone_for_python_backend("pretended")
     for key in ("PrivateUse1", "Lazy"):  # for a list of indices, torch asks no mode
-        for name, made in {"empty_strided": _empty, "empty.memory_format": _empty, "copy_": _copy}.items():
+        for name, made in {
+            "empty_strided": _empty,
+            "empty.memory_format": _empty,
+            "copy_": _copy,
+        }.items():
             torch.library.impl(f"aten::{name}", key)(made)
     torch.inference_mode = lambda mode=True: torch.set_grad_enabled(not mode)  # type: ignore[misc, assignment]
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # a mode is of one thread
@@ -127,7 +144,9 @@ def apart(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
     with Pretended():
         model = headlab.load(folder, device_map=devices)
         assert {str(weight.device) for weight in model.module.parameters()} == {FIRST, SECOND}
-        return {"grid": model.grid, "resumable": (model.resumable, model.first_token)} | everything(model)
+        return {"grid": model.grid, "resumable": (model.resumable, model.first_token)} | everything(
+            model
+        )
 
 
 # What is copied between the processor and a pretended device.

@@ -58,24 +58,37 @@ def soft_distance(rows: list[list[float]], labels: list[int], warmth: float) -> 
     """Smoothed smallest distance of an answer from its turn: its margin if it is right, minus that if it is wrong."""
     found = []
     for logits, label in zip(rows, labels, strict=True):
-        runner_up = warmth * log(sum(exp(x / warmth) for place, x in enumerate(logits) if place != label))
+        runner_up = warmth * log(
+            sum(exp(x / warmth) for place, x in enumerate(logits) if place != label)
+        )
         found.append((logits[label] - runner_up) * (1 if margin(logits, label) >= 0 else -1))
     return -warmth * log(sum(exp(-x / warmth) for x in found))
 
 
 def log_capital(
-    support: np.ndarray, counts: np.ndarray, mean: float, fractions: tuple[float, ...], shares: tuple[float, ...]
+    support: np.ndarray,
+    counts: np.ndarray,
+    mean: float,
+    fractions: tuple[float, ...],
+    shares: tuple[float, ...],
 ) -> float:
     """Wealth of the mixture bettor, draw by draw, for one head; share k of 1 is put on fraction k."""
     wealth = list(shares)
     for value, count in zip(support, counts, strict=True):
         for _ in range(int(count)):
-            wealth = [w * (1 - f + f * (1 + value) / (1 + mean)) for w, f in zip(wealth, fractions, strict=True)]
+            wealth = [
+                w * (1 - f + f * (1 + value) / (1 + mean))
+                for w, f in zip(wealth, fractions, strict=True)
+            ]
     return float(np.log(sum(wealth)))
 
 
 def learned_shares(
-    support: np.ndarray, counts: np.ndarray, width: float, fractions: tuple[float, ...], usual: tuple[float, ...]
+    support: np.ndarray,
+    counts: np.ndarray,
+    width: float,
+    fractions: tuple[float, ...],
+    usual: tuple[float, ...],
 ) -> list[float]:
     """What each fraction gets of the capital, for one head: by how much a unit grows with the draws and mirrored ones.
 
@@ -88,7 +101,10 @@ def learned_shares(
         for fraction in fractions
     ]
     weights = [np.exp(8 * (g / max(grown) - 1)) for g in grown]
-    return [0.95 * weight / sum(weights) + 0.05 * share for weight, share in zip(weights, usual, strict=True)]
+    return [
+        0.95 * weight / sum(weights) + 0.05 * share
+        for weight, share in zip(weights, usual, strict=True)
+    ]
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
@@ -112,7 +128,11 @@ def finite_difference(loss: Any, gates: np.ndarray, step: float = 1e-5) -> np.nd
 
 
 def token_importance(
-    module: Any, sentences: list[dict[str, torch.Tensor]], labels: list[int], projections: list[Any], heads: int
+    module: Any,
+    sentences: list[dict[str, torch.Tensor]],
+    labels: list[int],
+    projections: list[Any],
+    heads: int,
 ) -> np.ndarray:
     """Head importance as the BERT code of Michel et al. (2019) has it, [layer, head], one sentence after the other.
 
@@ -124,7 +144,9 @@ def token_importance(
     for inputs, label in zip(sentences, labels, strict=True):
         outputs: list[torch.Tensor] = []
 
-        def keep(_: Any, args: tuple[torch.Tensor, ...], outputs: list[torch.Tensor] = outputs) -> None:
+        def keep(
+            _: Any, args: tuple[torch.Tensor, ...], outputs: list[torch.Tensor] = outputs
+        ) -> None:
             outputs.append(args[0])
 
         handles = [one.register_forward_pre_hook(keep) for one in projections]
@@ -136,7 +158,9 @@ def token_importance(
         length = inputs["input_ids"].shape[1]
         for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
             for token in range(length):
-                parts = zip(output[0, token].chunk(heads), slope[0, token].chunk(heads), strict=True)
+                parts = zip(
+                    output[0, token].chunk(heads), slope[0, token].chunk(heads), strict=True
+                )
                 total[layer] += [abs(float(out.detach() @ by)) for out, by in parts]
         tokens += length
     total[:-1] /= tokens
@@ -148,7 +172,10 @@ def confidence(weights: torch.Tensor, ids: list[int], excluded: set[int]) -> tup
     """Sum over tokens of the largest weight on an allowed token, and the number of tokens: one head, one sentence."""
     total = 0.0
     for query in range(len(ids)):
-        total += max((float(weights[query, key]) for key in range(len(ids)) if ids[key] not in excluded), default=0.0)
+        total += max(
+            (float(weights[query, key]) for key in range(len(ids)) if ids[key] not in excluded),
+            default=0.0,
+        )
     return total, len(ids)
 
 
@@ -173,24 +200,36 @@ def resampled_difference(
     rng, names = np.random.default_rng(seed), sorted({g for of in groups for g in of})
     found = []
     for _ in range(draws):
-        often = dict(zip(names, rng.multinomial(len(names), np.full(len(names), 1 / len(names))), strict=True))
+        often = dict(
+            zip(
+                names, rng.multinomial(len(names), np.full(len(names), 1 / len(names))), strict=True
+            )
+        )
         means = []
         for row, of in zip(values, groups, strict=True):
             weights = [often[g] for g in of]
-            means.append(sum(w * v for w, v in zip(weights, row, strict=True)) / max(1, sum(weights)))
+            means.append(
+                sum(w * v for w, v in zip(weights, row, strict=True)) / max(1, sum(weights))
+            )
         found.append(sum(means) / len(means))
     low, high = np.quantile(found, [0.025, 0.975])
     return float(low), float(high)
 
 
 def resampled_apart(
-    values: list[list[float]], groups: list[list[str]], draws: int, seed: int, made_up: tuple[float, float]
+    values: list[list[float]],
+    groups: list[list[str]],
+    draws: int,
+    seed: int,
+    made_up: tuple[float, float],
 ) -> np.ndarray:
     """Resamples of the mean over languages, each drawn from its own groups and made-up values, one by one: [draw]."""
     rng, found = np.random.default_rng(seed), []
     pools = []
     for row, of in zip(values, groups, strict=True):
-        pools.append([[v for v, g in zip(row, of, strict=True) if g == name] for name in sorted(set(of))])
+        pools.append(
+            [[v for v, g in zip(row, of, strict=True) if g == name] for name in sorted(set(of))]
+        )
         pools[-1] += [[v] for v in made_up]
     for _ in range(draws):
         means = []
@@ -201,9 +240,13 @@ def resampled_apart(
     return np.array(found)
 
 
-def resampled_means(values: np.ndarray, groups: tuple[str, ...], made_up: tuple[float, float]) -> np.ndarray:
+def resampled_means(
+    values: np.ndarray, groups: tuple[str, ...], made_up: tuple[float, float]
+) -> np.ndarray:
     """Every resample of as many groups, the made-up ones among them, drawn with replacement: its mean, each once."""
-    pool = [values[[g == name for g in groups]] for name in sorted(set(groups))] + [np.array([v]) for v in made_up]
+    pool = [values[[g == name for g in groups]] for name in sorted(set(groups))] + [
+        np.array([v]) for v in made_up
+    ]
     return np.array([np.concatenate(drawn).mean() for drawn in product(pool, repeat=len(pool))])
 
 
@@ -222,21 +265,29 @@ def left_out_interval(
     found = []
     for at, value in enumerate(mean(rows)):
         middle = sum(other[at] for other in others) / len(names)
-        variance = (len(names) - 1) / len(names) * sum((other[at] - middle) ** 2 for other in others)
+        variance = (
+            (len(names) - 1) / len(names) * sum((other[at] - middle) ** 2 for other in others)
+        )
         away = t.ppf((1 + level) / 2, len(names) - 1) * variance**0.5 / value if value else 0.0
         found.append((value * np.exp(-away), value * np.exp(away)))
     return found
 
 
-def bca(point: float, resampled: np.ndarray, jackknife: np.ndarray, level: float = 0.95) -> list[float]:
+def bca(
+    point: float, resampled: np.ndarray, jackknife: np.ndarray, level: float = 0.95
+) -> list[float]:
     """Efron's BCa interval of one number, by the book (Efron & Tibshirani 1993, section 14.3)."""
     normal = NormalDist()
     under = np.mean([(r < point) + (r == point) / 2 for r in resampled])
     z0 = normal.inv_cdf((under * len(resampled) + 0.5) / (len(resampled) + 1))
     mean = float(np.mean(jackknife))
-    a = sum((mean - j) ** 3 for j in jackknife) / (6 * sum((mean - j) ** 2 for j in jackknife) ** 1.5)
+    a = sum((mean - j) ** 3 for j in jackknife) / (
+        6 * sum((mean - j) ** 2 for j in jackknife) ** 1.5
+    )
     ends = [normal.inv_cdf(share) for share in ((1 - level) / 2, (1 + level) / 2)]
-    return [float(np.quantile(resampled, normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))))) for z in ends]
+    return [
+        float(np.quantile(resampled, normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))))) for z in ends
+    ]
 
 
 def stepped_up(halves: np.ndarray) -> float:
@@ -250,19 +301,28 @@ def average_linkage(distance: np.ndarray) -> list[tuple[frozenset[int], float]]:
     """Merges of average linkage, nearest first: the rows of each, and the mean distance between its two parts."""
     parts, out = [frozenset({i}) for i in range(len(distance))], []
     while len(parts) > 1:
-        pairs = [(np.mean([distance[i, j] for i in a for j in b]), a, b) for a, b in combinations(parts, 2)]
+        pairs = [
+            (np.mean([distance[i, j] for i in a for j in b]), a, b)
+            for a, b in combinations(parts, 2)
+        ]
         height, a, b = min(pairs, key=lambda pair: pair[0])
         parts = [p for p in parts if p not in (a, b)] + [a | b]
         out.append((a | b, float(height)))
     return out
 
 
-def looks_at(weights: np.ndarray, looking: list[bool], ids: list[int], real: list[bool], wanted: set[int]) -> float:
+def looks_at(
+    weights: np.ndarray, looking: list[bool], ids: list[int], real: list[bool], wanted: set[int]
+) -> float:
     """Share of the tokens that look, whose largest weight [query, key] is on a wanted one and on nothing else."""
     hits = 0
     for query in (q for q, looks in enumerate(looking) if looks):
         largest = max(weights[query, key] for key in range(len(ids)) if real[key])
-        hits += all(ids[key] in wanted for key in range(len(ids)) if real[key] and weights[query, key] == largest)
+        hits += all(
+            ids[key] in wanted
+            for key in range(len(ids))
+            if real[key] and weights[query, key] == largest
+        )
     return hits / sum(looking)
 
 
@@ -282,10 +342,14 @@ class Neuron:
     def summed(inputs: list[Neuron], weights: Any, bias: float = 0.0) -> Neuron:
         """v = Σ W u + b, w = W u / v: what the bias takes goes to nobody."""
         value = sum(float(w) * u.value for u, w in zip(inputs, weights, strict=True)) + float(bias)
-        return Neuron(value, [(u, float(w) * u.value / value) for u, w in zip(inputs, weights, strict=True)])
+        return Neuron(
+            value, [(u, float(w) * u.value / value) for u, w in zip(inputs, weights, strict=True)]
+        )
 
     @staticmethod
-    def product_sum(left: list[Neuron], right: list[Neuron], left_part: float, scale: float = 1.0) -> Neuron:
+    def product_sum(
+        left: list[Neuron], right: list[Neuron], left_part: float, scale: float = 1.0
+    ) -> Neuron:
         """v = c Σ a b; of the share c a b / v of a product, its left factor takes a part and the right one the rest."""
         value = scale * sum(a.value * b.value for a, b in zip(left, right, strict=True))
         ratios = []
@@ -300,7 +364,9 @@ class Neuron:
         total = sum(exp(s.value) for s in scores)
         weights = [exp(s.value) / total for s in scores]
         return [
-            Neuron(own, [(s, s.value * ((s is scores[k]) - weights[j])) for j, s in enumerate(scores)])
+            Neuron(
+                own, [(s, s.value * ((s is scores[k]) - weights[j])) for j, s in enumerate(scores)]
+            )
             for k, own in enumerate(weights)
         ]
 
@@ -310,7 +376,9 @@ class Neuron:
         size, values = len(inputs), np.array([u.value for u in inputs])
         scale = 1 / np.sqrt(values.var() + eps)
         row = [(np.arange(size) == i) - 1 / size for i in range(size)]
-        return [Neuron.summed(inputs, float(weight[i]) * scale * row[i], bias[i]) for i in range(size)]
+        return [
+            Neuron.summed(inputs, float(weight[i]) * scale * row[i], bias[i]) for i in range(size)
+        ]
 
     def relevance(self) -> dict[int, float]:
         """r of every neuron for this one, by id: r_u = Σ over z made of u of w_uz r_z, last made first."""
@@ -370,7 +438,10 @@ def word_weights(weights: np.ndarray, places: list[int]) -> list[list[float]]:
         else:
             units.append([at])
     return [
-        [sum(sum(weights[query][key] for key in other) for query in unit) / len(unit) for other in units]
+        [
+            sum(sum(weights[query][key] for key in other) for query in unit) / len(unit)
+            for other in units
+        ]
         for unit in units
     ]
 
@@ -395,7 +466,9 @@ def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[
     return out
 
 
-def role_tally(looks: dict[int, tuple[int, list[int]]], special: list[bool], right: Any) -> tuple[int, int, float]:
+def role_tally(
+    looks: dict[int, tuple[int, list[int]]], special: list[bool], right: Any
+) -> tuple[int, int, float]:
     """(hits, asked, hits by chance) of one sentence and head. right: (query, key) -> bool."""
     hits = asked = 0
     chance = 0.0
@@ -416,7 +489,9 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
     share = sum(h for h, _ in pairs) / total
     size: float = sentences
     if 0 < share < 1:
-        variance = sentences / (sentences - 1) * sum((h - share * n) ** 2 for h, n in pairs) / total**2
+        variance = (
+            sentences / (sentences - 1) * sum((h - share * n) ** 2 for h, n in pairs) / total**2
+        )
         tail = (1 + level) / 2
         fewer = (t.ppf(tail, total - 1) / t.ppf(tail, sentences - 1)) ** 2
         size = min(total, share * (1 - share) / variance * fewer)
@@ -443,7 +518,9 @@ def greedy(
     """
     written = [start] if first is None else [start, first]
     while len(written) <= limit and written[-1] != end:
-        scores = module(input_ids=source, decoder_input_ids=torch.tensor([written]), use_cache=False).logits[0, -1]
+        scores = module(
+            input_ids=source, decoder_input_ids=torch.tensor([written]), use_cache=False
+        ).logits[0, -1]
         written.append(end if len(written) == limit else int(scores.argmax()))
     return written[1:]
 
@@ -470,16 +547,23 @@ def bleu(texts: list[str], references: list[str]) -> float:
     return 100 * score
 
 
-def hard_concrete(log_alpha: float, temperature: float, low: float, high: float, cells: int = 200_000) -> Any:
+def hard_concrete(
+    log_alpha: float, temperature: float, low: float, high: float, cells: int = 200_000
+) -> Any:
     """(P(gate ≠ 0), P(gate = 1), mean, variance) of Louizos et al. (2018), equations 10 and 11: a sum over u."""
     u = (np.arange(cells) + 0.5) / cells
     gates = np.minimum(
-        1.0, np.maximum(0.0, (high - low) / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature)) + low)
+        1.0,
+        np.maximum(
+            0.0, (high - low) / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature)) + low
+        ),
     )
     return (gates > 0).mean(), (gates == 1).mean(), gates.mean(), gates.var()
 
 
-def all_attention(hidden: Any, weights: dict[str, Any], heads: int, distances: Any, persistent: tuple[Any, Any]) -> Any:
+def all_attention(
+    hidden: Any, weights: dict[str, Any], heads: int, distances: Any, persistent: tuple[Any, Any]
+) -> Any:
     """One All-attention part, number by number: hidden [token, width] -> [token, width].
 
     weights: query, key, value [heads * size, width] and out [width, heads * size].  distances: [distance, size], the
@@ -494,7 +578,11 @@ def all_attention(hidden: Any, weights: dict[str, Any], heads: int, distances: A
         for t in range(len(hidden)):
             scores, values = [], []
             for c in range(t + 1):
-                far = 0.0 if distances is None else query[t] @ distances[min(t - c, len(distances) - 1)]
+                far = (
+                    0.0
+                    if distances is None
+                    else query[t] @ distances[min(t - c, len(distances) - 1)]
+                )
                 scores.append((query[t] @ key[c] + far) / size**0.5)
                 values.append(value[c])
             for n in range(persistent[0].shape[1]):
@@ -515,7 +603,9 @@ def median_rank(n: int, level: float) -> int:
     return best
 
 
-def encoder_macs(layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int) -> int:
+def encoder_macs(
+    layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int
+) -> int:
     """Multiplications of a BERT-like classifier, one by one. layers: heads of each; pooled: its inner width."""
     total = 0
     for heads in layers:
@@ -536,19 +626,26 @@ def jaccard(a: set[Any], b: set[Any]) -> float:
 
 def removed_by_most(sets: list[set[Any]]) -> set[Any]:
     """Heads that more of the sets hold than lack."""
-    return {x for x in set().union(*sets) if sum(x in s for s in sets) > sum(x not in s for s in sets)}
+    return {
+        x for x in set().union(*sets) if sum(x in s for s in sets) > sum(x not in s for s in sets)
+    }
 
 
 def between_colours(scale: tuple[tuple[float, str], ...], share: float) -> str:
     """The colour at a share of a scale, each channel by numpy's interpolation."""
     places = [place for place, _ in scale]
-    channels = [np.interp(share, places, [int(c[i : i + 2], 16) for _, c in scale]) for i in (1, 3, 5)]
+    channels = [
+        np.interp(share, places, [int(c[i : i + 2], 16) for _, c in scale]) for i in (1, 3, 5)
+    ]
     return "#" + "".join(f"{round(float(channel)):02x}" for channel in channels)
 
 
 def undominated(points: list[tuple[float, float]]) -> list[bool]:
     """Points (cost, value) that no other beats: as cheap and as good, and better in one of the two; pair by pair."""
-    return [not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points) for cost, value in points]
+    return [
+        not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points)
+        for cost, value in points
+    ]
 
 
 def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
@@ -557,7 +654,11 @@ def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
     scores: [language][head], all different within a language. One head after another, the least needed first.
     """
     heads, left = range(len(scores[0])), set(range(len(scores[0])))
-    rank = {(i, h): 1 + sum(row[g] > row[h] for g in heads) for i, row in enumerate(scores) for h in heads}
+    rank = {
+        (i, h): 1 + sum(row[g] > row[h] for g in heads)
+        for i, row in enumerate(scores)
+        for h in heads
+    }
     out = []
     while left:
         best = {h: min(rank[i, h] for i in range(len(scores))) for h in left}
@@ -584,12 +685,16 @@ def perplexity_interval(nats: Any, words: Any) -> tuple[float, float]:
     return exp(middle - width), exp(middle + width)
 
 
-def log_probabilities(module: Any, source: torch.Tensor, given: list[int], asked: list[int]) -> list[float]:
+def log_probabilities(
+    module: Any, source: torch.Tensor, given: list[int], asked: list[int]
+) -> list[float]:
     """Log-probability of each token asked for, behind those given and before it, each from a pass of its own."""
     out, before = [], list(given)
     for token in asked:
         with torch.no_grad():
-            scores = module(input_ids=source, decoder_input_ids=torch.tensor([before]), use_cache=False).logits[0, -1]
+            scores = module(
+                input_ids=source, decoder_input_ids=torch.tensor([before]), use_cache=False
+            ).logits[0, -1]
         likely = scores.double().exp()
         out.append(float((likely[token] / likely.sum()).log()))
         before.append(token)
@@ -601,7 +706,12 @@ def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]
     out, before = [], list(context)
     for token in tokens:
         with torch.no_grad():
-            likely = module(input_ids=torch.tensor([before]), use_cache=False).logits[0, -1].double().exp()
+            likely = (
+                module(input_ids=torch.tensor([before]), use_cache=False)
+                .logits[0, -1]
+                .double()
+                .exp()
+            )
         out.append(float((likely[token] / likely.sum()).log()))
         before.append(token)
     return out
@@ -612,8 +722,13 @@ def orders_compared(counts: list[list[int]]) -> tuple[float, float, float]:
 
     counts: examples by [class][label], which are compared one by one; sign tests by summing coefficients.
     """
-    examples = [(c, label) for c, row in enumerate(counts) for label, n in enumerate(row) for _ in range(n)]
-    hits = [[order[label] == answer for answer, label in examples] for order in permutations(range(len(counts)))]
+    examples = [
+        (c, label) for c, row in enumerate(counts) for label, n in enumerate(row) for _ in range(n)
+    ]
+    hits = [
+        [order[label] == answer for answer, label in examples]
+        for order in permutations(range(len(counts)))
+    ]
     best = max(range(len(hits)), key=lambda at: sum(hits[at]))
     ps = []
     for other in (*hits[:best], *hits[best + 1 :]):

@@ -20,7 +20,13 @@ FREQUENCIES = Frequencies({f"w{i}": i / 100 for i in range(4, VOCAB)}, {"source"
 
 def cutting_tokenizer() -> PreTrainedTokenizerFast:
     """`<s> ... </s>`; a word "w5+w6" has the tokens w5 and w6."""
-    vocabulary = {"[PAD]": 0, "<s>": 1, "</s>": 2, "[UNK]": 3, **{f"w{i}": i for i in range(4, VOCAB)}}
+    vocabulary = {
+        "[PAD]": 0,
+        "<s>": 1,
+        "</s>": 2,
+        "[UNK]": 3,
+        **{f"w{i}": i for i in range(4, VOCAB)},
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("+", "removed")]
@@ -41,8 +47,12 @@ def tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
     governors = [-1] * size
     for place, word in enumerate(order[1:], start=1):
         governors[word] = order[int(rng.integers(place))]
-    words = tuple("+".join(f"w{rng.integers(4, 30)}" for _ in range(rng.integers(1, 4))) for _ in range(size))
-    relations = tuple("root" if g < 0 else RELATIONS[rng.integers(len(RELATIONS))] for g in governors)
+    words = tuple(
+        "+".join(f"w{rng.integers(4, 30)}" for _ in range(rng.integers(1, 4))) for _ in range(size)
+    )
+    relations = tuple(
+        "root" if g < 0 else RELATIONS[rng.integers(len(RELATIONS))] for g in governors
+    )
     return Tree(name, words, tuple(governors), relations)
 
 
@@ -52,13 +62,20 @@ def trees(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[Tree]
     return [tree(rng, int(rng.integers(low, high)), f"t{i}") for i in range(count)]
 
 
-def made_weights(aims: dict[tuple[int, int], Callable[[list[int], int], int]], heads: int) -> Callable[..., None]:
+def made_weights(
+    aims: dict[tuple[int, int], Callable[[list[int], int], int]], heads: int
+) -> Callable[..., None]:
     """A `sum_weights` whose heads look where they are told; all others look at everything alike.
 
     aims: {(layer row, head): (token ids of a sentence, query) -> key}, counted among real tokens.
     """
 
-    def give(model: object, inputs: dict[str, torch.Tensor], observe: Callable[..., None], rows: Iterable[int]) -> None:
+    def give(
+        model: object,
+        inputs: dict[str, torch.Tensor],
+        observe: Callable[..., None],
+        rows: Iterable[int],
+    ) -> None:
         real = inputs["attention_mask"].bool()
         count, width = real.shape
         for layer in rows:

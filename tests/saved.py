@@ -20,8 +20,16 @@ LAYERS, HEADS = 2, 3
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
     """One token a character, so that real sentences differ."""
-    characters = (string.ascii_lowercase + string.ascii_uppercase + string.digits + "äöüß ")[: VOCAB - 4]
-    vocabulary = {"[PAD]": 0, "<s>": 1, "</s>": 2, "[UNK]": 3, **{c: i for i, c in enumerate(characters, 4)}}
+    characters = (string.ascii_lowercase + string.ascii_uppercase + string.digits + "äöüß ")[
+        : VOCAB - 4
+    ]
+    vocabulary = {
+        "[PAD]": 0,
+        "<s>": 1,
+        "</s>": 2,
+        "[UNK]": 3,
+        **{c: i for i, c in enumerate(characters, 4)},
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -39,7 +47,10 @@ def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: in
         **SMALL
         | {"num_hidden_layers": layers, "num_attention_heads": heads, "num_labels": len(LABELS)}
         | {"max_position_embeddings": 256}
-        | {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+        | {
+            "id2label": dict(enumerate(LABELS)),
+            "label2id": {name: i for i, name in enumerate(LABELS)},
+        }
     )
     torch.manual_seed(seed)
     module = hf.BertForSequenceClassification(config)

@@ -19,8 +19,15 @@ from headlab.models.checkpoint import Checkpoint, alone
 LLAMA = FAMILIES["llama"]
 QWEN = LLAMA.options | {"head_dim": 6, "layer_types": ["full_attention"] * 3}
 MORE = {
-    "roberta": Family("RobertaConfig", "RobertaForTokenClassification", SMALL | {"pad_token_id": 0}, ENCODER),
-    "camembert": Family("CamembertConfig", "CamembertForSequenceClassification", SMALL | {"pad_token_id": 0}, ENCODER),
+    "roberta": Family(
+        "RobertaConfig", "RobertaForTokenClassification", SMALL | {"pad_token_id": 0}, ENCODER
+    ),
+    "camembert": Family(
+        "CamembertConfig",
+        "CamembertForSequenceClassification",
+        SMALL | {"pad_token_id": 0},
+        ENCODER,
+    ),
     "bart": Family("BartConfig", "BartForConditionalGeneration", SEQ2SEQ, THREE),
     "mt5": replace(FAMILIES["t5"], config="MT5Config", model="MT5ForConditionalGeneration"),
     # transformers makes as many caches as T5's encoder has layers
@@ -29,20 +36,26 @@ MORE = {
         options=FAMILIES["t5"].options | {"num_decoder_layers": 2},
         grid={"encoder": [4, 4], "decoder": [4, 4], "cross": [4, 4]},
     ),
-    "mistral": Family("MistralConfig", "MistralForCausalLM", LLAMA.options | {"sliding_window": 4}, LLAMA.grid),
+    "mistral": Family(
+        "MistralConfig", "MistralForCausalLM", LLAMA.options | {"sliding_window": 4}, LLAMA.grid
+    ),
     "qwen2": Family("Qwen2Config", "Qwen2ForSequenceClassification", QWEN, LLAMA.grid),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", QWEN, LLAMA.grid),
     "gpt2-lm": replace(FAMILIES["gpt2"], model="GPT2LMHeadModel"),
     "llama-lm": replace(LLAMA, model="LlamaForCausalLM"),
     "llama-biased": replace(LLAMA, options=LLAMA.options | {"attention_bias": True}),
     "bert-model": Family("BertConfig", "BertModel", SMALL, ENCODER),
-    "bert-decoder": Family("BertConfig", "BertLMHeadModel", SMALL | {"is_decoder": True}, {"decoder": [4, 4, 4]}),
+    "bert-decoder": Family(
+        "BertConfig", "BertLMHeadModel", SMALL | {"is_decoder": True}, {"decoder": [4, 4, 4]}
+    ),
 }
 SHRINKABLE = ("bert", "bert-tokens", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama",
               *MORE)  # fmt: skip
 
 
-def model_of(family: str, tokenizer: Any = None, seed: int = 0, dtype: torch.dtype = torch.float64) -> Model:
+def model_of(
+    family: str, tokenizer: Any = None, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> Model:
     """A tiny random model with its heads known; every parameter random, so that biases count."""
     if family in FAMILIES:
         found = tiny_model(family, dtype, seed, tokenizer)
@@ -50,9 +63,13 @@ def model_of(family: str, tokenizer: Any = None, seed: int = 0, dtype: torch.dty
         spec = MORE[family]
         with alone():
             torch.manual_seed(seed)
-            module: PreTrainedModel = getattr(hf, spec.model)(getattr(hf, spec.config)(**spec.options))
+            module: PreTrainedModel = getattr(hf, spec.model)(
+                getattr(hf, spec.config)(**spec.options)
+            )
         name = f"tiny-{family}"
-        found = attach(Checkpoint(name, "test", f"{family}-{seed}", module.to(dtype).eval(), tokenizer))
+        found = attach(
+            Checkpoint(name, "test", f"{family}-{seed}", module.to(dtype).eval(), tokenizer)
+        )
         assert found.grid.to_json() == spec.grid
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -87,4 +104,6 @@ def logits(module: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Ten
         out = module(**batch)
     found = out.logits if "logits" in out else out.last_hidden_state
     mask = batch["attention_mask"].bool()
-    return found[mask] if found.shape[:2] == mask.shape and "decoder_input_ids" not in batch else found
+    return (
+        found[mask] if found.shape[:2] == mask.shape and "decoder_input_ids" not in batch else found
+    )

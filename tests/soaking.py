@@ -21,13 +21,19 @@ class Kept:
     """Outcome and seconds of every test of a run, set-up and tear-down included, and what it counted."""
 
     def __init__(self, out: Path, command: str) -> None:
-        self._out, self._command, self._commit = out, command, commit()  # as it is when the run begins
+        self._out, self._command, self._commit = (
+            out,
+            command,
+            commit(),
+        )  # as it is when the run begins
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         row = self._tests.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
         row["seconds"] += report.duration
-        row["counts"] = {name: value for name, value in report.user_properties if isinstance(value, int)}
+        row["counts"] = {
+            name: value for name, value in report.user_properties if isinstance(value, int)
+        }
         outcome = str(report.outcome)
         if outcome == "failed" or (outcome == "skipped" and row["outcome"] == "passed"):
             row["outcome"] = outcome
@@ -56,7 +62,9 @@ def commit() -> str:
     root = Path(__file__).parents[1]
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, check=False
+        )
         return done.stdout.strip()
 
     found = git("rev-parse", "HEAD")

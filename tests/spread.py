@@ -41,7 +41,10 @@ def everything(model: Model) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
     means = head_means(model, [batch])
-    found: dict[str, Any] = {"open": _logits(model, batch, np.ones_like(gates)), "rows": _logits(model, batch, gates)}
+    found: dict[str, Any] = {
+        "open": _logits(model, batch, np.ones_like(gates)),
+        "rows": _logits(model, batch, gates),
+    }
     found["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
     found["means"] = means.cpu().numpy()
     if model.resumable:
@@ -58,7 +61,9 @@ def everything(model: Model) -> dict[str, Any]:
         for method in ("relevance", "confidence"):
             found[method] = score(model, task, language="xx", method=method, size=6).values
         rows = study(model, of_task(task, "xx")).table("roles").rows
-        found["roles"] = [[round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows]
+        found["roles"] = [
+            [round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows
+        ]
     language = task.languages[0]
     for method, options in METHODS.items():
         for ablation in ("zero", "mean") if method == "shapley" else ("zero",):
@@ -68,12 +73,16 @@ def everything(model: Model) -> dict[str, Any]:
     return found
 
 
-def _logits(model: Model, batch: dict[str, torch.Tensor], gates: Gates, **more: Any) -> np.ndarray[Any, Any]:
+def _logits(
+    model: Model, batch: dict[str, torch.Tensor], gates: Gates, **more: Any
+) -> np.ndarray[Any, Any]:
     with torch.no_grad(), gated(model, gates, **more):
         return np.asarray(first_output(model.module(**batch)).cpu().numpy())
 
 
-def _resumed(model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def _resumed(
+    model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.random.Generator
+) -> np.ndarray[Any, Any]:
     """A pass that starts at another layer for each row."""
     states, start = LayerStates(model.grid.layers), np.arange(3) % model.grid.layers
     lower = torch.ones(gates.shape, device=model.device)
@@ -92,14 +101,19 @@ def _branched(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarr
     how = FanOut(np.full(3, last), np.arange(3), model.grid.layers, trunk=trunk)
     with torch.no_grad():
         for states in (trunk, how):
-            with model.active(Active(gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states)):
+            with model.active(
+                Active(gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states)
+            ):
                 found = first_output(model.module(**batch))
     return np.asarray(found.cpu().numpy())
 
 
 def _pairs(*_: object) -> list[Example]:
     rng = np.random.default_rng(3)
-    sides = [[" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)] for at in range(5)]
+    sides = [
+        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)]
+        for at in range(5)
+    ]
     return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
 
 
@@ -107,6 +121,10 @@ def _choices(*_: object) -> list[Example]:
     """Choices of several tokens, which share the row of their context."""
     rng = np.random.default_rng(4)
     texts = [
-        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (3 + at % 3, 2, 1 + at % 2)] for at in range(8)
+        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (3 + at % 3, 2, 1 + at % 2)]
+        for at in range(8)
     ]
-    return [Example(str(row), text, 0, choices=(f" {a}", f" {b}")) for row, (text, a, b) in enumerate(texts)]
+    return [
+        Example(str(row), text, 0, choices=(f" {a}", f" {b}"))
+        for row, (text, a, b) in enumerate(texts)
+    ]

@@ -48,7 +48,9 @@ def last(snapshots: Iterable[T]) -> T:
 
 def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
-    return set(one) == set(two) and all(np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one)
+    return set(one) == set(two) and all(
+        np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one
+    )
 
 
 SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}
@@ -128,7 +130,9 @@ class TableGame:
         np.add.at(self.asked, examples, wanted)
         return self._gains(kept, examples) * wanted
 
-    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+    def screened(
+        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+    ) -> Floats:
         self._check(kept, examples)
         assert self.foresight is not None
         assert uniforms.shape == wanted.shape == kept.shape
@@ -137,7 +141,11 @@ class TableGame:
         bins, foreseen = self.foresight(gains)
         asked = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
         np.add.at(self.asked, examples, asked)
-        found = [bins, feasible(foreseen, self.table[examples, here], kept), np.where(asked, gains, np.nan)]
+        found = [
+            bins,
+            feasible(foreseen, self.table[examples, here], kept),
+            np.where(asked, gains, np.nan),
+        ]
         return np.where(wanted, np.stack(found), np.nan)
 
     def _gains(self, kept: Bools, examples: Ints) -> Floats:
@@ -166,7 +174,9 @@ VOTES = (2, 2, -1, 1, 0, 3, -2)
 
 def majority(example: int, present: frozenset[int]) -> int:
     """Right if the votes of those present reach a bar: 0 and 1 are twins, 2 harms, 4 is ignored."""
-    return int(sum(VOTES[p] * (-1 if p == 5 and example % 2 else 1) for p in present) >= 2 + example % 3)
+    return int(
+        sum(VOTES[p] * (-1 if p == 5 and example % 2 else 1) for p in present) >= 2 + example % 3
+    )
 
 
 def smooth(example: int, present: frozenset[int]) -> float:

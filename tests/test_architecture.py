@@ -81,12 +81,20 @@ def between_parts() -> Iterator[tuple[str, str, str]]:
 
 
 def test_a_module_imports_downwards_only():
-    wrong = [f"{path} imports {other}" for path, own, other in between_parts() if ORDER.index(other) > ORDER.index(own)]
+    wrong = [
+        f"{path} imports {other}"
+        for path, own, other in between_parts()
+        if ORDER.index(other) > ORDER.index(own)
+    ]
     assert wrong == []
 
 
 def test_strangers_do_not_know_each_other():
-    wrong = [f"{path} imports {o}" for path, own, o in between_parts() if any({own, o} <= few for few in STRANGERS)]
+    wrong = [
+        f"{path} imports {o}"
+        for path, own, o in between_parts()
+        if any({own, o} <= few for few in STRANGERS)
+    ]
     assert wrong == []
 
 
@@ -147,14 +155,22 @@ def test_scripts_can_read_the_figures_of_the_house():
 def test_the_picture_of_the_levels_is_made_from_the_code():
     text = house.ARCHITECTURE.read_text(encoding="utf-8")
     assert text == house.written(text), "run python tools/house.py --write"
-    rows = [line.split(" | ") for line in text.splitlines() if line.strip("| ").startswith((*house.LEVELS,))]
-    told = {row[0].strip("| "): tuple(part.strip("`/ ") for part in row[1].split(", ")) for row in rows}
+    rows = [
+        line.split(" | ")
+        for line in text.splitlines()
+        if line.strip("| ").startswith((*house.LEVELS,))
+    ]
+    told = {
+        row[0].strip("| "): tuple(part.strip("`/ ") for part in row[1].split(", ")) for row in rows
+    }
     assert told == house.LEVELS
 
 
 @pytest.mark.parametrize("name", HOMES)
 def test_a_foreign_module_stays_in_its_home(name):
-    users = {part(path) for path in sources() for got in imported(path) if got.split(".")[0] == name}
+    users = {
+        part(path) for path in sources() for got in imported(path) if got.split(".")[0] == name
+    }
     assert users <= HOMES[name]
 
 
@@ -163,14 +179,20 @@ def test_hooks_and_attention_functions_stand_in_hooks_only():
     wrong = []
     for path, tree in sources().items():
         for node in ast.walk(tree):
-            name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "name", None)
+            name = (
+                getattr(node, "attr", None)
+                or getattr(node, "id", None)
+                or getattr(node, "name", None)
+            )
             if isinstance(name, str) and HOOKS.fullmatch(name) and part(path) != "hooks":
                 wrong.append(f"{path}:{getattr(node, 'lineno', '?')} {name}")
     assert wrong == []
 
 
 def test_nothing_is_called_utils():
-    assert [path for path in sources() if re.search(r"utils?|helpers?|common|misc", Path(path).stem)] == []
+    assert [
+        path for path in sources() if re.search(r"utils?|helpers?|common|misc", Path(path).stem)
+    ] == []
 
 
 def test_nothing_runs_at_import():
@@ -184,12 +206,20 @@ def test_nothing_runs_at_import():
 
 def allowed_at_import(node: ast.stmt, path: str) -> bool:
     match node:
-        case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+        case (
+            ast.Import()
+            | ast.ImportFrom()
+            | ast.FunctionDef()
+            | ast.AsyncFunctionDef()
+            | ast.ClassDef()
+        ):
             return True
         case ast.Expr(value=ast.Constant(value=str())):
             return True
         case ast.Assign(value=value) | ast.AnnAssign(value=value):
-            return value is None or all(harmless(call) for call in ast.walk(value) if isinstance(call, ast.Call))
+            return value is None or all(
+                harmless(call) for call in ast.walk(value) if isinstance(call, ast.Call)
+            )
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
@@ -204,12 +234,18 @@ def harmless(call: ast.Call) -> bool:
 
 
 def test_no_function_rebinds_a_global():
-    assert [path for path, tree in library().items() if any(isinstance(n, ast.Global) for n in ast.walk(tree))] == []
+    assert [
+        path
+        for path, tree in library().items()
+        if any(isinstance(n, ast.Global) for n in ast.walk(tree))
+    ] == []
 
 
 def test_everything_public_says_what_it_is():
     wrong = [
-        path for path, tree in sources().items() if Path(path).name != "__init__.py" and not ast.get_docstring(tree)
+        path
+        for path, tree in sources().items()
+        if Path(path).name != "__init__.py" and not ast.get_docstring(tree)
     ]
     for path, tree in library().items():
         for node in tree.body:
@@ -227,11 +263,26 @@ def test_no_code_comes_in_with_data():
     wrong = []
     for path, tree in sources().items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("eval", "exec")
+            ):
                 wrong.append(f"{path}:{node.lineno} {node.func.id}")
-            if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "allow_pickle", "shell"):
-                wrong += [f"{path}:{node.value.lineno} {node.arg}"] if ast.unparse(node.value) != "False" else []
-            if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "torch.save"):
+            if isinstance(node, ast.keyword) and node.arg in (
+                "trust_remote_code",
+                "allow_pickle",
+                "shell",
+            ):
+                wrong += (
+                    [f"{path}:{node.value.lineno} {node.arg}"]
+                    if ast.unparse(node.value) != "False"
+                    else []
+                )
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "torch.load",
+                "torch.save",
+            ):
                 wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
     assert wrong == []
 
@@ -242,7 +293,11 @@ def test_no_bare_except_and_no_print_in_the_library():
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and node.type is None:
                 wrong.append(f"{path}:{node.lineno} bare except")
-            if part(path) != "cli" and isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+            if (
+                part(path) != "cli"
+                and isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") == "print"
+            ):
                 wrong.append(f"{path}:{node.lineno} print")
     assert wrong == []
 
@@ -255,7 +310,9 @@ def test_no_text_names_a_place_on_one_machine():
         ROOT / "Makefile",
         ROOT / "pyproject.toml",
     ]
-    assert [str(f.relative_to(ROOT)) for f in files if absolute.search(f.read_text(encoding="utf-8"))] == []
+    assert [
+        str(f.relative_to(ROOT)) for f in files if absolute.search(f.read_text(encoding="utf-8"))
+    ] == []
 
 
 def requirements(name: str) -> dict[str, Requirement]:
@@ -286,7 +343,9 @@ def declared() -> dict[str, Requirement]:
 def test_every_import_is_declared():
     used = {name.split(".")[0] for path in sources() for name in imported(path)}
     others = used - sys.stdlib_module_names - {"headlab"}
-    foreign = {"markdown-it-py" if name == "markdown_it" else name.replace("_", "-") for name in others}
+    foreign = {
+        "markdown-it-py" if name == "markdown_it" else name.replace("_", "-") for name in others
+    }
     assert foreign <= set(declared())
 
 
@@ -294,10 +353,14 @@ def test_every_pin_lies_in_the_range_the_package_declares():
     files = ("requirements.txt", "requirements-nodeps.txt", "requirements-dev.txt")
     pins = {name: pin for file in files for name, pin in requirements(file).items()}
     ranges = declared()
-    assert set(pins) == set(ranges) - {"lm-eval"}  # 150 MB for one command: its tests run where it is installed
+    assert set(pins) == set(ranges) - {
+        "lm-eval"
+    }  # 150 MB for one command: its tests run where it is installed
     for name, pin in pins.items():
         (version,) = (s.version for s in pin.specifier if s.operator == "==")
-        assert ranges[name].specifier.contains(version), f"{name}: {version} is outside {ranges[name].specifier}"
+        assert ranges[name].specifier.contains(version), (
+            f"{name}: {version} is outside {ranges[name].specifier}"
+        )
         assert str(pin.marker) == str(ranges[name].marker), name
 
 
@@ -305,7 +368,11 @@ def calls(path: str) -> Iterator[ast.Call]:
     return (node for node in ast.walk(sources()[path]) if isinstance(node, ast.Call))
 
 
-PUBLIC_AFTER_ALL = {"_exit", "_replace", "_model_mapping"}  # of os, of named tuples; transformers has no other way
+PUBLIC_AFTER_ALL = {
+    "_exit",
+    "_replace",
+    "_model_mapping",
+}  # of os, of named tuples; transformers has no other way
 PUBLIC_AFTER_ALL |= {
     "_make_wrapper_subclass",
     "_setup_privateuseone_for_python_backend",
@@ -315,15 +382,28 @@ PRIVATE = re.compile(r"_[a-z]\w*")
 
 def reached_into(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and private name wherever a test uses one that is not its own."""
-    own = {d.name for d in ast.walk(tree) if isinstance(d, ast.FunctionDef | ast.ClassDef)} | PUBLIC_AFTER_ALL
+    own = {
+        d.name for d in ast.walk(tree) if isinstance(d, ast.FunctionDef | ast.ClassDef)
+    } | PUBLIC_AFTER_ALL
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    own |= {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")}
+    own |= {
+        node.attr
+        for node in attributes
+        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    }
     used = [(node.lineno, node.attr) for node in attributes]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             used += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("setattr", "delattr"):
-            texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+            "setattr",
+            "delattr",
+        ):
+            texts = [
+                a.value
+                for a in node.args
+                if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            ]
             used += [(node.lineno, text.rpartition(".")[2]) for text in texts]
     return ((line, name) for line, name in used if PRIVATE.fullmatch(name) and name not in own)
 
@@ -342,7 +422,11 @@ def test_tests_neither_sleep_nor_read_the_clock():
     """But where they wait for something real, and where moments to kill are drawn within a run's own length."""
     may = {"tests/waiting.py", "tests/store/test_kills.py"}
     clock = re.compile(r"\bsleep\(|\bmonotonic\(\)|perf_counter\(\) -")
-    timed = [str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("*.py") if clock.search(f.read_text("utf-8"))]
+    timed = [
+        str(f.relative_to(ROOT))
+        for f in (ROOT / "tests").rglob("*.py")
+        if clock.search(f.read_text("utf-8"))
+    ]
     assert {*timed} <= may
 
 
@@ -351,11 +435,17 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
     native, bare = [], []
     for path in sources():
         for call in calls(path):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            name = (
+                call.func.attr
+                if isinstance(call.func, ast.Attribute)
+                else getattr(call.func, "id", "")
+            )
             if ast.unparse(call.func) in ("st.button", "st.form_submit_button", "st.chat_input"):
                 native.append(f"{path}:{call.lineno}")
             for keyword in call.keywords:
-                callback = re.fullmatch(r"on_change|on_select|on_\w+_change|on_click", keyword.arg or "")
+                callback = re.fullmatch(
+                    r"on_change|on_select|on_\w+_change|on_click", keyword.arg or ""
+                )
                 if not callback or name in ("draw_map", "one_map", "small_multiples", "role_map"):
                     continue  # ours: their clicks are presses
                 if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
@@ -365,11 +455,21 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
 
 
 def test_timers_stand_in_one_place():
-    timed = {path for path in sources() for call in calls(path) if any(k.arg == "run_every" for k in call.keywords)}
+    timed = {
+        path
+        for path in sources()
+        for call in calls(path)
+        if any(k.arg == "run_every" for k in call.keywords)
+    }
     assert timed == {"headlab/ui/presses.py"}
 
 
 def test_downloads_stand_in_one_place():
     """What a file is made of on demand is kept there until the browser has it."""
-    saved = {path for path in sources() for call in calls(path) if ast.unparse(call.func) == "st.download_button"}
+    saved = {
+        path
+        for path in sources()
+        for call in calls(path)
+        if ast.unparse(call.func) == "st.download_button"
+    }
     assert saved == {"headlab/ui/presses.py"}

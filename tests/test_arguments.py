@@ -69,10 +69,18 @@ def test_languages_may_come_in_any_collection_and_gates_in_any_nesting(model: Mo
         pass
 
 
-def test_numbers_of_numpy_and_paths_are_taken(model: Model, scores: HeadScores, tmp_path: Path) -> None:
+def test_numbers_of_numpy_and_paths_are_taken(
+    model: Model, scores: HeadScores, tmp_path: Path
+) -> None:
     store, three = Store(str(tmp_path / "cache")), np.int64(3)
     made = headlab.score(
-        model, tiny_task(), language="xx", method="gradient", size=np.int64(8), seed=three, store=store
+        model,
+        tiny_task(),
+        language="xx",
+        method="gradient",
+        size=np.int64(8),
+        seed=three,
+        store=store,
     )
     assert (made.values == scores.values).all()
     assert store.scan().results[0].record.spec["seed"] == 3

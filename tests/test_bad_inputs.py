@@ -22,7 +22,9 @@ from toy_bad_inputs import READERS  # noqa: E402
 from waiting import until  # noqa: E402
 
 
-def test_every_answer_is_seen_and_none_ends_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_answer_is_seen_and_none_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # One input keeps its process for ever and one ends it; those after them are attempted all the same.
     hanging = tmp_path / "hanging"
     monkeypatch.setenv("TOY_HANGING", str(hanging))
@@ -38,7 +40,11 @@ def test_every_answer_is_seen_and_none_ends_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(runner.Connection, "poll", wait_unless_hanging)
     monkeypatch.setattr(runner, "WAITING_SECONDS", 0.0)
     attempts = list(runner.attempts("toy_bad_inputs", len(READERS), 0))
-    in_process = [(attempt.begun.wrong, attempt.answer.verdict) for attempt in attempts if not attempt.begun.for_real]
+    in_process = [
+        (attempt.begun.wrong, attempt.answer.verdict)
+        for attempt in attempts
+        if not attempt.begun.for_real
+    ]
     assert in_process == [
         ("taken", Verdict.ACCEPTED),
         ("refused", Verdict.REFUSED),
@@ -62,7 +68,8 @@ def test_a_family_that_makes_no_input_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "count"), [pytest.param("model-folders", 6, marks=pytest.mark.slow), ("stored-files", 60)]
+    ("family", "count"),
+    [pytest.param("model-folders", 6, marks=pytest.mark.slow), ("stored-files", 60)],
 )
 def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, count: int
@@ -100,7 +107,9 @@ def test_a_process_s_time_is_that_of_its_processor():
         (0, b"Traceback (most recent call last):\n  in a thread", Verdict.TRACEBACK),
     ],
 )
-def test_a_process_is_judged_by_status_and_words(exit_status: int, stderr: bytes, verdict: Verdict) -> None:
+def test_a_process_is_judged_by_status_and_words(
+    exit_status: int, stderr: bytes, verdict: Verdict
+) -> None:
     assert answer_of_process(exit_status, b"", stderr).verdict == verdict
 
 
@@ -134,13 +143,17 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @LEFT_OPEN
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reported_19_bad_inputs_are_taken_or_refused_in_a_sentence(family: str, empty_folder: Path) -> None:
+def test_reported_19_bad_inputs_are_taken_or_refused_in_a_sentence(
+    family: str, empty_folder: Path
+) -> None:
     few = list(islice(runner.family_inputs(family, empty_folder, 7), FEW))
     assert len({bad_input.content for bad_input in few}) == FEW
     answers = {bad_input.wrong: bad_input.attempt() for bad_input in few}
     good = (Verdict.ACCEPTED, Verdict.REFUSED)
     assert {wrong: answer for wrong, answer in answers.items() if answer.verdict not in good} == {}
-    assert all(answer.words.strip() for answer in answers.values() if answer.verdict == Verdict.REFUSED)
+    assert all(
+        answer.words.strip() for answer in answers.values() if answer.verdict == Verdict.REFUSED
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -151,7 +164,12 @@ def test_the_same_seed_gives_the_same_inputs(family: str, empty_folder: Path) ->
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            described.append([bad_input.wrong for bad_input in islice(runner.family_inputs(family, folder, 3), FEW)])
+            described.append(
+                [
+                    bad_input.wrong
+                    for bad_input in islice(runner.family_inputs(family, folder, 3), FEW)
+                ]
+            )
     assert described[0] == described[1]
 
 
@@ -159,7 +177,9 @@ def test_the_same_seed_gives_the_same_inputs(family: str, empty_folder: Path) ->
 def test_the_commands_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
     commands.write_files(empty_folder)
     there = frozenset(path.name for path in empty_folder.iterdir())
-    assert {words[0] for words in commands.known_flags()} == {command.name[0] for command in commands.COMMANDS}
+    assert {words[0] for words in commands.known_flags()} == {
+        command.name[0] for command in commands.COMMANDS
+    }
     refused = {}
     for command in commands.COMMANDS:
         line = command_lines.CommandLine("nothing", command.arguments)
@@ -182,8 +202,15 @@ def test_the_requests_are_accepted_before_anything_is_wrong_with_them(empty_fold
 
 
 def test_the_page_has_a_row_a_family_beside_what_was_there() -> None:
-    counts = dict.fromkeys(("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500"), 7)
-    part = {"bad_inputs": 14, "seed": 0, "commit": "abc", "families": {"task-files": counts, "http-bodies": counts}}
+    counts = dict.fromkeys(
+        ("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500"), 7
+    )
+    part = {
+        "bad_inputs": 14,
+        "seed": 0,
+        "commit": "abc",
+        "families": {"task-files": counts, "http-bodies": counts},
+    }
     stored = json.loads(reliability.OUT.read_text(encoding="utf-8"))
     page = reliability.page(stored | {"inputs": part})
     assert "## 14 bad inputs" in page

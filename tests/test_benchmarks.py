@@ -69,7 +69,10 @@ def test_the_truth_is_the_average_over_all_orders() -> None:
 
 def test_the_table_gives_the_same_gains_as_the_model() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    game, table = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES)), exactness.tiny_game()
+    game, table = (
+        ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES)),
+        exactness.tiny_game(),
+    )
     rng = np.random.default_rng(1)
     orders, rows = np.stack([rng.permutation(12)[:5] for _ in range(6)]), rng.integers(16, size=6)
     kept, wanted = rng.random((2, 6, 12)) < 0.5
@@ -86,7 +89,9 @@ def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> Non
     def leave_one_out(game: Game, seed: int) -> Iterator[Estimate]:
         ones = ~np.eye(game.players, dtype=bool)
         while True:
-            yield Estimate(mean_values(game, np.ones((1, game.players), bool)) - mean_values(game, ones))
+            yield Estimate(
+                mean_values(game, np.ones((1, game.players), bool)) - mean_values(game, ones)
+            )
 
     assert exactness.excess(leave_one_out, game, exact) > 0
 
@@ -94,7 +99,10 @@ def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> Non
 @pytest.mark.parametrize("span", [1.0, 2.0])
 def test_turns_are_the_fewest_that_equation_four_asks_for(span: float) -> None:
     turns = recipe.orders_for_a_head(2e-4, 0.01, span)
-    widths = [float(bernstein_width(np.array(2e-4), np.array(n), recipe.DELTA, span)) for n in (turns - 1, turns)]
+    widths = [
+        float(bernstein_width(np.array(2e-4), np.array(n), recipe.DELTA, span))
+        for n in (turns - 1, turns)
+    ]
     assert widths[0] > 0.01 >= widths[1]
 
 
@@ -121,10 +129,14 @@ def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Gen
     assert_allclose(found, 0.1**2 + 0.5**2 / 100, rtol=0.2)
 
 
-def test_padded_inputs_are_all_of_one_length_and_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(recipe, "PADDED", 40)
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    plain, padded = (kind(model, tiny_task(), "xx", "dev", 16) for kind in (Evaluator, recipe.PaddedEvaluator))
+    plain, padded = (
+        kind(model, tiny_task(), "xx", "dev", 16) for kind in (Evaluator, recipe.PaddedEvaluator)
+    )
     gates, rows = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7), np.arange(16)
     assert padded.tensors(rows)["input_ids"].shape == (16, 40)
     assert_array_equal(plain.correct(gates, rows), padded.correct(gates, rows))
@@ -133,7 +145,10 @@ def test_padded_inputs_are_all_of_one_length_and_answer_the_same(monkeypatch: py
 def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
     folder.mkdir(exist_ok=True)
     return SimpleNamespace(
-        game=game, work=folder, evaluator=SimpleNamespace(forwards=0), key=lambda **more: content_key(more)
+        game=game,
+        work=folder,
+        evaluator=SimpleNamespace(forwards=0),
+        key=lambda **more: content_key(more),
     )
 
 
@@ -176,7 +191,9 @@ def test_watching_stops_when_the_time_is_up_after_one_estimate_at_least() -> Non
 
 
 def test_small_rounds_change_no_number() -> None:
-    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 16)
+    evaluator = Evaluator(
+        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 16
+    )
     ours = race.HEADLAB[race.OURS]
     coarse, fine = ours(ModelGame(evaluator), 5), ours(SmallRounds(evaluator), 5)
     assert_array_equal(next(coarse).values, [next(fine) for _ in range(4)][-1].values)
@@ -185,7 +202,11 @@ def test_small_rounds_change_no_number() -> None:
 def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[race.Run]:
     """Runs whose squared error is constant / seconds, against a truth of 0."""
     return [
-        race.Run(title, seed, [Point(t, int(100 * t), rng.normal(0, np.sqrt(c / t), 4000)) for t in (1.0, 2.0, 4.0)])
+        race.Run(
+            title,
+            seed,
+            [Point(t, int(100 * t), rng.normal(0, np.sqrt(c / t), 4000)) for t in (1.0, 2.0, 4.0)],
+        )
         for title, c in constants.items()
         for seed in (1, 2)
     ]
@@ -220,7 +241,11 @@ def test_the_interval_of_a_ratio_of_means_covers_it(rng: np.random.Generator) ->
     assert 0.92 < np.mean(held) < 0.99
     known = [race.ratio_of_means(7.0, rng.lognormal(0.0, 0.3, 8)) for _ in range(2000)]
     truth = 7.0 / np.exp(0.3**2 / 2)
-    assert 0.92 < np.mean([ratio.low < truth < ratio.high for ratio in known if ratio.low and ratio.high]) < 0.99
+    assert (
+        0.92
+        < np.mean([ratio.low < truth < ratio.high for ratio in known if ratio.low and ratio.high])
+        < 0.99
+    )
 
 
 def test_one_run_gives_no_interval() -> None:
@@ -248,7 +273,9 @@ def test_arrays_go_through_a_pipe_as_they_are_and_its_end_is_told() -> None:
 def stand_in(tmp_path: Path) -> Path:
     """A program that asks for coalitions as shapiq does, and answers with the mean value of each player's."""
     program = tmp_path / "python"
-    program.write_text(STAND_IN.format(python=sys.executable, benchmarks=str(BENCHMARKS)), encoding="utf-8")
+    program.write_text(
+        STAND_IN.format(python=sys.executable, benchmarks=str(BENCHMARKS)), encoding="utf-8"
+    )
     program.chmod(0o755)
     return program
 
@@ -324,10 +351,14 @@ def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Pat
     assert_array_equal(last.tally.counts, whole.tally.counts)
 
 
-def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     both = (fake_peer(peers.WHOLE, 1000), fake_peer(peers.WHOLE, 10), fake_peer(peers.ONE, 1))
     monkeypatch.setattr(race, "PEERS", both)
-    made_up = SimpleNamespace(game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0)
+    made_up = SimpleNamespace(
+        game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0
+    )
     runs, missing = race.whole_set(made_up, forward=0.1)  # type: ignore[arg-type]
     assert [run.title for run in runs] == [both[1].title]
     assert missing == {both[0].title: pytest.approx(1000 * 4 * 0.1)}
@@ -344,7 +375,9 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
     assert missing == {late.title: pytest.approx(10.0)}
     titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
-    assert [(run.title, run.seed) for run in runs] == [(title, seed) for seed in (1, 2) for title in titles]
+    assert [(run.title, run.seed) for run in runs] == [
+        (title, seed) for seed in (1, 2) for title in titles
+    ]
     assert all(run.points[-1].seconds >= 0.1 for run in runs)
     assert (runs[3].points[-1].values == 1).all()
     assert runs[0].points[-1].width is not None
@@ -364,7 +397,9 @@ def test_a_regression_stays_below_the_size_where_shapiq_lists_all_single_heads()
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "shapiq" else name)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "shapiq" else name
+    )
     with raises("package.missing", "shapiq", "pip install -r requirements-bench"):
         peers.require()
 
@@ -377,20 +412,29 @@ def test_the_parts_leave_a_little_of_the_time(shares) -> None:
 @pytest.mark.skipif(not RESULTS.exists(), reason="the comparison has not been run")
 def test_the_committed_figures_say_what_they_depend_on() -> None:
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    assert {"machine", "commit", "command", "resume_speedup", "speedup_to_guarantee", "speedup_to_equal_error"} <= set(
-        found
-    )
+    assert {
+        "machine",
+        "commit",
+        "command",
+        "resume_speedup",
+        "speedup_to_guarantee",
+        "speedup_to_equal_error",
+    } <= set(found)
     assert found["finished"]
     assert found["setting"]["size"] == 512
     everybody = (*peers.PEERS, *peers.newer(Path("python3.12")))
-    assert {p.title for p in everybody} == set(found["speedup_to_equal_error"]) | set(found["not_run"])
+    assert {p.title for p in everybody} == set(found["speedup_to_equal_error"]) | set(
+        found["not_run"]
+    )
     for goal in found["goals"]:
         assert goal["met"] == (goal["reached"] >= goal["times"])
     for ratio in (found["speedup_to_guarantee"], *found["speedup_to_equal_error"].values()):
         assert ratio["low"] <= ratio["times"] <= ratio["high"]
     ours, paper = found["guarantee"]["ours"], found["guarantee"]["paper_extrapolated"]["range 1"]
     seconds = np.mean([run["seconds"] for run in ours])
-    assert found["speedup_to_guarantee"]["times"] == pytest.approx(paper["seconds_padded_to_128"] / seconds, rel=1e-3)
+    assert found["speedup_to_guarantee"]["times"] == pytest.approx(
+        paper["seconds_padded_to_128"] / seconds, rel=1e-3
+    )
     assert {"equal_error", "guarantee"} <= set(found["speedup_over_previous"])
 
 
@@ -398,11 +442,22 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
 def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
     """The path that a GPU takes, from the command line to the report; it writes nothing."""
     before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
-    command = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--smoke", "--device", "cpu"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT)
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "throughput.py"),
+        "--smoke",
+        "--device",
+        "cpu",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT
+    )
     report = json.loads(done.stdout[done.stdout.index("\n{") :])
     assert report["model"] == "tiny"
-    assert sum(report["time_of_branching_passes"][kind] for kind in ("matrix products", "attention")) > 0
+    assert (
+        sum(report["time_of_branching_passes"][kind] for kind in ("matrix products", "attention"))
+        > 0
+    )
     assert done.stdout.count("agreement=1.0") >= 3
     assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == before
 
@@ -410,7 +465,10 @@ def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("= 1 failed, 4432 passed, 30 skipped, 1 rerun in 2112.97s (0:35:12) =", (4432, 1, 0, 30, 0, 1)),
+        (
+            "= 1 failed, 4432 passed, 30 skipped, 1 rerun in 2112.97s (0:35:12) =",
+            (4432, 1, 0, 30, 0, 1),
+        ),
         ("12 passed, 3 deselected in 5.01s", (12, 0, 0, 0, 3, 0)),
         ("= 2 passed, 1 error in 3.00s =", (2, 0, 1, 0, 0, 0)),
         ("make: *** [test] Error 2", (0, 0, 0, 0, 0, 0)),

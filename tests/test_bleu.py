@@ -23,7 +23,11 @@ def sides(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], li
     for _ in range(n):
         words = list(rng.choice(WORDS, rng.integers(1, 12)))
         references.append(" ".join(words))
-        drawn = [str(rng.choice(WORDS)) if rng.random() < wrong else word for word in words if rng.random() > 0.05]
+        drawn = [
+            str(rng.choice(WORDS)) if rng.random() < wrong else word
+            for word in words
+            if rng.random() > 0.05
+        ]
         texts.append(" ".join(drawn + list(rng.choice(WORDS, rng.integers(0, 2)))))
     return texts, references
 
@@ -34,7 +38,9 @@ def test_bleu_is_sacrebleu_s_and_that_of_its_definition(n: int, wrong: float):
     for seed in range(4):
         texts, references = sides(np.random.default_rng([seed, n]), n, wrong)
         found = bleu(texts, references, draws=20)
-        assert found.score == pytest.approx(BLEU().corpus_score(texts, [references]).score, abs=1e-9)
+        assert found.score == pytest.approx(
+            BLEU().corpus_score(texts, [references]).score, abs=1e-9
+        )
         assert found.score == pytest.approx(reference.bleu(texts, references), abs=1e-9)
 
 
@@ -92,10 +98,15 @@ def test_a_better_system_is_found_to_be_better_and_pairing_makes_the_interval_na
 
 def test_the_same_seed_gives_the_same_interval_and_groups_make_it_wider():
     texts, references = sides(np.random.default_rng(3), 20, 0.4)
-    twice = [text for text in texts for _ in range(4)], [text for text in references for _ in range(4)]
+    twice = (
+        [text for text in texts for _ in range(4)],
+        [text for text in references for _ in range(4)],
+    )
     groups = [str(row // 4) for row in range(80)]
     alone, grouped = bleu(*twice, seed=5), bleu(*twice, seed=5, groups=groups)
-    assert (grouped.low, grouped.high) == (lambda b: (b.low, b.high))(bleu(*twice, seed=5, groups=groups))
+    assert (grouped.low, grouped.high) == (lambda b: (b.low, b.high))(
+        bleu(*twice, seed=5, groups=groups)
+    )
     assert grouped.high - grouped.low > 1.5 * (alone.high - alone.low)
 
 
@@ -110,13 +121,17 @@ def drawn(rng: np.random.Generator, words: np.ndarray, right: float) -> np.ndarr
 def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.MonkeyPatch):
     runs, rng = 200, np.random.default_rng(4)
     many = rng.integers(4, 16, 200_000)
-    truth, better = (float(corpus_bleu(drawn(rng, many, right).sum(axis=0))) for right in (0.6, 0.65))
+    truth, better = (
+        float(corpus_bleu(drawn(rng, many, right).sum(axis=0))) for right in (0.6, 0.65)
+    )
     missed = [0, 0]
     for run in range(runs):
         words = rng.integers(4, 16, 60)
         made = [drawn(rng, words, right) for right in (0.6, 0.65)]
         given = iter(made)
-        monkeypatch.setattr(module, "sentence_counts", lambda *_, given=given: (next(given), "made up"))
+        monkeypatch.setattr(
+            module, "sentence_counts", lambda *_, given=given: (next(given), "made up")
+        )
         before, after = (bleu([], [], draws=300, seed=run) for _ in made)
         found = gain(before, after, draws=300, seed=run)
         missed[0] += not before.low <= truth <= before.high

@@ -47,7 +47,9 @@ def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS)])
-def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(family: str, task: Task) -> None:
+def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
+    family: str, task: Task
+) -> None:
     evaluator = Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), task, "xx", "dev", 24)
     mask = mask_of(evaluator.model)
     before, after = one_by_one(evaluator, None), one_by_one(evaluator, mask)
@@ -58,10 +60,25 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(fami
             continue
         right = task.labels[example.labels[place] if example.words else example.label]
         given = task.labels[int(old.argmax())], task.labels[int(new.argmax())]
-        kind = "now right" if given[1] == right else "now wrong" if given[0] == right else "wrong otherwise"
+        kind = (
+            "now right"
+            if given[1] == right
+            else "now wrong"
+            if given[0] == right
+            else "wrong otherwise"
+        )
         word = example.words[place] if example.words else None
         wanted.append(
-            (kind, example.text, None, word, right, *given, pytest.approx(old.max()), pytest.approx(new.max()))
+            (
+                kind,
+                example.text,
+                None,
+                word,
+                right,
+                *given,
+                pytest.approx(old.max()),
+                pytest.approx(new.max()),
+            )
         )
     found = changes(evaluator, mask)
     assert [astuple(one)[1:] for one in found] == wanted
@@ -74,14 +91,21 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(fami
 
 
 def test_a_mask_that_changes_nothing_gives_an_empty_table() -> None:
-    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24)
+    evaluator = Evaluator(
+        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
+    )
     whole = replace(mask_of(evaluator.model), kept=np.ones(evaluator.model.grid.size, bool))
     found = changes(evaluator, whole)
-    assert (found, table(found, "xx").csv().splitlines()) == ([], [",".join(("language", *COLUMNS))])
+    assert (found, table(found, "xx").csv().splitlines()) == (
+        [],
+        [",".join(("language", *COLUMNS))],
+    )
 
 
 def test_mean_ablation_is_what_is_asked_for() -> None:
-    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24)
+    evaluator = Evaluator(
+        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
+    )
     mask = mask_of(evaluator.model)
     found = changes(evaluator, mask, ablation="mean")
     new = evaluator.evaluate(mask, ablation="mean").predicted
@@ -98,7 +122,9 @@ def test_a_task_without_labels_is_refused() -> None:
         changes(evaluator, mask_of(evaluator.model))
 
 
-def test_the_command_writes_the_changed_answers_of_all_languages(tmp_path, capsys, monkeypatch) -> None:
+def test_the_command_writes_the_changed_answers_of_all_languages(
+    tmp_path, capsys, monkeypatch
+) -> None:
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     folder = str(save_family(tmp_path / "bert", "bert"))
     mask, out = tmp_path / "mask.json", tmp_path / "new" / "changes.csv"

@@ -15,7 +15,14 @@ from tiny import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
-from headlab.context import DEFAULT_CONTEXT, MAX_TOKENS, context_length, default_context, longest, positions
+from headlab.context import (
+    DEFAULT_CONTEXT,
+    MAX_TOKENS,
+    context_length,
+    default_context,
+    longest,
+    positions,
+)
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import attach
 from headlab.models.checkpoint import Checkpoint, alone
@@ -82,7 +89,9 @@ def module_of(family: Stated) -> PreTrainedModel:
     """A tiny random model of a family."""
     with alone():
         torch.manual_seed(0)
-        module: PreTrainedModel = getattr(hf, family.model)(getattr(hf, family.config)(**family.options))
+        module: PreTrainedModel = getattr(hf, family.model)(
+            getattr(hf, family.config)(**family.options)
+        )
     return module.eval()
 
 
@@ -135,7 +144,9 @@ def test_reported_04_the_configuration_counts_before_the_tokenizer():
     assert context_length(model) == 64
 
 
-@pytest.mark.parametrize("name", ["seq_length", "n_positions", "max_sequence_length", "n_ctx", "model_max_length"])
+@pytest.mark.parametrize(
+    "name", ["seq_length", "n_positions", "max_sequence_length", "n_ctx", "model_max_length"]
+)
 def test_reported_04_the_length_is_found_under_any_of_its_names(name: str):
     """As in BLOOM's and T5's own config.json files, of which transformers keeps fields that it does not know."""
     model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
@@ -151,20 +162,29 @@ def test_reported_04_a_model_of_several_kinds_of_input_says_it_of_its_text():
         image_token_index=5,
     )  # fmt: skip
     with alone():
-        assert positions(hf.LlavaForConditionalGeneration(config)) == DECODER["max_position_embeddings"]
+        assert (
+            positions(hf.LlavaForConditionalGeneration(config))
+            == DECODER["max_position_embeddings"]
+        )
 
 
 def test_reported_04_each_side_of_two_models_has_its_own_length():
     led = module_of(PLAIN[5])
     assert (positions(led), positions(led, targets=True)) == (40, 24)
-    shorter = hf.BertConfig(**SMALL | {"max_position_embeddings": 48, "is_decoder": True, "add_cross_attention": True})
+    shorter = hf.BertConfig(
+        **SMALL | {"max_position_embeddings": 48, "is_decoder": True, "add_cross_attention": True}
+    )
     config = hf.EncoderDecoderConfig.from_encoder_decoder_configs(hf.BertConfig(**SMALL), shorter)
     with alone():
         both = hf.EncoderDecoderModel(config)
     assert (positions(both), positions(both, targets=True)) == (64, 48)
 
 
-TEXTS = [Example("long", "w5 " * 90, 0), Example("short", "w6 w7", 1), Example("full", "w8 " * 38, 1)]
+TEXTS = [
+    Example("long", "w5 " * 90, 0),
+    Example("short", "w6 w7", 1),
+    Example("full", "w8 " * 38, 1),
+]
 
 
 @pytest.mark.parametrize("family", [PLAIN[4], SHIFTED[6]], ids=["MPT", "MPNet"])
@@ -175,10 +195,15 @@ def test_reported_04_sentences_are_cut_to_what_the_model_takes(family: Stated):
     options = family.options | labels | {"pad_token_id": family.options.get("pad_token_id", 0)}
     module = module_of(Stated(classifier, family.config, family.positions, options))
     model = attach(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
-    evaluation = Evaluator(model, Task("ab", ("a", "b"), ("xx",), False, lambda *_: TEXTS), "xx").evaluate()
+    evaluation = Evaluator(
+        model, Task("ab", ("a", "b"), ("xx",), False, lambda *_: TEXTS), "xx"
+    ).evaluate()
     assert evaluation.n == 3
     assert evaluation.omissions is not None
-    assert (evaluation.omissions.examples_cut, evaluation.omissions.token_limit) == (1, family.positions)
+    assert (evaluation.omissions.examples_cut, evaluation.omissions.token_limit) == (
+        1,
+        family.positions,
+    )
 
 
 def test_reported_04_fine_tuning_is_held_to_the_same_positions():
@@ -193,13 +218,22 @@ def test_reported_04_texts_and_choices_may_be_as_long_as_the_model_takes():
     text = Example("long", "w4", target=" w5" * 700)
     choices = Example("long", "w5 " * 700, 0, choices=(" w6", " w7"))
     for example, likelihood in ((text, "tokens"), (choices, "choices")):
-        task = Task("made", (), ("xx",), False, lambda *_, example=example: [example], likelihood=likelihood)
+        task = Task(
+            "made", (), ("xx",), False, lambda *_, example=example: [example], likelihood=likelihood
+        )
         evaluator = Evaluator(model, task, "xx")
         assert default_context(model) in evaluator.inputs.note
         omissions = evaluator.evaluate().omissions
         assert omissions is not None
         assert (omissions.examples_cut, omissions.token_limit) == (0, DEFAULT_CONTEXT)
-    longer = Task("made", (), ("xx",), False, lambda *_: [Example("a", "w4", target=" w5" * 3000)], likelihood="tokens")
+    longer = Task(
+        "made",
+        (),
+        ("xx",),
+        False,
+        lambda *_: [Example("a", "w4", target=" w5" * 3000)],
+        likelihood="tokens",
+    )
     with raises("data.text_too_long", "a", "2,048"):
         Evaluator(model, longer, "xx")
 

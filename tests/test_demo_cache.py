@@ -74,7 +74,9 @@ def test_the_results_are_of_the_data_that_is_here(results, language):
 def test_the_heads_of_the_nli_model_are_scored_in_every_language_of_xnli(listing, method):
     found = [r.record for r in listing.results if r.record.spec["model"]["name"] == "e5-small-xnli"]
     assert {s.language for s in found if s.method == method} == set(xnli.LANGUAGES)
-    assert {s.spec["model"]["fingerprint"] for s in found} == {found[0].spec["model"]["fingerprint"]}
+    assert {s.spec["model"]["fingerprint"] for s in found} == {
+        found[0].spec["model"]["fingerprint"]
+    }
 
 
 def test_the_decoders_heads_are_scored_on_the_tasks_whose_heads_are_known(listing):
@@ -101,7 +103,9 @@ def test_these_methods_cover_every_language(results, method):
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_head_has_a_narrow_interval_and_values_of_both_halves(results, language, estimand):
-    own = (r.record for r in results if r.record.method == "shapley" and r.record.language == language)
+    own = (
+        r.record for r in results if r.record.method == "shapley" and r.record.language == language
+    )
     (scores,) = (record for record in own if record.estimand == estimand)
     assert scores.half_width is not None
     drawn = spec_of(scores, "method", "options", "samples")
@@ -141,7 +145,10 @@ def test_the_demo_page_tells_what_the_front_has_measured():
         if r.record.name == "front" and r.record.spec["options"]["by"] == "estimate"
     )  # fmt: skip
     table = by_estimate.table(CONFIRMED)
-    columns = [table.column(name) for name in ("language", "difference, points", "low, points", "high, points")]
+    columns = [
+        table.column(name)
+        for name in ("language", "difference, points", "low, points", "high, points")
+    ]
     rows = {name: (abs(gain), low, high) for name, gain, low, high in zip(*columns, strict=True)}
     page = (CACHE.parent / "docs" / "demo.md").read_text(encoding="utf-8")
     for name in ("mean", "bg", "hu", "en", "fr"):
@@ -155,8 +162,14 @@ def test_a_language_is_comparable_with_the_next(results):
     told = {}
     for r in results:
         spec = r.record.spec
-        options = {name: value for name, value in spec["method"]["options"].items() if name not in PRECISION}
-        told.setdefault((r.record.method, r.record.estimand), []).append((options, spec["seed"], spec["ablation"]))
+        options = {
+            name: value
+            for name, value in spec["method"]["options"].items()
+            if name not in PRECISION
+        }
+        told.setdefault((r.record.method, r.record.estimand), []).append(
+            (options, spec["seed"], spec["ablation"])
+        )
     for settings in told.values():
         assert all(setting == settings[0] for setting in settings)
     assert {setting[2] for settings in told.values() for setting in settings} == {"zero"}

@@ -24,7 +24,11 @@ def leaves(group, prefix=""):
     """{name: command} of everything that can be run, a group's commands under both names."""
     out = {}
     for name, command in group.commands.items():
-        out |= leaves(command, f"{prefix}{name} ") if hasattr(command, "commands") else {prefix + name: command}
+        out |= (
+            leaves(command, f"{prefix}{name} ")
+            if hasattr(command, "commands")
+            else {prefix + name: command}
+        )
     return out
 
 
@@ -60,11 +64,15 @@ def shown(default: object) -> str:
 def anchors(path: Path) -> set[str]:
     """What a link can point to in a page: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", text(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
 
 
 def command_section(name: str) -> str:
-    (found,) = (body for title, body in sections("docs/cli.md").items() if f"`headlab {name}`" in title)
+    (found,) = (
+        body for title, body in sections("docs/cli.md").items() if f"`headlab {name}`" in title
+    )
     return found
 
 
@@ -78,7 +86,12 @@ def test_the_readme_lists_the_methods_as_the_table_does():
     for m in METHODS.values():
         what, cost, paper, sign, interval = table.pop(f"`{m.key}`")
         assert what == m.title
-        assert (cost, paper, sign, interval) == (m.costs.words, m.paper, says[m.signed], says[m.intervals]), m.key
+        assert (cost, paper, sign, interval) == (
+            m.costs.words,
+            m.paper,
+            says[m.signed],
+            says[m.intervals],
+        ), m.key
     assert set(table) == {"method", "---"}
 
 
@@ -98,14 +111,20 @@ def test_a_method_is_documented_with_its_options_and_defaults(key):
         assert table["interval"][0].startswith("yes" if method.intervals else "no")
         assert table["paper"][0].startswith(method.paper)
     documented = {name: cells[0] for name, cells in table.items() if name.startswith("`")}
-    assert documented == {f"`{name}`": f"`{shown(option.default)}`" for name, option in method.options.items()}
+    assert documented == {
+        f"`{name}`": f"`{shown(option.default)}`" for name, option in method.options.items()
+    }
     for name, option in method.options.items():
         assert option.help
-        assert all(f"`{choice}`" in section or f'"{choice}"' in section for choice in option.choices), name
+        assert all(
+            f"`{choice}`" in section or f'"{choice}"' in section for choice in option.choices
+        ), name
 
 
 def test_every_section_about_a_method_is_of_a_method():
-    assert {title.strip("`") for title in sections("docs/methods.md") if title.startswith("`")} == set(METHODS)
+    assert {
+        title.strip("`") for title in sections("docs/methods.md") if title.startswith("`")
+    } == set(METHODS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -118,12 +137,21 @@ def test_a_command_is_documented_with_every_option(name):
         if option == "--help":
             continue
         assert getattr(parameter, "help", None), f"{name} {option} has no help"
-        assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", section.replace("TASK", "task")), option
+        assert re.search(
+            rf"(?<![\w-]){re.escape(option)}(?![\w-])", section.replace("TASK", "task")
+        ), option
 
 
 def test_no_option_is_documented_that_no_command_has():
-    known = {opt for command in COMMANDS.values() for p in command.params for opt in (*p.opts, *p.secondary_opts)}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text("docs/cli.md") + text(README))) <= known | {"--help"}
+    known = {
+        opt
+        for command in COMMANDS.values()
+        for p in command.params
+        for opt in (*p.opts, *p.secondary_opts)
+    }
+    assert set(
+        re.findall(r"(?<![\w-])--[a-z][a-z-]*", text("docs/cli.md") + text(README))
+    ) <= known | {"--help"}
 
 
 def test_commands_in_shell_blocks_can_be_parsed():
@@ -151,7 +179,10 @@ def test_the_example_in_the_mask_format_is_a_mask():
     mask = mask_from_json(example)
     assert [tuple(head) for head in mask.removed] == [("encoder", 1, 1), ("encoder", 2, 2)]
     assert {**mask.to_json(), "created": example["created"]} == example
-    documented = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))} - {"field", "---"}
+    documented = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))} - {
+        "field",
+        "---",
+    }
     assert documented == set(example)
 
 
@@ -174,7 +205,9 @@ def test_a_page_names_no_machine(page):
 
 def test_tests_that_the_statistics_name_exist():
     named = re.findall(r"`(test_\w+)`", text("docs/statistics.md"))
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
     assert named
     assert [name for name in named if f"def {name}(" not in source] == []
 
@@ -185,7 +218,9 @@ def test_the_python_block_has_eight_lines():
 
 
 @pytest.mark.slow
-def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_the_python_block_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     """As it stands, on the embedded model, with fewer examples and samples than the defaults."""
     import headlab
 

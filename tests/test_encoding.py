@@ -40,16 +40,28 @@ CAUSAL = ("llama-lm", "gpt2-lm")
 
 
 def words(rng: np.random.Generator, least: int, most: int) -> str:
-    return " ".join(f"w{word}" for word in rng.integers(4, VOCAB, int(rng.integers(least, most + 1))))
+    return " ".join(
+        f"w{word}" for word in rng.integers(4, VOCAB, int(rng.integers(least, most + 1)))
+    )
 
 
-def read_choices(_language: str, split: Split, seed: int, least: int = 1, most: int = 3) -> list[Example]:
+def read_choices(
+    _language: str, split: Split, seed: int, least: int = 1, most: int = 3
+) -> list[Example]:
     rng = np.random.default_rng([seed, len(split), most])
     out = []
     for row in range(12):
-        own = list(dict.fromkeys(f" {words(rng, least, most)}" for _ in range(int(rng.integers(2, 5)))))
+        own = list(
+            dict.fromkeys(f" {words(rng, least, most)}" for _ in range(int(rng.integers(2, 5))))
+        )
         out.append(
-            Example(str(row), words(rng, 2, 6), int(rng.integers(len(own))), group=str(row // 2), choices=tuple(own))
+            Example(
+                str(row),
+                words(rng, 2, 6),
+                int(rng.integers(len(own))),
+                group=str(row // 2),
+                choices=tuple(own),
+            )
         )
     return out
 
@@ -57,7 +69,12 @@ def read_choices(_language: str, split: Split, seed: int, least: int = 1, most: 
 def read_texts(_language: str, split: Split, seed: int) -> list[Example]:
     rng = np.random.default_rng([seed, len(split), 5])
     return [
-        Example(str(row), words(rng, 2, 4) if row % 3 else "", group=str(row // 3), target=f" {words(rng, 2, 7)}")
+        Example(
+            str(row),
+            words(rng, 2, 4) if row % 3 else "",
+            group=str(row // 3),
+            target=f" {words(rng, 2, 7)}",
+        )
         for row in range(12)
     ]
 
@@ -86,7 +103,9 @@ def tokens(model: Model, text: str) -> list[int]:
 
 def gates_of(evaluator: Evaluator, seed: int = 3) -> np.ndarray:
     grid = evaluator.model.grid
-    return grid.gates(np.random.default_rng(seed).random((len(evaluator.examples), grid.size)) < 0.7)
+    return grid.gates(
+        np.random.default_rng(seed).random((len(evaluator.examples), grid.size)) < 0.7
+    )
 
 
 def slow(model: Model, example: Example, gates: np.ndarray) -> list[list[float]]:
@@ -119,19 +138,25 @@ def test_choices_have_the_log_probability_that_they_have_alone(model: Model):
 def test_each_token_of_a_text_but_its_context_is_an_answer(model: Model):
     evaluator = Evaluator(model, TEXTS, "xx")
     gates = gates_of(evaluator)
-    assert list(evaluator.inputs.units) == [len((e.target or "").split()) for e in evaluator.examples]
+    assert list(evaluator.inputs.units) == [
+        len((e.target or "").split()) for e in evaluator.examples
+    ]
     for row, example in enumerate(evaluator.examples):
         (want,) = slow(model, example, gates[row])
         with torch.inference_mode(), gated(model, gates[row]):
             logits = evaluator.logits(evaluator.tensors(np.array([row])))
         likely = torch.log_softmax(logits, dim=-1)[0]
         right = evaluator.targets(np.array([row]), logits)[0]
-        assert [float(likely[n, token]) for n, token in enumerate(right)] == pytest.approx(want, abs=1e-9)
+        assert [float(likely[n, token]) for n, token in enumerate(right)] == pytest.approx(
+            want, abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("task", [CHOICES, TEXTS], ids=["choices", "texts"])
 @pytest.mark.parametrize("key", ["accuracy", "log-probability"])
-def test_gains_are_those_of_whole_passes_however_they_are_computed(model: Model, task: Task, key: str):
+def test_gains_are_those_of_whole_passes_however_they_are_computed(
+    model: Model, task: Task, key: str
+):
     evaluator = Evaluator(model, task, "xx")
     game = ModelGame(evaluator, value=value_of(key))
     rng = np.random.default_rng(1)
@@ -146,7 +171,9 @@ def test_gains_are_those_of_whole_passes_however_they_are_computed(model: Model,
     every = np.ones_like(kept)
     assert game.marginals(kept, every, examples) == pytest.approx(want, abs=1e-9)
     halvings = np.zeros((game.scale.bins, game.players), dtype=np.int64)
-    assert game.screened(kept, every, examples, halvings, np.zeros(kept.shape))[2] == pytest.approx(want, abs=1e-9)
+    assert game.screened(kept, every, examples, halvings, np.zeros(kept.shape))[2] == pytest.approx(
+        want, abs=1e-9
+    )
     orders = np.array([rng.permutation(game.players) for _ in range(3)])
     walked = game.gains(orders, examples[:3])
     ends = [game.values(np.full((3, game.players), kept), examples[:3]) for kept in (True, False)]
@@ -155,7 +182,9 @@ def test_gains_are_those_of_whole_passes_however_they_are_computed(model: Model,
 
 @pytest.mark.parametrize("task", [CHOICES, TEXTS], ids=["choices", "texts"])
 def test_every_method_takes_such_a_task(model: Model, task: Task):
-    near = score(model, task, method="shapley", size=None, value="log-probability", samples=40, target=None)
+    near = score(
+        model, task, method="shapley", size=None, value="log-probability", samples=40, target=None
+    )
     slope = score(model, task, method="gradient", size=None)
     without = score(model, task, method="leave-one-out", size=None)
     evaluator = Evaluator(model, task, "xx", size=None)
@@ -195,12 +224,17 @@ def test_answers_that_a_mask_changes_are_named_by_the_examples_own_choices(model
             for gates in (np.ones_like(kept), kept)
         )
         if before.argmax() != after.argmax():
-            shares = [np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in (before, after)]
+            shares = [
+                np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in (before, after)
+            ]
             want[example.id] = (
                 names[example.label], names[before.argmax()], names[after.argmax()],
                 pytest.approx(shares[0].max(), abs=1e-9), pytest.approx(shares[1].max(), abs=1e-9),
             )  # fmt: skip
-    found = {one.id: (one.label, one.before, one.after, one.p_before, one.p_after) for one in changes(evaluator, mask)}
+    found = {
+        one.id: (one.label, one.before, one.after, one.p_before, one.p_after)
+        for one in changes(evaluator, mask)
+    }
     assert found == want
     assert found
     with raises("changes.no_labels", "texts"):
@@ -213,7 +247,9 @@ def test_roles_are_found_on_such_texts_whole(model: Model):
         measures = next(table for table in report.tables if table.name == "measures")
         words = [len(e.text.split()) + len((e.target or "").split()) for e in task.examples("xx")]
         (tokens,) = {*measures.column("tokens")}
-        assert sum(words) <= tokens <= sum(words) + 2 * len(words)  # <s> and </s>, which may not be counted
+        assert (
+            sum(words) <= tokens <= sum(words) + 2 * len(words)
+        )  # <s> and </s>, which may not be counted
 
 
 def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):
@@ -229,7 +265,13 @@ def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):
 
 def test_single_tokens_need_no_room_of_their_own():
     evaluator = Evaluator(language_model("bloom-lm"), SINGLE, "xx")  # its positions cannot be given
-    assert set(evaluator.tensors(np.arange(3))) == {"input_ids", "attention_mask", "asked", "wanted", "choice"}
+    assert set(evaluator.tensors(np.arange(3))) == {
+        "input_ids",
+        "attention_mask",
+        "asked",
+        "wanted",
+        "choice",
+    }
     whole = np.ones((evaluator.model.grid.layers, evaluator.model.grid.width))
     found = evaluator.logits(evaluator.tensors(np.arange(12))).detach().numpy()
     for row, example in enumerate(evaluator.examples):
@@ -240,15 +282,22 @@ def test_single_tokens_need_no_room_of_their_own():
 def test_a_model_that_cannot_share_a_context_says_so(monkeypatch: pytest.MonkeyPatch):
     with raises("model.choices_unshared", "tiny-bloom-lm", "choices"):
         Evaluator(language_model("bloom-lm"), CHOICES, "xx")
-    short = of(Example("1", "w4 w5", 0, choices=(" w6 w7", " w8")), Example("2", "w4", 0, choices=(" w6", " w9")))
+    short = of(
+        Example("1", "w4 w5", 0, choices=(" w6 w7", " w8")),
+        Example("2", "w4", 0, choices=(" w6", " w9")),
+    )
     assert Evaluator(language_model("window-lm"), short, "xx").evaluate().n == 2
     long = of(Example("1", "w4 w5 w4 w5 w4 w6 w7 w8", 0, choices=(" w6 w7", " w8")))
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), long, "xx")
-    wide = Example("2", "w4", 0, choices=tuple(f" w{n} w5 w6" for n in range(10, 20)))  # more tokens, but not in a row
+    wide = Example(
+        "2", "w4", 0, choices=tuple(f" w{n} w5 w6" for n in range(10, 20))
+    )  # more tokens, but not in a row
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), of(wide, *long.read("xx", "dev", 0)), "xx")
-    monkeypatch.setattr(encoding, "TOLERANCE", {"float32": 1e9, "float64": 1e9})  # a window is refused all the same
+    monkeypatch.setattr(
+        encoding, "TOLERANCE", {"float32": 1e9, "float64": 1e9}
+    )  # a window is refused all the same
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), long, "xx")
 
@@ -258,7 +307,10 @@ class Joining:
 
     @staticmethod
     def made(**names: str) -> PreTrainedTokenizerFast:
-        letters = {letter: place for place, letter in enumerate(["[PAD]", "<s>", "</s>", *"abcd ", "ab", "abc", " d"])}
+        letters = {
+            letter: place
+            for place, letter in enumerate(["[PAD]", "<s>", "</s>", *"abcd ", "ab", "abc", " d"])
+        }
         bpe = models.BPE(letters, [("a", "b"), ("ab", "c"), (" ", "d")])
         return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(bpe), **names)
 
@@ -273,7 +325,11 @@ def test_a_choice_that_merges_with_its_context_shares_less_of_it():
     )
     start = model.tokenizer("d ")["input_ids"]
     want = [
-        sum(continued(model.module, start, model.tokenizer(f"d ab{choice}")["input_ids"][len(start) :]))
+        sum(
+            continued(
+                model.module, start, model.tokenizer(f"d ab{choice}")["input_ids"][len(start) :]
+            )
+        )
         for choice in example.choices
     ]
     found = evaluator.logits(evaluator.tensors(np.array([0])))[0].detach().numpy()
@@ -291,16 +347,27 @@ def test_a_text_without_a_context_follows_a_start_token_if_there_is_one():
         assert ("the first token of each text is not predicted" in inputs.note) == (not first)
     assert NextTokens(inputs.model, TEXTS, [replace(text, text="d ")]).note == ""
     with raises("data.text_too_short", "1"):
-        NextTokens(tiny_model("llama-lm", tokenizer=Joining.made()), TEXTS, [replace(text, target="a")])
+        NextTokens(
+            tiny_model("llama-lm", tokenizer=Joining.made()), TEXTS, [replace(text, target="a")]
+        )
     with raises("data.context_empty", "1"):
-        Choices(tiny_model("llama-lm", tokenizer=Joining.made()), CHOICES, [Example("1", "", 0, choices=("ab", "d"))])
+        Choices(
+            tiny_model("llama-lm", tokenizer=Joining.made()),
+            CHOICES,
+            [Example("1", "", 0, choices=("ab", "d"))],
+        )
 
 
 def test_choices_without_a_context_have_the_likelihood_of_whole_texts():
     model = tiny_model("llama-lm", tokenizer=Joining.made(bos_token="<s>"))
     evaluator = Evaluator(model, of(Example("1", "", 0, choices=("abcd", "dab"))), "xx")
-    want = [sum(continued(model.module, [1], model.tokenizer(text)["input_ids"])) for text in ("abcd", "dab")]
-    assert evaluator.logits(evaluator.tensors(np.array([0])))[0].tolist() == pytest.approx(want, abs=1e-9)
+    want = [
+        sum(continued(model.module, [1], model.tokenizer(text)["input_ids"]))
+        for text in ("abcd", "dab")
+    ]
+    assert evaluator.logits(evaluator.tensors(np.array([0])))[0].tolist() == pytest.approx(
+        want, abs=1e-9
+    )
 
 
 def marked(before: str, behind: str, **names: str) -> PreTrainedTokenizerFast:
@@ -309,7 +376,9 @@ def marked(before: str, behind: str, **names: str) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{before} $A {behind}".strip(), special_tokens=[("<s>", 1), ("</s>", 2)]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", **names)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", **names
+    )
 
 
 @pytest.mark.parametrize(
@@ -322,15 +391,21 @@ def marked(before: str, behind: str, **names: str) -> PreTrainedTokenizerFast:
         ("", "</s>", {"eos_token": "<s>"}),
     ],
 )
-def test_what_a_tokenizer_puts_around_a_text_is_no_answer_and_there_once(before: str, behind: str, names: dict):
+def test_what_a_tokenizer_puts_around_a_text_is_no_answer_and_there_once(
+    before: str, behind: str, names: dict
+):
     model = tiny_model("llama-lm", tokenizer=marked(before, behind, **names))
     first = {"": 1, "<s>": 1, "</s>": 2}[before]
     text = NextTokens(model, TEXTS, [Example("1", "", target="w5 w6 w7")])
     assert text.tensors(np.array([0]))["input_ids"].tolist() == [[first, 5, 6]]
     assert list(text.answers) == [5, 6, 7]
-    empty = Choices(model, CHOICES, [Example("1", "", 0, choices=("w5", "w6 w7"))]).tensors(np.array([0]))
+    empty = Choices(model, CHOICES, [Example("1", "", 0, choices=("w5", "w6 w7"))]).tensors(
+        np.array([0])
+    )
     assert (empty["input_ids"].tolist(), empty["wanted"].tolist()) == ([[first, 6]], [[5, 6, 7]])
-    behind_context = Choices(model, CHOICES, [Example("1", "w4", 0, choices=(" w5", " w6"))]).tensors(np.array([0]))
+    behind_context = Choices(
+        model, CHOICES, [Example("1", "w4", 0, choices=(" w5", " w6"))]
+    ).tensors(np.array([0]))
     start = [first] if before else []
     assert behind_context["input_ids"].tolist() == [[*start, 4]]
 
@@ -365,7 +440,10 @@ def test_what_is_not_for_language_models_says_so(tmp_path: Path):
     assert examine(str(tmp_path / "bert"), CHOICES)[-1].ok is False
     tiny_module("marian").save_pretrained(tmp_path / "marian")
     tiny_tokenizer().save_pretrained(tmp_path / "marian")
-    assert [examine(str(tmp_path / "marian"), task)[-1].ok for task in (CHOICES, TEXTS)] == [True, False]
+    assert [examine(str(tmp_path / "marian"), task)[-1].ok for task in (CHOICES, TEXTS)] == [
+        True,
+        False,
+    ]
     heads = {family: examine(str(tmp_path / family))[4].words for family in ("llama-lm", "bert")}
     assert "heads 0 to 1 of a layer share keys and values" in heads["llama-lm"]
     assert "share" not in heads["bert"]
@@ -393,7 +471,10 @@ def test_half_precision_is_no_reason_to_refuse():
 def test_every_token_has_to_be_known_also_the_last_ones():
     small = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
     small.tokenizer.add_tokens(["w200"])
-    for task in (of(Example("1", "w4", 0, choices=(" w200", " w8"))), replace(TEXTS, read=lambda *_: [LAST])):
+    for task in (
+        of(Example("1", "w4", 0, choices=(" w200", " w8"))),
+        replace(TEXTS, read=lambda *_: [LAST]),
+    ):
         with raises("tokenizer.larger_than_model", "w200"):
             Evaluator(small, task, "xx")
 
@@ -420,7 +501,11 @@ def slow_pairs(model: Model, example: Example, gates: np.ndarray) -> list[float]
     start = [model.module.config.decoder_start_token_id]
     with gated(model, gates):
         return [
-            sum(log_probabilities(model.module, ids, start, model.tokenizer(choice)["input_ids"][1:-1]))
+            sum(
+                log_probabilities(
+                    model.module, ids, start, model.tokenizer(choice)["input_ids"][1:-1]
+                )
+            )
             for choice in example.choices
         ]
 
@@ -436,15 +521,29 @@ def test_an_encoder_decoder_does_choices_by_every_method(pairs: Model):
     for head in range(pairs.grid.size):
         mask = Mask(pairs.grid, ones & (np.arange(len(ones)) != head))
         want.append(whole.accuracy - evaluator.evaluate(mask).accuracy)
-    assert score(pairs, CHOICES, method="leave-one-out", size=None).values == pytest.approx(want, abs=1e-9)
-    near = score(pairs, CHOICES, method="shapley", size=None, value="log-probability", samples=20, target=None)
+    assert score(pairs, CHOICES, method="leave-one-out", size=None).values == pytest.approx(
+        want, abs=1e-9
+    )
+    near = score(
+        pairs,
+        CHOICES,
+        method="shapley",
+        size=None,
+        value="log-probability",
+        samples=20,
+        target=None,
+    )
     slope = score(pairs, CHOICES, method="gradient", size=None)
     assert near.values.any()
     assert slope.values.all()
     assert np.isfinite(slope.values).all()
-    answers = [int(np.argmax(slow_pairs(pairs, e, pairs.grid.gates(ones)))) for e in evaluator.examples]
+    answers = [
+        int(np.argmax(slow_pairs(pairs, e, pairs.grid.gates(ones)))) for e in evaluator.examples
+    ]
     assert list(whole.predicted) == answers
-    assert np.isfinite(score(pairs, CHOICES, method="leave-one-out", size=None, ablation="mean").values).all()
+    assert np.isfinite(
+        score(pairs, CHOICES, method="leave-one-out", size=None, ablation="mean").values
+    ).all()
 
 
 def test_the_gradient_of_an_encoder_decoder_is_that_of_each_example_alone(pairs: Model):
@@ -460,15 +559,23 @@ def test_the_gradient_of_an_encoder_decoder_is_that_of_each_example_alone(pairs:
 
 def test_an_encoder_decoder_of_several_languages_is_told_them(monkeypatch: pytest.MonkeyPatch):
     model = language_model("t5")
-    task = replace(CHOICES, languages=("aa-bb",), read=lambda *_: [Example("1", "w4", 1, choices=("w6 w7", "w8"))])
-    monkeypatch.setattr("headlab.inputs.language_setup", lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10))
+    task = replace(
+        CHOICES,
+        languages=("aa-bb",),
+        read=lambda *_: [Example("1", "w4", 1, choices=("w6 w7", "w8"))],
+    )
+    monkeypatch.setattr(
+        "headlab.inputs.language_setup", lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10)
+    )
     evaluator = Evaluator(model, task, "aa-bb")
     inputs = evaluator.tensors(np.array([0]))
     assert inputs["input_ids"].tolist() == [[1, 9, 4, 2]]
     assert inputs["decoder_input_ids"].tolist() == [[10, 11, 8]]  # of the right one
     with torch.inference_mode():
         found = evaluator.logits(inputs)[0].tolist()
-    each = [log_probabilities(model.module, inputs["input_ids"], [10, 11], own) for own in ([6, 7], [8])]
+    each = [
+        log_probabilities(model.module, inputs["input_ids"], [10, 11], own) for own in ([6, 7], [8])
+    ]
     assert found == pytest.approx([sum(own) for own in each], abs=1e-9)
 
 
@@ -484,7 +591,9 @@ def test_an_encoder_needs_a_token_of_the_context():
     bare = tiny_model("t5", tokenizer=Joining.made(pad_token="[PAD]"))
     with raises("data.context_empty", "row-9"):
         Evaluator(bare, of(Example("row-9", "", 0, choices=("ab", "d"))), "xx")
-    ended = Evaluator(language_model("t5"), of(Example("row-9", "", 0, choices=("w4", "w5 w6"))), "xx")
+    ended = Evaluator(
+        language_model("t5"), of(Example("row-9", "", 0, choices=("w4", "w5 w6"))), "xx"
+    )
     assert ended.evaluate().n == 1
 
 
@@ -497,7 +606,9 @@ def masked_tokenizer() -> PreTrainedTokenizerFast:
 def test_a_masked_language_model_is_asked_for_the_same_few_tokens_every_time():
     model = tiny_model("bert-lm", tokenizer=masked_tokenizer())
     rng = np.random.default_rng(0)
-    texts = [Example(str(n), "w4 w5" if n % 2 else "", target=f" {words(rng, 3, 30)}") for n in range(8)]
+    texts = [
+        Example(str(n), "w4 w5" if n % 2 else "", target=f" {words(rng, 3, 30)}") for n in range(8)
+    ]
     task = replace(TEXTS, read=lambda *_: texts)
     evaluator, again = Evaluator(model, task, "xx"), Evaluator(model, task, "xx")
     mask = model.tokenizer.mask_token_id
@@ -510,7 +621,9 @@ def test_a_masked_language_model_is_asked_for_the_same_few_tokens_every_time():
         assert [token if n not in asked else whole[n] for n, token in enumerate(ids)] == whole
         assert min(asked) > 2 * (row % 2)  # the context stays
         with torch.inference_mode():
-            plain = model.module(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[0, asked]
+            plain = model.module(
+                inputs["input_ids"], attention_mask=inputs["attention_mask"]
+            ).logits[0, asked]
             assert torch.allclose(evaluator.logits(inputs)[0], plain)
     assert text_rates(evaluator, likelihood(evaluator)) == {}
     with raises("model.not_causal", "choices"):
@@ -546,9 +659,19 @@ def test_bits_and_perplexity_are_ratios_of_sums(model: Model):
     assert found["bits_per_byte"] == pytest.approx(nats / np.log(2) / size)
     assert found["word_perplexity"] == pytest.approx(np.exp(nats / many))
     unspaced = Evaluator(model, replace(TEXTS, languages=("zh",)), "zh")
-    assert [*text_rates(unspaced, sure)] == ["bits_per_byte", "bits_per_byte_low", "bits_per_byte_high"]
-    sure = replace(sure, nats=np.full_like(sure.nats, -1e4))  # a run of letters: no float holds this perplexity
-    assert [*text_rates(evaluator, sure)] == ["bits_per_byte", "bits_per_byte_low", "bits_per_byte_high"]
+    assert [*text_rates(unspaced, sure)] == [
+        "bits_per_byte",
+        "bits_per_byte_low",
+        "bits_per_byte_high",
+    ]
+    sure = replace(
+        sure, nats=np.full_like(sure.nats, -1e4)
+    )  # a run of letters: no float holds this perplexity
+    assert [*text_rates(evaluator, sure)] == [
+        "bits_per_byte",
+        "bits_per_byte_low",
+        "bits_per_byte_high",
+    ]
     for name in ("bits_per_byte", "word_perplexity"):
         assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
 
@@ -562,13 +685,18 @@ def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says():
         own = rng.normal(1.0, 0.2, 40)[groups]
         sizes = rng.uniform(20, 60, len(groups))
         lost = sizes * (own + rng.normal(0, 0.1, len(groups)))
-        _, low, high = per_size(lost, sizes, [str(g) for g in groups], (4.0, 10.0), seed=seed, draws=400)
+        _, low, high = per_size(
+            lost, sizes, [str(g) for g in groups], (4.0, 10.0), seed=seed, draws=400
+        )
         held += low <= 1.0 <= high
     assert held / runs > 0.9
 
 
 def shapes(evaluator: Evaluator) -> Sequence[int]:
-    return [int(batch.inputs["input_ids"].shape[1]) for batch in evaluator.cut(np.arange(len(evaluator.examples)))]
+    return [
+        int(batch.inputs["input_ids"].shape[1])
+        for batch in evaluator.cut(np.arange(len(evaluator.examples)))
+    ]
 
 
 def test_rows_of_a_wider_batch_are_answered_as_alone(model: Model):
@@ -578,5 +706,7 @@ def test_rows_of_a_wider_batch_are_answered_as_alone(model: Model):
         inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
         accuracy = value_of("log-probability")
         with torch.inference_mode():
-            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(evaluator.worth(rows[:2], accuracy))
+            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
+                evaluator.worth(rows[:2], accuracy)
+            )
         assert max(shapes(evaluator)) == evaluator.lengths.max()

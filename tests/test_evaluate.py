@@ -30,10 +30,14 @@ def mask_of(model: Model, *removed: int) -> Mask:
 
 def fresh(model: Model, mask: Mask | None) -> Evaluation:
     """A new evaluator, one example a batch, nothing kept between passes."""
-    return Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=1, state_bytes=0).evaluate(mask)
+    return Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=1, state_bytes=0).evaluate(
+        mask
+    )
 
 
-def test_a_walk_through_masks_equals_fresh_evaluations(model: Model, rng: np.random.Generator) -> None:
+def test_a_walk_through_masks_equals_fresh_evaluations(
+    model: Model, rng: np.random.Generator
+) -> None:
     """Each toggle starts at the layer that changed; the answer is that of a full pass."""
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=7)
     kept = np.ones(model.grid.size, bool)
@@ -47,7 +51,9 @@ def test_a_walk_through_masks_equals_fresh_evaluations(model: Model, rng: np.ran
         assert (got.predicted == fresh(model, mask).predicted).all()
 
 
-def test_partial_figures_are_prefixes_of_the_whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_figures_are_prefixes_of_the_whole(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(evaluate_module, "CHUNKS", (4, 8))
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
     parts = list(evaluator.stream(mask_of(model, 0)))
@@ -59,7 +65,9 @@ def test_partial_figures_are_prefixes_of_the_whole(model: Model, monkeypatch: py
     assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # remembered
 
 
-def test_the_first_figure_of_long_texts_is_of_fewer(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_figure_of_long_texts_is_of_fewer(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths = Evaluator(model, tiny_task(), "xx", "dev", 24).lengths
     for most, first in ((int(lengths[:5].sum()), 5), (int(lengths[:6].sum()) - 1, 5), (1, 2)):
         monkeypatch.setattr(evaluate_module, "FIRST_TOKENS", most)
@@ -77,11 +85,15 @@ def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
     with pytest.raises(KeyboardInterrupt):
         evaluator.evaluate(mask_of(model, 1, 2))
     evaluator.tick = lambda: None
-    assert (evaluator.evaluate(mask_of(model, 5)).predicted == fresh(model, mask_of(model, 5)).predicted).all()
+    assert (
+        evaluator.evaluate(mask_of(model, 5)).predicted == fresh(model, mask_of(model, 5)).predicted
+    ).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(model: Model, threads: int) -> None:
+def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(
+    model: Model, threads: int
+) -> None:
     """A worker serves one session while the batches of another, on the same examples, are under way."""
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=3)
     evaluator.evaluate()

@@ -38,12 +38,20 @@ from headlab.worker import catalogue
 from headlab.worker.model_host import Resident
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-REGISTRIES: dict[str, Any] = {"headlab.methods": METHODS, "headlab.studies": EXPERIMENTS, "headlab.tasks": TASKS}
+REGISTRIES: dict[str, Any] = {
+    "headlab.methods": METHODS,
+    "headlab.studies": EXPERIMENTS,
+    "headlab.tasks": TASKS,
+}
 
 
 def files() -> dict[str, str]:
     """{path: text} of the examples; each begins with its path."""
-    blocks = re.findall(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```(?:python|toml)\n# (\S+)\n(.*?)^```",
+        PAGE.read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
     return dict(blocks)
 
 
@@ -55,9 +63,14 @@ def install(site: Path, project: str, modules: dict[str, str]) -> None:
     about = tomllib.loads(project)["project"]
     info = site / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
+    )
     groups = about["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups]
+    lines = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items())
+        for group, points in groups
+    ]
     (info / "entry_points.txt").write_text("\n".join(lines))
 
 
@@ -83,7 +96,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 @pytest.fixture
 def toy(installed: Callable[..., Path]) -> Path:
     shown = files()
-    return installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+    return installed(
+        shown["pyproject.toml"],
+        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
+    )
 
 
 @pytest.fixture
@@ -97,32 +113,64 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_examples_are_short_and_whole():
     shown = files()
-    assert {Path(path).name for path in shown} >= {"pyproject.toml", "entropy.py", "depth.py", "polarity.py"}
+    assert {Path(path).name for path in shown} >= {
+        "pyproject.toml",
+        "entropy.py",
+        "depth.py",
+        "polarity.py",
+    }
     assert all(len(text.splitlines()) < 60 for text in shown.values())
 
 
 def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path):
-    assert (METHODS["entropy"].title, EXPERIMENTS["depth"].title) == ("Attention entropy", "Heads by depth")
+    assert (METHODS["entropy"].title, EXPERIMENTS["depth"].title) == (
+        "Attention entropy",
+        "Heads by depth",
+    )
     assert headlab.task("polarity").languages == ("en", "de")
-    assert [registry.added for registry in REGISTRIES.values()] == [("entropy",), ("depth",), ("polarity",)]
+    assert [registry.added for registry in REGISTRIES.values()] == [
+        ("entropy",),
+        ("depth",),
+        ("polarity",),
+    ]
     assert all(registry.problems == [] for registry in REGISTRIES.values())
-    told = EXPERIMENTS["gap"].options["method"].choices  # this one needs a sign, which entropy has not
-    assert ("entropy" in EXPERIMENTS["depth"].options["method"].choices, "entropy" in told) == (True, False)
+    told = (
+        EXPERIMENTS["gap"].options["method"].choices
+    )  # this one needs a sign, which entropy has not
+    assert ("entropy" in EXPERIMENTS["depth"].options["method"].choices, "entropy" in told) == (
+        True,
+        False,
+    )
 
 
 def test_another_process_has_them_from_the_command_line(toy: Path):
     command = [sys.executable, "-m", "headlab.cli", "score", "--method", "no-such"]
     done = subprocess.run(
-        command, env={"PYTHONPATH": str(toy), "PATH": ""}, capture_output=True, text=True, check=False
+        command,
+        env={"PYTHONPATH": str(toy), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert re.search(r"use one of .*\bentropy\b", done.stderr)
     assert "cannot be imported" not in done.stderr
 
 
-def test_they_are_used_from_the_command_line_a_page_and_a_report(toy: Path, folder: Path, tmp_path: Path, capsys):
+def test_they_are_used_from_the_command_line_a_page_and_a_report(
+    toy: Path, folder: Path, tmp_path: Path, capsys
+):
     cache = tmp_path / "cache"
-    given = ["--model", str(folder), "--task", "polarity", "--cache", str(cache), "--method", "entropy"]
+    given = [
+        "--model",
+        str(folder),
+        "--task",
+        "polarity",
+        "--cache",
+        str(cache),
+        "--method",
+        "entropy",
+    ]
     assert main(["score", *given, "--languages", "en", "-o", "base=10", "--json"]) == 0
     values = torch.tensor(json.loads(capsys.readouterr().out)["languages"]["en"]["values"])
     assert ((values > 0) & (values < 2)).all()  # in bans: of at most 99 tokens
@@ -135,9 +183,13 @@ def test_they_are_used_from_the_command_line_a_page_and_a_report(toy: Path, fold
     assert "Mean score of each layer" in text
     assert "headlab experiment depth --model" in re.sub(r"<[^>]+>", "", text)
     with app_on(cache):
-        app = run_page("experiments", experiment="depth", model=str(folder), task="polarity", method="entropy")
+        app = run_page(
+            "experiments", experiment="depth", model=str(folder), task="polarity", method="entropy"
+        )
         assert "Mean score of each layer's heads" in said(app)
-        heads = run_page("heads", model=str(folder), task="polarity", method="entropy", langs=["en"])
+        heads = run_page(
+            "heads", model=str(folder), task="polarity", method="entropy", langs=["en"]
+        )
         assert heads.selectbox(key="method").value == "entropy"
         assert not heads.error
 
@@ -146,7 +198,9 @@ def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch)
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     cache = tmp_path / "cache"
     model = str(save_family(tmp_path / "bert", "bert"))
-    headlab.score(headlab.load(model), tiny_task(), language="xx", method="confidence", store=Store(cache))
+    headlab.score(
+        headlab.load(model), tiny_task(), language="xx", method="confidence", store=Store(cache)
+    )
     with app_on(cache):
         app = AppTest.from_string(files()["pages/depth.py"], default_timeout=30)
         app.query_params.update(model=model, task="tiny", method="confidence", langs=["xx"])
@@ -156,7 +210,9 @@ def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch)
     assert [title.value for title in app.subheader] == ["xx"]
 
 
-@pytest.mark.parametrize("task", ["lambda data: 1", "lambda data: 1 / 0", "lambda data: headlab.task('intents')"])
+@pytest.mark.parametrize(
+    "task", ["lambda data: 1", "lambda data: 1 / 0", "lambda data: headlab.task('intents')"]
+)
 def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(installed, task: str):
     project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nbad = "bad:make"\n'
     installed(project, {"bad.py": f"import headlab\nmake = {task}\n"})
@@ -171,7 +227,13 @@ def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(installed, 
 def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
     cache = tmp_path / "cache"
     cache.mkdir()
-    spec = {"experiment": "depth", "model": str(folder), "task": "polarity", "languages": "all", "method": "entropy"}
+    spec = {
+        "experiment": "depth",
+        "model": str(folder),
+        "task": "polarity",
+        "languages": "all",
+        "method": "entropy",
+    }
     with running(cache, partial(Resident, cache, "cpu")) as worker:
         job = int(worker.client.submit("experiment", spec)["id"])
         until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
@@ -184,7 +246,10 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
 # What a package's method costs is announced: once with the function that docs/extending.md shows, once with words
 # alone, as packages gave them before there was such a function.
 
-COSTS = {"function": 'MethodCost("1 forward an example", max_forwards)', "words": '"1 forward an example"'}
+COSTS = {
+    "function": 'MethodCost("1 forward an example", max_forwards)',
+    "words": '"1 forward an example"',
+}
 
 
 @pytest.fixture(params=COSTS)
@@ -194,12 +259,19 @@ def toy_cost(request: pytest.FixtureRequest, installed: Callable[..., Path]) -> 
     path = "headlab_toy/entropy.py"
     assert shown[path].count(COSTS["function"]) == 1
     shown[path] = shown[path].replace(COSTS["function"], COSTS[request.param])
-    installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+    installed(
+        shown["pyproject.toml"],
+        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
+    )
     return str(request.param)
 
 
-def test_an_experiment_that_needs_a_package_s_method_is_announced(toy_cost: str, folder: Path, tmp_path: Path):
-    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache"))
+def test_an_experiment_that_needs_a_package_s_method_is_announced(
+    toy_cost: str, folder: Path, tmp_path: Path
+):
+    pieces = Pieces(
+        headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache")
+    )
     options = {"method": "entropy"}
     cost = forecast("depth", pieces, options)
     examples = sum(len(pieces.examples(language, "dev")) for language in ("en", "de"))
@@ -215,10 +287,17 @@ def test_an_experiment_that_needs_a_package_s_method_is_announced(toy_cost: str,
 def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, tmp_path: Path):
     cache = tmp_path / "cache"
     cache.mkdir()
-    spec = {"model": str(folder), "task": "polarity", "languages": ["en", "de"], "method": "entropy"}
+    spec = {
+        "model": str(folder),
+        "task": "polarity",
+        "languages": ["en", "de"],
+        "method": "entropy",
+    }
     with running(cache, partial(Resident, cache, "cpu")) as worker:
         announced = worker.client.forecast("score", spec)
-    examples = sum(len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de"))
+    examples = sum(
+        len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de")
+    )
     assert announced["forwards"] == examples > 0
     assert announced["seconds"] > 0
     assert ("is assumed" in announced["basis"]) == (toy_cost == "words")
@@ -230,21 +309,31 @@ def test_a_package_that_miscounts_its_cost_is_named(installed: Callable[..., Pat
     path = "headlab_toy/entropy.py"
     shown[path] = shown[path].replace("    return examples\n", f"    {body}\n")
     assert body in shown[path]
-    installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+    installed(
+        shown["pyproject.toml"],
+        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
+    )
     with raises("method.cost_unknown", "entropy"):
         METHODS["entropy"].max_forwards({"base": 2.0}, 12, 24)
 
 
 def test_a_cost_may_be_a_number_of_numpy():
-    counted = replace(METHODS["confidence"], cost=MethodCost("as many", lambda _, heads, examples: np.int64(examples)))
+    counted = replace(
+        METHODS["confidence"],
+        cost=MethodCost("as many", lambda _, heads, examples: np.int64(examples)),
+    )
     forwards = counted.max_forwards({}, 12, 24)
     assert forwards == 24
     assert type(forwards) is int  # it is sent as JSON
 
 
-def test_scores_without_a_forward_pass_are_missing_all_the_same(toy: Path, folder: Path, tmp_path: Path):
+def test_scores_without_a_forward_pass_are_missing_all_the_same(
+    toy: Path, folder: Path, tmp_path: Path
+):
     # A method may cost nothing: then nothing is announced, but nothing is said to be in the cache either.
-    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache"))
+    pieces = Pieces(
+        headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache")
+    )
     free = replace(METHODS["confidence"], key="free", cost=MethodCost("none", lambda *_: 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BUILT_IN, "free", free)
@@ -261,7 +350,9 @@ def test_scores_without_a_forward_pass_are_missing_all_the_same(toy: Path, folde
         ("bad = no_such_module:METHOD", "", "cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_what_does_not_fit_is_left_out_with_a_reason(installed, caplog, point: str, text: str, why: str):
+def test_what_does_not_fit_is_left_out_with_a_reason(
+    installed, caplog, point: str, text: str, why: str
+):
     before = tuple(METHODS)
     key, value = point.split(" = ")
     project = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.methods"]\n{key} = "{value}"\n'

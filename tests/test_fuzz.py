@@ -42,7 +42,10 @@ def test_every_reader_is_tried(readers: dict[str, fuzzing.Reader]) -> None:
 @pytest.mark.parametrize("cases", [12, MANY])
 @pytest.mark.parametrize("name", READERS)
 def test_spoiled_files_are_read_or_refused(
-    readers: dict[str, fuzzing.Reader], name: str, cases: int, record_property: Callable[[str, object], None]
+    readers: dict[str, fuzzing.Reader],
+    name: str,
+    cases: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     reader, rng = readers[name], random.Random(f"{name} {cases}")
     assert all(fuzzing.attempt(reader, good) for good in reader.good)
@@ -57,7 +60,20 @@ def test_spoiled_files_are_read_or_refused(
     assert fuzzing.attempt(reader, reader.good[0])  # nothing stays of what was spoiled
 
 
-PARAMETERS = ("model", "task", "method", "langs", "classes", "settings", "head", "focus", "m", "heads", "job", "view")
+PARAMETERS = (
+    "model",
+    "task",
+    "method",
+    "langs",
+    "classes",
+    "settings",
+    "head",
+    "focus",
+    "m",
+    "heads",
+    "job",
+    "view",
+)
 PAGES = (
     "overview",
     "heads",
@@ -75,7 +91,9 @@ GOOD = (b"e5-small-intents", b"intents", b"shapley", b"de", b"encoder.3.7", b"a=
 
 
 @pytest.mark.parametrize("cases", [10, pytest.param(300, marks=pytest.mark.soak)])
-def test_no_link_breaks_a_page(tmp_path: Path, cases: int, record_property: Callable[[str, object], None]) -> None:
+def test_no_link_breaks_a_page(
+    tmp_path: Path, cases: int, record_property: Callable[[str, object], None]
+) -> None:
     rng = random.Random(cases)
     record_property("cases", cases)
     with app_on(fill(tmp_path)):
@@ -98,7 +116,13 @@ def test_cases_that_atheris_finds_are_read_or_refused(
     record_property("cases", runs)
     if find_spec("atheris") is None:
         pytest.skip("atheris is not installed: requirements-soak.txt has it, where it has a wheel")
-    words = [sys.executable, str(Path(__file__).parent / "fuzz_guided.py"), name, "--runs", str(runs)]
+    words = [
+        sys.executable,
+        str(Path(__file__).parent / "fuzz_guided.py"),
+        name,
+        "--runs",
+        str(runs),
+    ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"Done {runs}" in done.stderr

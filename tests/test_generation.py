@@ -22,7 +22,10 @@ from headlab.tasks.base import Example, Task
 
 def rows(*_: object) -> list[Example]:
     rng = np.random.default_rng(3)
-    sides = [[" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)] for at in range(5)]
+    sides = [
+        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)]
+        for at in range(5)
+    ]
     return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
 
 
@@ -46,16 +49,22 @@ def mask(evaluator: Evaluator) -> Mask:
     return Mask(evaluator.model.grid, kept)
 
 
-def test_greedy_translations_are_those_of_passes_over_the_whole_text_so_far(evaluator: Evaluator, mask: Mask):
+def test_greedy_translations_are_those_of_passes_over_the_whole_text_so_far(
+    evaluator: Evaluator, mask: Mask
+):
     for gates in (None, mask):
         slow = []
         for example in rows():
             ids = evaluator.model.tokenizer(example.text, return_tensors="pt")["input_ids"]
             kept = np.ones(mask.kept.shape, bool) if gates is None else gates.kept
             with torch.no_grad(), gated(evaluator.model, evaluator.model.grid.gates(kept)):
-                slow.append(greedy(evaluator.model.module, ids, start=0, end=2, limit=2 * ids.shape[1] + 10))
+                slow.append(
+                    greedy(evaluator.model.module, ids, start=0, end=2, limit=2 * ids.shape[1] + 10)
+                )
         found = translations(evaluator, gates)
-        assert list(found) == [evaluator.model.tokenizer.decode(ids, skip_special_tokens=True) for ids in slow]
+        assert list(found) == [
+            evaluator.model.tokenizer.decode(ids, skip_special_tokens=True) for ids in slow
+        ]
     assert translations(evaluator) != translations(evaluator, mask)
 
 
@@ -95,7 +104,9 @@ def test_a_closed_head_is_a_head_whose_output_columns_are_zero(evaluator: Evalua
             wide = weight.shape[1] // grid.heads.count(grid.heads[flat]) // (4 if row < 2 else 3)
             with torch.no_grad():
                 weight[:, head * wide : (head + 1) * wide] = 0
-    assert translations(evaluator, Mask(grid, kept), decoding=Decoding(2)) == translations(other, decoding=Decoding(2))
+    assert translations(evaluator, Mask(grid, kept), decoding=Decoding(2)) == translations(
+        other, decoding=Decoding(2)
+    )
 
 
 def test_beam_search_finds_the_likeliest_of_all_short_texts(monkeypatch: pytest.MonkeyPatch):
@@ -133,7 +144,9 @@ def test_the_model_s_own_settings_change_neither_search_nor_length(
         setattr(other.model.module.generation_config, name, value)
     assert translations(other, decoding=Decoding(beams)) == plain
     assert not caplog.records
-    other.model.module.generation_config.bad_words_ids = [[word] for word in range(4, 90)]  # of tokens, it has its say
+    other.model.module.generation_config.bad_words_ids = [
+        [word] for word in range(4, 90)
+    ]  # of tokens, it has its say
     assert translations(other, decoding=Decoding(beams)) != plain
 
 
@@ -152,7 +165,9 @@ def test_heads_may_be_replaced_by_their_mean(evaluator: Evaluator, mask: Mask):
 def test_no_translation_is_longer_than_twice_its_source_and_ten(evaluator: Evaluator):
     endless = made()
     with torch.no_grad():
-        endless.model.module.final_logits_bias[0, :4] = -1e4  # neither the end nor another special token is likely
+        endless.model.module.final_logits_bias[
+            0, :4
+        ] = -1e4  # neither the end nor another special token is likely
     for example, text in zip(rows(), translations(endless), strict=True):
         source = len(endless.model.tokenizer(example.text)["input_ids"])
         assert len(text.split()) == 2 * source + 10 - 1
@@ -176,7 +191,9 @@ def test_a_tick_may_stop_it_within_a_batch():
 def test_bleu_is_that_of_the_translations(evaluator: Evaluator):
     texts = translations(evaluator)
     copied = [replace(e, target=text) for e, text in zip(rows(), texts, strict=True)]
-    found = translated_bleu(Evaluator(evaluator.model, replace(TASK, read=lambda *_: copied), "aa-bb"))
+    found = translated_bleu(
+        Evaluator(evaluator.model, replace(TASK, read=lambda *_: copied), "aa-bb")
+    )
     assert found.score == pytest.approx(100)
     assert found.low < found.high == pytest.approx(100)
     assert translated_bleu(evaluator).score < 5

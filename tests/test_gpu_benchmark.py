@@ -28,7 +28,15 @@ KEYS = PARTS | {"device", "versions", "commit", "seconds"}
 
 def run(folder: Path, *flags: str) -> dict[str, Any]:
     """What the script writes into a folder, run as a person runs it."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--out", str(folder), *flags]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "gpu.py"),
+        "--device",
+        "cpu",
+        "--out",
+        str(folder),
+        *flags,
+    ]
     done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path.name for path in folder.iterdir()] == ["gpu.json"]

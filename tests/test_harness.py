@@ -19,7 +19,12 @@ from transformers import PreTrainedTokenizerFast
 from headlab.cli.evaluate import harness_lines, task_names
 from headlab.evaluator import Evaluator
 from headlab.harness.answers import AnswerSettings, check_answer_length, written_answer
-from headlab.harness.continuations import Continuation, ContinuationTokens, continuation_tokens, log_likelihoods
+from headlab.harness.continuations import (
+    Continuation,
+    ContinuationTokens,
+    continuation_tokens,
+    log_likelihoods,
+)
 from headlab.harness.metrics import HarnessRun, TaskGroup, figures
 from headlab.harness.notes import TaskNotes
 from headlab.harness.statistics import SUM_STATISTICS, paired_interval
@@ -39,7 +44,10 @@ def runs() -> list[HarnessRun]:
 
 
 def run_of(run: dict[str, Any]) -> HarnessRun:
-    groups = {name: TaskGroup(tuple(group["tasks"]), group["by_size"]) for name, group in run["groups"].items()}
+    groups = {
+        name: TaskGroup(tuple(group["tasks"]), group["by_size"])
+        for name, group in run["groups"].items()
+    }
     return HarnessRun(run["results"], run["aggregations"], groups)
 
 
@@ -74,7 +82,13 @@ def test_reported_01_repeated_answers_have_a_row_a_filter(table: dict[str, Any])
 
 
 def test_reported_01_a_task_with_one_filter_keeps_its_keys(table: dict[str, Any]):
-    assert set(table["mini_choices"]) == {"acc", "acc_norm", "acc_bytes", "brier_score", "acc_mutual_info"}
+    assert set(table["mini_choices"]) == {
+        "acc",
+        "acc_norm",
+        "acc_bytes",
+        "brier_score",
+        "acc_mutual_info",
+    }
 
 
 def test_reported_01_lines_name_the_filter_where_there_is_one(table: dict[str, Any]):
@@ -84,7 +98,9 @@ def test_reported_01_lines_name_the_filter_where_there_is_one(table: dict[str, A
     assert " none " not in "\n".join(harness_lines({"mini_choices": table["mini_choices"]}))
 
 
-def test_reported_02_every_value_is_the_harness_s_own(table: dict[str, Any], runs: list[HarnessRun]):
+def test_reported_02_every_value_is_the_harness_s_own(
+    table: dict[str, Any], runs: list[HarnessRun]
+):
     rows = rows_of(table)
     recorded = {
         (task, key)
@@ -100,7 +116,9 @@ def test_reported_02_every_value_is_the_harness_s_own(table: dict[str, Any], run
         assert row["difference"] == pytest.approx(after - before)
 
 
-def test_reported_02_perplexity_is_no_mean_of_log_probabilities(table: dict[str, Any], runs: list[HarnessRun]):
+def test_reported_02_perplexity_is_no_mean_of_log_probabilities(
+    table: dict[str, Any], runs: list[HarnessRun]
+):
     row = table["mini_lambada"]["perplexity"]
     nats = [sample["perplexity"] for sample in runs[1].results["samples"]["mini_lambada"]]
     assert row["perplexity"] == pytest.approx(np.exp(-np.mean(nats)))
@@ -119,7 +137,9 @@ def test_reported_02_perplexity_is_no_mean_of_log_probabilities(table: dict[str,
         ("mini_by_size", "perplexity", False),
     ],
 )  # fmt: skip
-def test_reported_02_the_direction_is_the_task_s(task: str, metric: str, better: bool, table: dict[str, Any]):
+def test_reported_02_the_direction_is_the_task_s(
+    task: str, metric: str, better: bool, table: dict[str, Any]
+):
     assert table[task][metric]["higher_is_better"] is better
 
 
@@ -155,12 +175,21 @@ def test_reported_02_groups_are_averaged_as_they_say(table: dict[str, Any]):
 
 def test_reported_02_large_numbers_are_printed_with_an_exponent():
     row = {"perplexity": 9.4e16, "filter": "none", "higher_is_better": False, "n": 5, "cut": 1}
-    assert list(harness_lines({"lambada": {"perplexity": row}})) == ["lambada  perplexity ↓  9.4e+16  n=5  cut=1"]
+    assert list(harness_lines({"lambada": {"perplexity": row}})) == [
+        "lambada  perplexity ↓  9.4e+16  n=5  cut=1"
+    ]
 
 
 def test_reported_02_without_a_mask_there_is_no_difference(runs: list[HarnessRun]):
     for _, metric, row in rows_of(figures(runs[:1], seed=0, cut={"mini_own": 2})):
-        assert set(row) - {"tasks"} == {metric, "filter", "higher_is_better", "n", "aggregation", "cut"}
+        assert set(row) - {"tasks"} == {
+            metric,
+            "filter",
+            "higher_is_better",
+            "n",
+            "aggregation",
+            "cut",
+        }
     assert figures(runs[:1], seed=0, cut={"mini_own": 2})["mini_own"]["spread"]["cut"] == 2
 
 
@@ -185,7 +214,9 @@ def test_reported_02_sums_give_what_the_harness_computes(name: str, runs: list[H
                 if aggregations.get(metric) == name:
                     statistic = SUM_STATISTICS[name]
                     total = statistic.of_sums(statistic.terms(list(values.values())).sum(axis=0))
-                    assert float(total) == pytest.approx(run.value(task, metric, filter_name), abs=1e-12)
+                    assert float(total) == pytest.approx(
+                        run.value(task, metric, filter_name), abs=1e-12
+                    )
                     compared += 1
     assert compared or name == "nanmean"
 
@@ -219,7 +250,9 @@ def test_reported_02_few_changed_answers_give_no_interval():
     interval = paired_interval("f1", before, [(1, 0)] * 10 + before[10:], names, 0)
     assert not isinstance(interval, str)
     assert interval.low < interval.difference < interval.high < 0
-    assert isinstance(paired_interval("bleu", [(["a", "b"], "a")] * 9, [("a", "a")] * 9, names[:9], 0), str)
+    assert isinstance(
+        paired_interval("bleu", [(["a", "b"], "a")] * 9, [("a", "a")] * 9, names[:9], 0), str
+    )
 
 
 def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
@@ -243,18 +276,24 @@ def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
         ({"max_length": 9, "odd": 1}, set(), {"max_length", "odd"}),
     ],
 )  # fmt: skip
-def test_reported_02_settings_without_effect_are_said(settings: dict[str, Any], sampling: set[str], unused: set[str]):
+def test_reported_02_settings_without_effect_are_said(
+    settings: dict[str, Any], sampling: set[str], unused: set[str]
+):
     found = AnswerSettings.of(settings)
     assert set(found.sampling) == sampling
     assert set(found.unused) == unused
-    notes = TaskNotes(sampling={"gsm8k": found.sampling}, unused={"gsm8k": found.unused}, repeats={"gsm8k": 4})
+    notes = TaskNotes(
+        sampling={"gsm8k": found.sampling}, unused={"gsm8k": found.unused}, repeats={"gsm8k": 4}
+    )
     sentences = " ".join(notes.sentences())
     for name, value in {**found.sampling, **found.unused}.items():
         assert f"{name}={value}" in sentences
     assert "4 answers" in sentences
 
 
-@pytest.mark.parametrize("name", ["max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize(
+    "name", ["max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"]
+)
 def test_reported_02_all_names_of_the_length_count(name: str):
     found = AnswerSettings.of({name: 7, "until": ["", "a"]})
     assert (found.max_tokens, found.ends) == (7, ("a",))
@@ -296,9 +335,16 @@ def log_probability(model: Model, before: list[int], tokens: list[int]) -> float
     return sum(continued(model.module, before, tokens))
 
 
-def test_reported_03_choices_of_a_document_share_what_the_tokenizer_leaves_of_the_context(model: Model):
+def test_reported_03_choices_of_a_document_share_what_the_tokenizer_leaves_of_the_context(
+    model: Model,
+):
     notes = TaskNotes()
-    found = scores(model, *choices_of(1, "print(", ")", "x)", "y"), *choices_of(2, "print(", "x", "y"), notes=notes)
+    found = scores(
+        model,
+        *choices_of(1, "print(", ")", "x)", "y"),
+        *choices_of(2, "print(", "x", "y"),
+        notes=notes,
+    )
     before = ids(model, "print")
     expected = [log_probability(model, before, ids(model, text)) for text in ("()", "(x)", "(y")]
     whole = ids(model, "print(")
@@ -310,17 +356,24 @@ def test_reported_03_choices_of_a_document_share_what_the_tokenizer_leaves_of_th
 
 def test_reported_03_a_merged_choice_alone_has_its_probability(model: Model):
     (found,) = scores(model, *choices_of(1, "print(", ")"))
-    assert found == pytest.approx(log_probability(model, ids(model, "print"), ids(model, "()")), abs=1e-5)
+    assert found == pytest.approx(
+        log_probability(model, ids(model, "print"), ids(model, "()")), abs=1e-5
+    )
     assert found < 0
 
 
 def test_reported_03_a_choice_that_loses_a_part_to_the_context_is_scored_whole(model: Model):
     (found,) = scores(model, *choices_of(1, "print(", ")xy"))
-    assert found == pytest.approx(log_probability(model, ids(model, "print"), ids(model, "()xy")), abs=1e-5)
+    assert found == pytest.approx(
+        log_probability(model, ids(model, "print"), ids(model, "()xy")), abs=1e-5
+    )
 
 
 def test_reported_03_headlab_s_own_choices_agree(model: Model):
-    examples = [Example("1", "print(", 0, choices=(")", "x)", "y")), Example("2", "a print(", 1, choices=("xx", ")a"))]
+    examples = [
+        Example("1", "print(", 0, choices=(")", "x)", "y")),
+        Example("2", "a print(", 1, choices=("xx", ")a")),
+    ]
     evaluator = Evaluator(model, replace(CHOICES, read=lambda *_: examples), "xx")
     own = evaluator.logits(evaluator.tensors(np.arange(2))).detach().numpy()
     for number, example in enumerate(examples):
@@ -329,7 +382,8 @@ def test_reported_03_headlab_s_own_choices_agree(model: Model):
 
 
 @pytest.mark.parametrize(
-    ("context", "text"), [("print(", ""), ("print ", ""), ("", ""), ("print(", "\N{ZERO WIDTH SPACE}"), ("", "</s>")]
+    ("context", "text"),
+    [("print(", ""), ("print ", ""), ("", ""), ("print(", "\N{ZERO WIDTH SPACE}"), ("", "</s>")],
 )
 def test_reported_03_an_empty_choice_names_its_document(context: str, text: str, model: Model):
     with raises("data.choice_empty", "code, document 7", repr(text)):
@@ -362,7 +416,9 @@ def test_reported_03_what_nothing_stands_before_follows_the_prefix_token(model: 
 def test_reported_03_a_choice_of_white_space_is_scored_and_said(model: Model):
     notes = TaskNotes()
     (found, _) = scores(model, *choices_of(1, "print", " ", "x"), notes=notes)
-    assert found == pytest.approx(log_probability(model, ids(model, "print"), ids(model, " ")), abs=1e-5)
+    assert found == pytest.approx(
+        log_probability(model, ids(model, "print"), ids(model, " ")), abs=1e-5
+    )
     assert "acc_norm" in notes.sentences()[0]
 
 
@@ -373,7 +429,9 @@ def test_reported_03_heads_off_are_off(model: Model):
     tokens = continuation_tokens(model, choices_of(1, "print(", ")", "x"), END, notes)
     found = log_likelihoods(model, as_gates(model, Mask(model.grid, kept)), tokens, notes)
     with gated(model, model.grid.gates(kept)):
-        expected = [log_probability(model, ids(model, "print"), ids(model, text)) for text in ("()", "(x")]
+        expected = [
+            log_probability(model, ids(model, "print"), ids(model, text)) for text in ("()", "(x")
+        ]
     assert [value for value, _ in found] == pytest.approx(expected, abs=1e-5)
 
 
@@ -396,7 +454,9 @@ def test_reported_02_answers_end_where_the_task_says():
 
     def written(**settings: Any) -> str:
         answer_settings = AnswerSettings.of({"max_gen_toks": 6, **settings})
-        return written_answer(model, gates, ids(model, "w5 w6")[:-1], answer_settings, model.tokenizer.eos_token_id)
+        return written_answer(
+            model, gates, ids(model, "w5 w6")[:-1], answer_settings, model.tokenizer.eos_token_id
+        )
 
     text = written()
     assert text == written(until=["", "no such text"]) == written(do_sample=True, temperature=2.0)
@@ -414,7 +474,9 @@ def test_the_record_is_of_the_tasks_here(runs: list[HarnessRun]):
 
 def test_tokens_alone_can_be_scored(model: Model):
     gates = as_gates(model, full_mask(model.grid))
-    ((found, greedy),) = log_likelihoods(model, gates, [ContinuationTokens([END], ids(model, "x"))], TaskNotes())
+    ((found, greedy),) = log_likelihoods(
+        model, gates, [ContinuationTokens([END], ids(model, "x"))], TaskNotes()
+    )
     assert found == pytest.approx(log_probability(model, [END], ids(model, "x")), abs=1e-5)
     assert isinstance(greedy, bool)
 
@@ -431,22 +493,33 @@ def test_reported_02_classes_may_have_names():
     interval = paired_interval("matthews_corrcoef", before, after, tuple(map(str, range(20))), 0)
     assert not isinstance(interval, str)
     assert interval.low < interval.difference < interval.high < 0
-    assert "changes 0 of 20" in str(paired_interval("matthews_corrcoef", before, before, tuple(map(str, range(20))), 0))
+    assert "changes 0 of 20" in str(
+        paired_interval("matthews_corrcoef", before, before, tuple(map(str, range(20))), 0)
+    )
 
 
-@pytest.mark.parametrize("value", [[1.0, 2.0], "text", None, {"a": 1}], ids=["row", "text", "nothing", "mapping"])
+@pytest.mark.parametrize(
+    "value", [[1.0, 2.0], "text", None, {"a": 1}], ids=["row", "text", "nothing", "mapping"]
+)
 def test_reported_02_a_task_may_keep_anything_of_a_document(value: Any):
     """Where the harness makes no number of it, there is none, and no error."""
     runs = []
     for _ in range(2):
-        samples = [{"doc_id": n, "filter": "none", "metrics": ["odd"], "odd": value} for n in range(DOCUMENTS)]
+        samples = [
+            {"doc_id": n, "filter": "none", "metrics": ["odd"], "odd": value}
+            for n in range(DOCUMENTS)
+        ]
         results = {
             "results": {"made": {"odd,none": np.array([1.0, 2.0])}}, "samples": {"made": samples},
             "higher_is_better": {},
         }  # fmt: skip
         runs.append(HarnessRun(results, {"made": {"odd": "mean"}}))
     row = figures(runs, seed=0)["made"]["odd"]
-    assert (row["odd"], row["n"], row["no_interval"]) == (None, DOCUMENTS, "the harness gives no number")
+    assert (row["odd"], row["n"], row["no_interval"]) == (
+        None,
+        DOCUMENTS,
+        "the harness gives no number",
+    )
 
 
 def test_reported_02_documents_without_a_number_are_not_counted():
@@ -454,7 +527,8 @@ def test_reported_02_documents_without_a_number_are_not_counted():
     for shift in (0.0, -3.0):
         values = [-float(n) + shift if n % 2 else float("nan") for n in range(40)]
         samples = [
-            {"doc_id": n, "filter": "none", "metrics": ["nats"], "nats": value} for n, value in enumerate(values)
+            {"doc_id": n, "filter": "none", "metrics": ["nats"], "nats": value}
+            for n, value in enumerate(values)
         ]
         results = {
             "results": {"made": {"nats,none": float(np.nanmean(values))}}, "samples": {"made": samples},
@@ -467,5 +541,7 @@ def test_reported_02_documents_without_a_number_are_not_counted():
     few = runs[1].results["samples"]["made"]
     for sample in few[10:]:
         sample["nats"] = runs[0].results["samples"]["made"][sample["doc_id"]]["nats"]
-    runs[1].results["results"]["made"]["nats,none"] = float(np.nanmean([sample["nats"] for sample in few]))
+    runs[1].results["results"]["made"]["nats,none"] = float(
+        np.nanmean([sample["nats"] for sample in few])
+    )
     assert "changes 5 of" in figures(runs, seed=0)["made"]["nats"]["no_interval"]

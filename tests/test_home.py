@@ -37,15 +37,21 @@ except headlab.HeadlabError as error:
 def test_reported_23_a_home_that_nobody_knows_names_the_variable(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root may become a user whom the machine does not know")
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")
+    }
     words = [sys.executable, "-c", AS_NOBODY, str(ROOT), str(NOBODY)]
-    run = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert run.stdout.startswith("home.unknown "), run.stdout + run.stderr
     assert "XDG_CACHE_HOME" in run.stdout
     assert list(tmp_path.iterdir()) == []  # no folder called ~
 
 
-def test_reported_23_a_hub_cache_below_an_unknown_home_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_23_a_hub_cache_below_an_unknown_home_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "~/.cache/huggingface/hub")
     with raises("home.unknown", "HF_HOME"):
         hub_folder("owner/name", None)
@@ -76,7 +82,12 @@ def test_reported_23_a_model_cache_that_cannot_be_written_names_the_variable(
 
 def test_reported_23_a_cache_that_cannot_be_written_names_the_variable(blocked: Path) -> None:
     run = Store(blocked).run({"format": 1})
-    for write in (run.open, lambda: run.log("a line"), lambda: run.save({}), lambda: take_home(blocked)):
+    for write in (
+        run.open,
+        lambda: run.log("a line"),
+        lambda: run.save({}),
+        lambda: take_home(blocked),
+    ):
         with raises("file.unwritable", "HEADLAB_CACHE", "--cache"):
             write()
     with raises("file.unwritable", "HEADLAB_CACHE"):

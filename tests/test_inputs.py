@@ -41,7 +41,9 @@ def read_words(_language: str, split: Split, seed: int) -> list[Example]:
     for row in range(14):
         words = sentence(rng, int(rng.integers(1, 7)))
         labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
-        out.append(Example(str(row), " ".join(words), group=str(row // 2), words=words, labels=labels))
+        out.append(
+            Example(str(row), " ".join(words), group=str(row // 2), words=words, labels=labels)
+        )
     return out
 
 
@@ -73,7 +75,9 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
         accuracy = value_of("accuracy")
         with torch.inference_mode():
             assert evaluator.logits(inputs).shape[1] > evaluator.inputs.targets(rows[:2]).shape[1]
-            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(evaluator.worth(rows[:2], accuracy))
+            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
+                evaluator.worth(rows[:2], accuracy)
+            )
         half, _ = evaluator.cut(rows)[0].cut()
         gates = evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
         ((_, found),) = evaluator.answers([half], gates, "zero")
@@ -82,7 +86,15 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
 
 
 def test_a_word_is_judged_at_its_first_token():
-    assert first_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [IGNORED, 7, IGNORED, 8, 9, IGNORED, IGNORED]
+    assert first_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [
+        IGNORED,
+        7,
+        IGNORED,
+        8,
+        9,
+        IGNORED,
+        IGNORED,
+    ]
 
 
 def test_words_cut_off_by_the_length_limit_ask_nothing():
@@ -95,7 +107,10 @@ def test_every_word_counts_once(words: Evaluator):
     for example in words.examples:
         ids = [1, *(int(word[1:]) for word in example.words), 2]
         logits = words.model.module(torch.tensor([ids])).logits[0, 1:-1]
-        right += [int(best) == label for best, label in zip(logits.argmax(-1), example.labels, strict=True)]
+        right += [
+            int(best) == label
+            for best, label in zip(logits.argmax(-1), example.labels, strict=True)
+        ]
     assert evaluation.n == sum(len(e.words) for e in words.examples)
     np.testing.assert_array_equal(evaluation.correct, right)
     assert evaluation.ids[:2] == ("0#0", "0#1") or len(words.examples[0].words) == 1
@@ -106,14 +121,19 @@ def test_every_word_counts_once(words: Evaluator):
 
 def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Generator):
     kept = rng.random(12) < 0.6
-    before, after = words.evaluate(), words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
+    before, after = (
+        words.evaluate(),
+        words.evaluate(Mask(words.model.grid, kept, words.model.identity())),
+    )
     found = compare(before, after)
     assert found.n == before.n
     assert found.difference == pytest.approx(after.accuracy - before.accuracy)
 
 
 @pytest.mark.parametrize("key", ["accuracy", "probability", "log-probability"])
-def test_words_gain_the_same_in_branching_and_in_full_passes(words: Evaluator, key: str, rng: np.random.Generator):
+def test_words_gain_the_same_in_branching_and_in_full_passes(
+    words: Evaluator, key: str, rng: np.random.Generator
+):
     game, rows = ModelGame(words, value=value_of(key)), rng.integers(14, size=8)
     kept, wanted = rng.random((8, 12)) < 0.7, rng.random((8, 12)) < 0.5
     found = game.marginals(kept, wanted, rows)
@@ -151,26 +171,35 @@ def test_leave_one_out_of_words_is_by_word_and_so_is_its_interval(words: Evaluat
         assert (scores.low[head], scores.high[head]) == (low[0], high[0])
 
 
-def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_from_and_to(pairs: Evaluator):
+def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_from_and_to(
+    pairs: Evaluator,
+):
     scores = score(pairs.model, PAIRS, method="confidence", size=None)
     largest, tokens, apart = *np.zeros((2, 26)), 0
     for row in range(len(pairs.examples)):
         inputs = pairs.tensors(np.array([row]))
-        sides = {"source": inputs["input_ids"][0].tolist(), "target": inputs["decoder_input_ids"][0].tolist()}
+        sides = {
+            "source": inputs["input_ids"][0].tolist(),
+            "target": inputs["decoder_input_ids"][0].tolist(),
+        }
         apart += len(sides["source"]) != len(sides["target"])
         weights = attention(pairs.model, inputs, pairs.model.grid.heads)
         for at, head in enumerate(pairs.model.grid.heads):
             queries = sides["source" if head.stack == "encoder" else "target"]
             keys = sides["target" if head.stack == "decoder" else "source"]
             counted = [place for place, token in enumerate(keys) if token != 2]  # the separator
-            largest[at] += sum(float(weights[head][place, counted].max()) for place in range(len(queries)))
+            largest[at] += sum(
+                float(weights[head][place, counted].max()) for place in range(len(queries))
+            )
             tokens[at] += len(queries)
     assert apart > 3
     np.testing.assert_allclose(scores.values, largest / tokens, atol=1e-6)
 
 
 def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
-    values = ModelGame(pairs, value=value_of("log-probability")).values(np.ones((9, 26), bool), np.arange(9))
+    values = ModelGame(pairs, value=value_of("log-probability")).values(
+        np.ones((9, 26), bool), np.arange(9)
+    )
     for example, value in zip(pairs.examples, values, strict=True):
         source, target = (
             torch.tensor([[1, *(int(word[1:]) for word in text.split()), 2]])
@@ -200,7 +229,15 @@ def test_a_head_of_any_stack_can_matter_to_a_target(pairs: Evaluator, rng: np.ra
 
 
 def test_scores_of_a_translation_model_are_in_nats(pairs: Evaluator):
-    scores = score(pairs.model, PAIRS, method="shapley", value="log-probability", samples=3, target=None, size=4)
+    scores = score(
+        pairs.model,
+        PAIRS,
+        method="shapley",
+        value="log-probability",
+        samples=3,
+        target=None,
+        size=4,
+    )
     assert scores.unit == "nats"
     assert scores.grid.size == 26
     assert scores.high is not None
@@ -234,7 +271,11 @@ def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
 def test_a_model_of_another_kind_is_refused(words: Evaluator, pairs: Evaluator):
     for model, task, expected in (
         (words.model, tiny_task(), ("model.wrong_kind", "sequence classifier")),
-        (tiny_model("bert", tokenizer=tiny_tokenizer()), WORDS, ("model.wrong_kind", "token classifier")),
+        (
+            tiny_model("bert", tokenizer=tiny_tokenizer()),
+            WORDS,
+            ("model.wrong_kind", "token classifier"),
+        ),
         (words.model, PAIRS, ("model.not_encoder_decoder",)),
     ):
         with raises(*expected):
@@ -243,7 +284,10 @@ def test_a_model_of_another_kind_is_refused(words: Evaluator, pairs: Evaluator):
 
 def test_labels_and_targets_are_part_of_the_data_hash():
     rows = [read_words("xx", "dev", 0), read_pairs("xx", "dev", 0)]
-    other = [replace(rows[0][0], labels=(4,) * len(rows[0][0].words)), replace(rows[1][0], target="w9")]
+    other = [
+        replace(rows[0][0], labels=(4,) * len(rows[0][0].words)),
+        replace(rows[1][0], target="w9"),
+    ]
     for task, examples, changed in zip((WORDS, PAIRS), rows, other, strict=True):
         assert task.data_hash(examples) != task.data_hash([changed, *examples[1:]])
 
@@ -255,7 +299,10 @@ def labelled(*sentences: str) -> Task:
     """Sentences whose every word has a label; a word of one space is one that the tokenizer gives no token."""
     examples = [
         Example(
-            str(row), text, words=tuple(word or " " for word in text.split("_")), labels=(1,) * len(text.split("_"))
+            str(row),
+            text,
+            words=tuple(word or " " for word in text.split("_")),
+            labels=(1,) * len(text.split("_")),
         )
         for row, text in enumerate(sentences)
     ]
@@ -306,24 +353,36 @@ def test_reported_06_sentences_may_lose_every_word_but_not_all_of_them():
 def test_reported_06_a_limit_that_is_met_exactly_cuts_nothing():
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     omissions = Evaluator(model, labelled("_".join(["w5"] * 62)), "xx").omissions
-    assert (omissions.examples_cut, omissions.words_left_out) == (0, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0})
+    assert (omissions.examples_cut, omissions.words_left_out) == (
+        0,
+        {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0},
+    )
 
 
 def test_reported_06_words_lost_on_the_left_are_beyond_the_limit_too():
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     model.tokenizer.truncation_side = "left"
     omissions = Evaluator(model, labelled("_".join(["w5"] * 70)), "xx").omissions
-    assert (omissions.examples_cut, omissions.words_left_out) == (1, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 8})
+    assert (omissions.examples_cut, omissions.words_left_out) == (
+        1,
+        {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 8},
+    )
 
 
 def test_reported_06_texts_and_translations_say_how_many_were_cut():
     """A translation is cut in its source or in its target; both at once count as one."""
     long = " ".join(["w5"] * 90)
-    texts = replace(tiny_task(), read=lambda *_: [Example("a", long, 0), Example("b", "w4", 1, pair=long)])
+    texts = replace(
+        tiny_task(), read=lambda *_: [Example("a", long, 0), Example("b", "w4", 1, pair=long)]
+    )
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     evaluation = Evaluator(model, texts, "xx").evaluate()
     assert evaluation.omissions == Omissions(2, 2, 64)
-    pairs = [Example("a", long, target="w4"), Example("b", "w4", target=long), Example("c", long, target=long)]
+    pairs = [
+        Example("a", long, target="w4"),
+        Example("b", "w4", target=long),
+        Example("c", long, target=long),
+    ]
     task = replace(PAIRS, read=lambda *_: [*pairs, Example("d", "w4", target="w5")])
     omissions = Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), task, "xx").omissions
     assert omissions == Omissions(4, 3, 64)
@@ -338,12 +397,22 @@ def test_reported_06_results_hold_it_and_older_ones_say_nothing(tmp_path: Path):
     curve = prune_curve(model, task, scores=scores, split="dev", points=3, store=store)
     assert scores.omissions == curve.omissions == expected
     (stored,) = store.scan().results
-    assert (stored.record.omissions, store.curves().results[0].record.omissions) == (expected, expected)
-    assert HeadScores.from_json(json.loads(json.dumps(stored.record.to_json()))).omissions == expected
+    assert (stored.record.omissions, store.curves().results[0].record.omissions) == (
+        expected,
+        expected,
+    )
+    assert (
+        HeadScores.from_json(json.loads(json.dumps(stored.record.to_json()))).omissions == expected
+    )
     store.run(scores.spec).finish(replace(scores, omissions=None), {})
     (older,) = store.scan().results
     assert (older.key, older.record.omissions) == (stored.key, None)
-    assert HeadScores.from_json({k: v for k, v in older.record.to_json().items() if k != "omissions"}).omissions is None
+    assert (
+        HeadScores.from_json(
+            {k: v for k, v in older.record.to_json().items() if k != "omissions"}
+        ).omissions
+        is None
+    )
     assert score(model, task, method="leave-one-out", store=store).omissions == expected
     pieces = Pieces(model, task, store)
     pieces.answers("xx", split="dev")

@@ -74,7 +74,9 @@ def test_default_names_say_nothing(names):
 
 def test_a_label_map_names_classes_or_counts_them():
     names = ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert as_stated("xnli", NLI, names, dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))) == (2, 1, 0)
+    assert as_stated(
+        "xnli", NLI, names, dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))
+    ) == (2, 1, 0)
     whole = dict(zip(NLI, names, strict=True))
     with raises("label_map.labels_mismatch", "neutral"):
         as_stated("xnli", NLI, names, {k: v for k, v in whole.items() if k != "neutral"})
@@ -151,7 +153,10 @@ ORDER = (3, 0, 4, 1, 2)
 def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
     task = labelled(model, ORDER, 0.2)
     without_names(model)
-    with gated(model, np.zeros((model.grid.layers, model.grid.width))), pytest.warns(UserWarning, match="a = LABEL_3"):
+    with (
+        gated(model, np.zeros((model.grid.layers, model.grid.width))),
+        pytest.warns(UserWarning, match="a = LABEL_3"),
+    ):
         found = label_order(model, task)
     assert found.columns == ORDER
     assert Evaluator(model, task, "xx", "dev", None).evaluate().accuracy > 0.75
@@ -239,7 +244,11 @@ def test_a_label_map_is_text_where_it_can_be():
         (None, {"a": "A", "b": "B"}, True),
         ({"a": "LABEL_1", "b": "LABEL_0"}, None, True),
         ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "label_1", "b": "label_0"}, True),
-        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "1", "b": "0"}, False),  # the model may count otherwise
+        (
+            {"a": "LABEL_1", "b": "LABEL_0"},
+            {"a": "1", "b": "0"},
+            False,
+        ),  # the model may count otherwise
         (None, {"a": "1", "b": "0"}, False),
         ({"a": "good", "b": "bad"}, {"a": "bad", "b": "good"}, False),
         ({"a": "good", "b": "bad"}, {"a": "good"}, False),
@@ -277,23 +286,60 @@ def test_other_names_are_refused_and_may_be_stated(model):
 def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     folder = save_family(tmp_path / "bert", "bert")
-    asked = ["evaluate", "--model", str(folder), "--task", "tiny", "--languages", "xx", "--size", "24", "--json"]
+    asked = [
+        "evaluate",
+        "--model",
+        str(folder),
+        "--task",
+        "tiny",
+        "--languages",
+        "xx",
+        "--size",
+        "24",
+        "--json",
+    ]
     assert main(asked) == 0
     plain = json.loads(capsys.readouterr().out)["languages"]["xx"]
     assert "classes" not in plain
     turned = dict(zip("abcde", "bcdea", strict=True))
-    assert main([*asked, "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())]) == 0
+    assert (
+        main([*asked, "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == turned
 
 
 def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     turned = dict(zip("abcde", "bcdea", strict=True))
-    asked = ["--model", str(save_family(tmp_path / "bert", "bert")), "--task", "tiny", "--languages", "xx", "--cache"]
-    asked += [str(tmp_path), "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())]
+    asked = [
+        "--model",
+        str(save_family(tmp_path / "bert", "bert")),
+        "--task",
+        "tiny",
+        "--languages",
+        "xx",
+        "--cache",
+    ]
+    asked += [
+        str(tmp_path),
+        "--label-map",
+        ",".join(f"{label}={name}" for label, name in turned.items()),
+    ]
     assert main(["score", *asked, "--method", "leave-one-out", "--size", "8"]) == 0
     out = tmp_path / "mask.json"
-    prune = ["prune", *asked, "--method", "leave-one-out", "--rule", "bottom", "--k", "1", "--size", "8"]
+    prune = [
+        "prune",
+        *asked,
+        "--method",
+        "leave-one-out",
+        "--rule",
+        "bottom",
+        "--k",
+        "1",
+        "--size",
+        "8",
+    ]
     assert main([*prune, "--out", str(out)]) == 0
     told = "Label map: a = b, b = c, c = d, d = e, e = a"
     (figure,) = (one.figure for one in seen(load_mask(out)))
@@ -305,12 +351,24 @@ def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monke
 
 def typed_in(hint: str) -> str:
     """The label map of a hint, as a shell gives it to the command."""
-    flag, text = shlex.split(hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0])
+    flag, text = shlex.split(
+        hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0]
+    )
     assert flag == "--label-map"
     return text
 
 
-ODD = ("yes, of course", "a = b", "it's", 'say "no"', "two\nlines", " spaced ", "{", "$HOME `id`", "ü, ß")
+ODD = (
+    "yes, of course",
+    "a = b",
+    "it's",
+    'say "no"',
+    "two\nlines",
+    " spaced ",
+    "{",
+    "$HOME `id`",
+    "ü, ß",
+)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +393,9 @@ def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs
         assert text == (class_text(names, pairs[label]) if label in pairs else PLACEHOLDER)
 
 
-@pytest.mark.parametrize("names", [ODD, tuple(reversed(ODD)), ("same", "same", *ODD[2:]), ("0", *ODD[1:])])
+@pytest.mark.parametrize(
+    "names", [ODD, tuple(reversed(ODD)), ("same", "same", *ODD[2:]), ("0", *ODD[1:])]
+)
 def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
     hint = map_hint(ODD, names)
     assert hint.isprintable()

@@ -22,7 +22,11 @@ from headlab.tasks.base import Example, Task
 
 ROWS = [("w5 w6", "w7"), ("w8", "w9 w10 w11"), ("w5 w12 w13", "w14 w6")]
 TASK = Task(
-    "made-up", (), ("aa-bb",), False, lambda *_: [Example(str(n), a, target=b) for n, (a, b) in enumerate(ROWS)]
+    "made-up",
+    (),
+    ("aa-bb",),
+    False,
+    lambda *_: [Example(str(n), a, target=b) for n, (a, b) in enumerate(ROWS)],
 )
 
 
@@ -47,7 +51,9 @@ def test_it_is_that_of_the_tokens_one_by_one(evaluator: Evaluator, mask: Mask):
             ids = model.tokenizer(source, return_tensors="pt")["input_ids"]
             asked = model.tokenizer(target)["input_ids"]
             with gated(model, model.grid.gates(kept)):
-                slow += log_probabilities(model.module, ids, [model.module.config.decoder_start_token_id], asked)
+                slow += log_probabilities(
+                    model.module, ids, [model.module.config.decoder_start_token_id], asked
+                )
         found = likelihood(evaluator, gates)
         assert found.nats == pytest.approx(np.array(slow), abs=1e-9)
         assert found.mean == pytest.approx(np.mean(slow))
@@ -90,9 +96,13 @@ def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.M
     assert missed.max() <= binom.ppf(1 - 1e-4, runs, 0.06)
 
 
-def stub(nats: np.ndarray, lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch, seed: int) -> Likelihood:
+def stub(
+    nats: np.ndarray, lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> Likelihood:
     monkeypatch.setattr(module, "nats_of", lambda *_: (nats, 50))
     monkeypatch.setattr(module, "full_mask", lambda _: None)
     examples = [Example(str(n), "") for n in range(len(lengths))]
-    given = SimpleNamespace(examples=examples, inputs=SimpleNamespace(units=lengths), model=SimpleNamespace(grid=None))
+    given = SimpleNamespace(
+        examples=examples, inputs=SimpleNamespace(units=lengths), model=SimpleNamespace(grid=None)
+    )
     return likelihood(given, seed=seed, draws=300)  # type: ignore[arg-type]

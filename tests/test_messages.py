@@ -35,7 +35,9 @@ def test_every_error_is_given_a_code():
 
 def test_every_code_is_an_area_and_a_problem():
     found = [told for told in messages.calls(messages.trees()) if told.code is not None]
-    wrong = [(told.place, code) for told in found for code in told.codes() if not CODE.fullmatch(code)]
+    wrong = [
+        (told.place, code) for told in found for code in told.codes() if not CODE.fullmatch(code)
+    ]
     assert [at for at in wrong if at[1] != messages.INNER] == []
 
 

@@ -46,7 +46,9 @@ class Question:
         return score(self.model, given.pop("task", self.task), **given)  # type: ignore[arg-type] # keywords of score
 
     def evaluator(self, batch_size: int = 64, task: Task | None = None) -> Evaluator:
-        return Evaluator(self.model, task or self.task, self.language, "dev", self.size, batch_size=batch_size)
+        return Evaluator(
+            self.model, task or self.task, self.language, "dev", self.size, batch_size=batch_size
+        )
 
     def mask(self) -> Mask:
         """A third of the heads is off."""
@@ -56,7 +58,9 @@ class Question:
 
 def made(name: str) -> Question:
     if name == "e5-small-intents":
-        return Question(headlab.load(name, device="cpu"), headlab.task("intents", ["de"]), "de", 64, 640)
+        return Question(
+            headlab.load(name, device="cpu"), headlab.task("intents", ["de"]), "de", 64, 640
+        )
     family = "bert" if name == "tiny" else name
     return Question(tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", 24, 240)
 
@@ -107,7 +111,9 @@ def test_the_padding_side_of_a_tokenizer_changes_no_answer(name: str, side: str)
     fresh = made(name)
     fresh.model.tokenizer.padding_side = side
     alone = fresh.evaluator(batch_size=1).evaluate(fresh.mask())
-    assert_array_equal(fresh.evaluator(batch_size=7).evaluate(fresh.mask()).predicted, alone.predicted)
+    assert_array_equal(
+        fresh.evaluator(batch_size=7).evaluate(fresh.mask()).predicted, alone.predicted
+    )
 
 
 @pytest.fixture
@@ -142,7 +148,13 @@ def test_the_moment_of_an_interruption_changes_no_bit(asked: Question, tmp_path:
     seen: set[int] = set()
     for _ in range(100):
         try:
-            got = asked.score("shapley", samples=asked.samples, target=None, store=Store(tmp_path), on_progress=stop)
+            got = asked.score(
+                "shapley",
+                samples=asked.samples,
+                target=None,
+                store=Store(tmp_path),
+                on_progress=stop,
+            )
             break
         except Stopped:
             continue
@@ -156,7 +168,9 @@ def test_labels_that_say_nothing_give_scores_of_nothing(asked: Question) -> None
         labels = rng.permutation([row.label for row in rows])
         return [replace(row, label=int(label)) for row, label in zip(rows, labels, strict=True)]
 
-    found = asked.score("shapley", samples=asked.samples, target=None, task=changed(asked.task, shuffled))
+    found = asked.score(
+        "shapley", samples=asked.samples, target=None, task=changed(asked.task, shuffled)
+    )
     beside = ((found.low > 0) | (found.high < 0)).sum()
     assert beside <= binom.ppf(1 - 1e-4, asked.model.grid.size, 0.05)
 
@@ -193,9 +207,13 @@ def test_harm_that_needs_two_heads_to_go_is_told_by_their_intervals(estimand: st
     game = TableGame(5, 16, one_is_enough)
     alone: Floats = game.marginals(np.ones((1, 5), bool), np.ones((1, 5), bool), np.array([1]))
     assert_array_equal(alone, np.zeros((1, 5)))
-    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    enumerate_orders = (
+        reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    )
     truth = np.array(enumerate_orders(game.mean, game.players))
-    found = last(tmab.estimate(game, Plan(1600, None, "width", 0.95, 1.0), seed=1, estimand=estimand)).outcome()
+    found = last(
+        tmab.estimate(game, Plan(1600, None, "width", 0.95, 1.0), seed=1, estimand=estimand)
+    ).outcome()
     assert ((found.low <= truth) & (truth <= found.high)).all()
     assert (truth[:2] < 0).all() == (found.high[:2] < 0).all()
     assert not (found.low[2:] > 0).any()

@@ -23,8 +23,14 @@ from headlab.roles.study import study
 from headlab.tasks.base import Task
 
 CODE = "model.answers_not_finite"
-KINDS = {"texts": ("bert", tiny_task()), "words": ("bert-tokens", WORDS), "pairs": ("marian", PAIRS)}
-FEW = {name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")}  # of 24 examples: each is drawn
+KINDS = {
+    "texts": ("bert", tiny_task()),
+    "words": ("bert-tokens", WORDS),
+    "pairs": ("marian", PAIRS),
+}
+FEW = {
+    name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")
+}  # of 24 examples: each is drawn
 
 
 def spoilt(family: str, task: Task, value: float) -> tuple[Model, str]:

@@ -95,8 +95,13 @@ def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, nam
         found = asked(shell_lines(kind, BARE[kind] | {name: value}))[known.flag or name]
         assert found == value
         assert type(found) is type(value)
-    for untold in (asked(shell_lines(kind, BARE[kind] | told)) for told in ({}, {name: known.default})):
-        assert untold[known.flag or name] in (known.default, None)  # a preset may say what is not given
+    for untold in (
+        asked(shell_lines(kind, BARE[kind] | told)) for told in ({}, {name: known.default})
+    ):
+        assert untold[known.flag or name] in (
+            known.default,
+            None,
+        )  # a preset may say what is not given
 
 
 def test_every_kind_of_job_has_settings_and_fields_of_their_names() -> None:
@@ -117,17 +122,26 @@ def test_every_kind_of_job_has_settings_and_fields_of_their_names() -> None:
 
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
-LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(lambda name: name != "all")
+LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(
+    lambda name: name != "all"
+)
 OWN_FLAGS = ("weight", "trained", "stacks")  # options of gates that have a flag of their own
 COUNTS, SEEDS, RATES = st.integers(1, 100_000), st.integers(0, 2**63 - 1), st.floats(1e-6, 0.999)
 MAPS = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=4)
-WHERE = {"model": NAMES, "task": TASKS, "label_map": MAPS, "languages": st.lists(LANGUAGES, min_size=1, max_size=3)}
+WHERE = {
+    "model": NAMES,
+    "task": TASKS,
+    "label_map": MAPS,
+    "languages": st.lists(LANGUAGES, min_size=1, max_size=3),
+}
 HOW = {"seed": SEEDS, "ablation": st.sampled_from(["zero", "mean"])}
 
 
 def values_of(table: Mapping[str, Option]) -> st.SearchStrategy[dict[str, Any]]:
     """Some options of a table, with their defaults or other values."""
-    each = {name: st.sampled_from([option.default, *others(option)]) for name, option in table.items()}
+    each = {
+        name: st.sampled_from([option.default, *others(option)]) for name, option in table.items()
+    }
     return st.fixed_dictionaries({}, optional=each)
 
 
@@ -144,11 +158,25 @@ SIZES = {"dev_size": st.just(512) | COUNTS, "test_size": st.none() | COUNTS}
 
 def of_study(about: Experiment, method: str | None) -> st.SearchStrategy[dict[str, Any]]:
     """A job of an experiment, or of the front, with the method that it uses, if any."""
-    plain = {n: o for n, o in about.options.items() if n not in (METHOD, METHOD_OPTIONS, "within", "heads")}
-    own = {name: st.sampled_from([o.default, *others(o)]) for name, o in plain.items() if o.kind is not dict}
-    own |= {name: values_of(METHODS[key].options) for name, key in about.options_of.items() if name in plain}
+    plain = {
+        n: o
+        for n, o in about.options.items()
+        if n not in (METHOD, METHOD_OPTIONS, "within", "heads")
+    }
+    own = {
+        name: st.sampled_from([o.default, *others(o)])
+        for name, o in plain.items()
+        if o.kind is not dict
+    }
     own |= {
-        name: st.lists(st.sampled_from(allowed), min_size=about.fewest.get(name, 1), unique=True).map(",".join)
+        name: values_of(METHODS[key].options)
+        for name, key in about.options_of.items()
+        if name in plain
+    }
+    own |= {
+        name: st.lists(
+            st.sampled_from(allowed), min_size=about.fewest.get(name, 1), unique=True
+        ).map(",".join)
         for name, allowed in about.lists.items()
     }
     key = method or about.options_of.get(METHOD_OPTIONS)
@@ -170,11 +198,13 @@ def of_experiments() -> st.SearchStrategy[dict[str, Any]]:
 
 def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
     """A job of a front, which asks for a loss or for a number of heads."""
-    asked = st.fixed_dictionaries({"within": st.floats(0, 100), "heads": st.none()}) | st.fixed_dictionaries(
-        {"within": st.none(), "heads": st.integers(0, 500)}
-    )
+    asked = st.fixed_dictionaries(
+        {"within": st.floats(0, 100), "heads": st.none()}
+    ) | st.fixed_dictionaries({"within": st.none(), "heads": st.integers(0, 500)})
     jobs = st.one_of(of_study(FRONT, method) for method in FRONT.options[METHOD].choices)
-    return st.tuples(jobs, asked).map(lambda pair: {**pair[0], "options": {**pair[0]["options"], **pair[1]}})
+    return st.tuples(jobs, asked).map(
+        lambda pair: {**pair[0], "options": {**pair[0]["options"], **pair[1]}}
+    )
 
 
 JOBS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
@@ -211,12 +241,16 @@ def check_study(kind: str, details: dict[str, Any]) -> None:
         given |= {"points": None if found["every"] else found["points"], METHOD_OPTIONS: of_method}
         read = FRONT.resolve(given)
     else:
-        read = options_of(about, found["method"], found["method_option"] or [], found["option"] or [])
+        read = options_of(
+            about, found["method"], found["method_option"] or [], found["option"] or []
+        )
     assert read == about.resolve({**details["options"], **beside})
     assert found["languages"] == ",".join(details["languages"])
     assert details["label_map"] is None or read_map(found["label_map"]) == details["label_map"]
     assert (found["size"], found["test_size"]) == (details["dev_size"], details["test_size"])
-    assert {name: found[name] for name in ("model", "task", *HOW)} == {n: details[n] for n in ("model", "task", *HOW)}
+    assert {name: found[name] for name in ("model", "task", *HOW)} == {
+        n: details[n] for n in ("model", "task", *HOW)
+    }
 
 
 def check_job(kind: str, details: dict[str, Any]) -> None:
@@ -236,7 +270,10 @@ def check_job(kind: str, details: dict[str, Any]) -> None:
         if "options" in details:
             given = {k: v for k, v in details["options"].items() if v != known[k].default}
             read = parse_options(found["option"] or (), known)
-            assert (read, [type(v) for v in read.values()]) == (given, [type(v) for v in given.values()])
+            assert (read, [type(v) for v in read.values()]) == (
+                given,
+                [type(v) for v in given.values()],
+            )
         if details.get("label_map") is not None:
             assert read_map(found["label_map"]) == details["label_map"]
         if kind == "worth":
@@ -284,16 +321,28 @@ def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
     spec = {"model": "m", "task": "intents", "languages": ["de", "fr"], "method": "gradient", "seed": 3,
             "options": {"form": "token", "normalise": True}}  # fmt: skip
     found = asked(job_views.terminal({"kind": "score", "params": spec}))
-    assert METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))["normalise"] is True
+    assert (
+        METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))[
+            "normalise"
+        ]
+        is True
+    )
     assert (found["seed"], found["languages"]) == (3, "de,fr")
 
 
 def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them() -> None:
-    options = {**{name: option.default for name, option in FRONT.options.items()}, "heads": None, "within": 1.0}
+    options = {
+        **{name: option.default for name, option in FRONT.options.items()},
+        "heads": None,
+        "within": 1.0,
+    }
     spec = {"model": "m", "task": "intents", "languages": ["de"], "method": "shapley", "options": options,
             "method_options": {"target": None, "samples": 64}}  # fmt: skip
     found = asked(job_views.terminal({"kind": "front", "params": spec}))
-    assert parse_options(found["option"], METHODS["shapley"].options) == {"target": None, "samples": 64}
+    assert parse_options(found["option"], METHODS["shapley"].options) == {
+        "target": None,
+        "samples": 64,
+    }
 
 
 def test_the_command_of_a_worth_job_says_all_that_it_was_given() -> None:

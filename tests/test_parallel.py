@@ -41,7 +41,9 @@ def nothing() -> None:
 def test_weights_that_come_and_go_allow_one_batch_at_a_time() -> None:
     torch.set_num_threads(4)
     brought = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
-    found = spread(batches(1, 2, 3), lambda *_: threading.current_thread(), on=brought, tick=nothing)
+    found = spread(
+        batches(1, 2, 3), lambda *_: threading.current_thread(), on=brought, tick=nothing
+    )
     assert {thread for _, thread in found} == {threading.current_thread()}
 
 

@@ -38,11 +38,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_a_picture_of_shares_has_a_pixel_each_on_the_sequential_scale():
     shares = np.array([[0.0, 0.2, 1.0], [0.5, 2.0, 0.75]])
-    with Image.open(io.BytesIO(base64.b64decode(pictures.picture(shares).partition(",")[2]))) as image:
+    with Image.open(
+        io.BytesIO(base64.b64decode(pictures.picture(shares).partition(",")[2]))
+    ) as image:
         assert (image.size, image.mode) == ((3, 2), "RGB")
         found = np.asarray(image)
     for share, pixel in zip(shares.ravel(), found.reshape(-1, 3), strict=True):
-        wanted = pictures.rgb(between_colours(pictures.SEQUENTIAL, round(255 * min(share, 1)) / 255))
+        wanted = pictures.rgb(
+            between_colours(pictures.SEQUENTIAL, round(255 * min(share, 1)) / 255)
+        )
         assert_array_equal(pixel, wanted)
 
 
@@ -95,13 +99,17 @@ def test_a_result_that_does_not_say_so_is_signed_where_there_are_signs_or_interv
     values = np.linspace(0.01, 0.04, GRID.size)
     assert not HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0).signed
     assert HeadScores(GRID, "de", "magic", -values, "e", "accuracy", 1, 1.0).signed
-    assert HeadScores(GRID, "de", "magic", values, "e", "accuracy", 1, 1.0, low=values, high=values).signed
+    assert HeadScores(
+        GRID, "de", "magic", values, "e", "accuracy", 1, 1.0, low=values, high=values
+    ).signed
 
 
 def test_sizes_with_intervals_help_nobody_and_have_no_marks():
     values = np.linspace(0.01, 0.04, GRID.size)
     ends = {"low": values / 2, "high": 2 * values}
-    sizes = HeadScores(GRID, "de", "gradient", values, "gradient", "loss", 1, 1.0, signed=False, **ends)
+    sizes = HeadScores(
+        GRID, "de", "gradient", values, "gradient", "loss", 1, 1.0, signed=False, **ends
+    )
     assert not sizes.helpful.any()
     assert not score_marks(sizes).any()
     assert not maps_of({"de": sizes})["de"].signed
@@ -116,7 +124,9 @@ def scores(unit="accuracy", **more):
 
 def test_tips_say_value_half_width_and_samples_in_points():
     values = np.linspace(-0.04, 0.04, GRID.size)
-    tips = score_tips(scores(low=values - 0.005, high=values + 0.005, samples=np.full(GRID.size, 1024)))
+    tips = score_tips(
+        scores(low=values - 0.005, high=values + 0.005, samples=np.full(GRID.size, 1024))
+    )
     assert tips[0] == "−4.00 points\n95% interval −4.50 to −3.50, half-width 0.50\n1,024 samples"
     assert tips[-1] == "+4.00 points\n95% interval +3.50 to +4.50, half-width 0.50\n1,024 samples"
 
@@ -166,7 +176,9 @@ def test_a_map_promises_no_correction_that_nothing_can_survive():
 def test_maps_are_on_one_scale_or_on_their_own():
     small = scores()
     large = HeadScores(GRID, "th", "shapley", 3 * small.values, "shapley-top50", "accuracy", 1, 1.0)
-    assert {shown.limit for shown in maps_of({"a": small, "b": large}).values()} == {common_limit([small, large])}
+    assert {shown.limit for shown in maps_of({"a": small, "b": large}).values()} == {
+        common_limit([small, large])
+    }
     own = maps_of({"a": small, "b": large}, common=False)
     assert [own[name].limit for name in "ab"] == [common_limit([small]), common_limit([large])]
 
@@ -195,12 +207,17 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
         shown, own = together[of.language], map_of(of, limit)
         heat, *points = plots.head_map(of, limit / factor).data
         cells = [
-            cell for cell in ET.fromstring(figure.drawings[0]).iter(f"{SVG}g") if cell.find(f"{SVG}rect") is not None
+            cell
+            for cell in ET.fromstring(figure.drawings[0]).iter(f"{SVG}g")
+            if cell.find(f"{SVG}rect") is not None
         ]
         rects = [cell.find(f"{SVG}rect") for cell in cells]
         z = np.array(heat.z, float).ravel()
         by_plotly = [
-            between_colours(heat.colorscale, np.clip((v - heat.zmin) / (heat.zmax - heat.zmin), 0, 1)) for v in z
+            between_colours(
+                heat.colorscale, np.clip((v - heat.zmin) / (heat.zmax - heat.zmin), 0, 1)
+            )
+            for v in z
         ]
         assert list(shown.colours) == by_plotly == [rect.get("fill") for rect in rects]
         assert_array_equal(np.sign(z).astype(int), shown.signs)
@@ -208,7 +225,8 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
         assert_array_equal(marks_of(points, np.array(heat.z).shape), own.marks)
         told = [cell.find(f"{SVG}title").text for cell in cells]
         assert told == [
-            f"{pictures.named(h)}: {t.replace(chr(10), ', ')}" for h, t in zip(of.grid.heads, shown.tips, strict=True)
+            f"{pictures.named(h)}: {t.replace(chr(10), ', ')}"
+            for h, t in zip(of.grid.heads, shown.tips, strict=True)
         ]
 
 
@@ -217,13 +235,17 @@ def mark_in(cell):
     ring = cell.find(f"{SVG}circle")
     if ring is None:
         return 0
-    return (1 if "v" in cell.find(f"{SVG}path").get("d") else -1) * (1 if ring.get("fill") == "none" else 2)
+    return (1 if "v" in cell.find(f"{SVG}path").get("d") else -1) * (
+        1 if ring.get("fill") == "none" else 2
+    )
 
 
 def marks_of(points, shape):
     """The marks of a figure's heads, flat."""
     found = np.zeros(shape, int)
     for trace in points:
-        for x, y, sign, colour in zip(trace.x, trace.y, trace.text, trace.marker.color, strict=True):
+        for x, y, sign, colour in zip(
+            trace.x, trace.y, trace.text, trace.marker.color, strict=True
+        ):
             found[y, x] = (1 if sign == "+" else -1) * (2 if colour == pictures.DARK else 1)
     return found.ravel()

@@ -14,10 +14,15 @@ from headlab.processors import THREADS, allowed_processors, limit_threads, quota
 # The mount of version 2, and of version 1's controllers, as mountinfo has them below a folder of the test's.
 VERSION_2 = "31 23 0:28 {root} {folder}/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
 VERSION_1 = "33 31 0:30 {root} {folder}/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
-OTHERS = ["32 31 0:29 / {folder}/cpuset rw - cgroup cgroup rw,cpuset", "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw"]
+OTHERS = [
+    "32 31 0:29 / {folder}/cpuset rw - cgroup cgroup rw,cpuset",
+    "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw",
+]
 
 
-def described(folder: Path, mounts: list[str], memberships: list[str], files: dict[str, str], root: str = "/") -> Path:
+def described(
+    folder: Path, mounts: list[str], memberships: list[str], files: dict[str, str], root: str = "/"
+) -> Path:
     """A folder like /proc/self, of a process in cgroups whose files are below `folder`."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,10 @@ def described(folder: Path, mounts: list[str], memberships: list[str], files: di
         ({"unified/cpu.max": "100000 0\n"}, []),
         ({}, []),
         ({"unified/a/b/cpu.max": "max 100000\n", "unified/a/cpu.max": "300000 100000\n"}, [3.0]),
-        ({"unified/a/b/cpu.max": "400000 100000\n", "unified/a/cpu.max": "300000 100000\n"}, [4.0, 3.0]),
+        (
+            {"unified/a/b/cpu.max": "400000 100000\n", "unified/a/cpu.max": "300000 100000\n"},
+            [4.0, 3.0],
+        ),
         ({"unified/a/other/cpu.max": "100000 100000\n"}, []),
     ],
 )
@@ -53,21 +61,32 @@ def test_reported_25_every_cgroup_above_a_process_limits_it(
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"), [("250000", [2.5]), ("-1", []), ("0", []), ("", []), ("not a number", [])]
+    ("quota", "expected"),
+    [("250000", [2.5]), ("-1", []), ("0", []), ("", []), ("not a number", [])],
 )
 def test_reported_25_quotas_of_version_1_are_read_beside_an_empty_version_2(
     tmp_path: Path, quota: str, expected: list[float]
 ) -> None:
-    files = {"cpu,cpuacct/job/cpu.cfs_quota_us": f"{quota}\n", "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"}
+    files = {
+        "cpu,cpuacct/job/cpu.cfs_quota_us": f"{quota}\n",
+        "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
+    }
     memberships = ["4:cpuset:/elsewhere", "3:cpu,cpuacct:/job", "0::/"]
     assert [*quotas(described(tmp_path, [VERSION_1, VERSION_2], memberships, files))] == expected
 
 
 @pytest.mark.parametrize(
     ("path", "root"),
-    [("/docker/c0ffee", "/docker/c0ffee"), ("/docker/c0ffee", "/elsewhere"), ("/../job", "/"), ("/", "/")],
+    [
+        ("/docker/c0ffee", "/docker/c0ffee"),
+        ("/docker/c0ffee", "/elsewhere"),
+        ("/../job", "/"),
+        ("/", "/"),
+    ],
 )
-def test_reported_25_a_container_sees_its_own_cgroup_at_the_mount(tmp_path: Path, path: str, root: str) -> None:
+def test_reported_25_a_container_sees_its_own_cgroup_at_the_mount(
+    tmp_path: Path, path: str, root: str
+) -> None:
     files = {"unified/cpu.max": "200000 100000\n"}
     assert [*quotas(described(tmp_path, [VERSION_2], [f"0::{path}"], files, root))] == [2.0]
 
@@ -79,7 +98,9 @@ def test_reported_25_paths_with_spaces_are_read(tmp_path: Path) -> None:
     assert [*quotas(described(folder, [VERSION_2], ["0::/my job"], files))] == [2.0]
 
 
-@pytest.mark.parametrize(("quota", "expected"), [(1, 1), (110_000, 2), (200_000, 2), (10_000_000, 8)])
+@pytest.mark.parametrize(
+    ("quota", "expected"), [(1, 1), (110_000, 2), (200_000, 2), (10_000_000, 8)]
+)
 def test_reported_25_a_quota_is_rounded_up_and_affinity_is_the_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: int, expected: int
 ) -> None:
@@ -99,13 +120,18 @@ def test_reported_25_where_nothing_is_limited_all_processors_are_allowed(
     assert (allowed_processors(tmp_path / "no such folder"), environment) == (12, {})
 
 
-@pytest.mark.parametrize(("before", "after"), [({}, "2"), ({THREADS: ""}, "2"), ({THREADS: "5"}, "5")])
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, "2"), ({THREADS: ""}, "2"), ({THREADS: "5"}, "5")]
+)
 def test_reported_25_commands_heed_a_quota_unless_the_user_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, str], after: str
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {*range(8)}, raising=False)
     environment = dict(before)
-    limit_threads(environment, described(tmp_path, [VERSION_2], ["0::/"], {"unified/cpu.max": "200000 100000\n"}))
+    limit_threads(
+        environment,
+        described(tmp_path, [VERSION_2], ["0::/"], {"unified/cpu.max": "200000 100000\n"}),
+    )
     assert environment[THREADS] == after
 
 

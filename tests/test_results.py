@@ -37,7 +37,9 @@ def results(request: pytest.FixtureRequest) -> Any:
 
 
 def test_the_page_is_what_its_files_give(results: Any) -> None:
-    assert results.PAGE.read_text(encoding="utf-8") == results.page(), f"run: python tools/{results.__name__}.py"
+    assert results.PAGE.read_text(encoding="utf-8") == results.page(), (
+        f"run: python tools/{results.__name__}.py"
+    )
 
 
 def test_every_report_is_whole_and_names_its_command(results: Any) -> None:
@@ -49,12 +51,17 @@ def test_every_report_is_whole_and_names_its_command(results: Any) -> None:
         report = Report.from_json(value)
         assert report.tables
         assert not any(table.rows for table in report.tables if table.name == "role-examples")
-    assert sum(path.stat().st_size for path in results.RESULTS.rglob("*") if path.is_file()) < MOST_BYTES
+    assert (
+        sum(path.stat().st_size for path in results.RESULTS.rglob("*") if path.is_file())
+        < MOST_BYTES
+    )
 
 
 def test_the_page_of_the_demo_has_the_figures_of_its_cache() -> None:
     found = tool("results_demo")
-    assert found.PAGE.read_text(encoding="utf-8") == found.page(), "run: python tools/results_demo.py"
+    assert found.PAGE.read_text(encoding="utf-8") == found.page(), (
+        "run: python tools/results_demo.py"
+    )
 
 
 def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
@@ -69,7 +76,9 @@ def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
     }  # fmt: skip
     for _, report in found:
         own = kept[store.run(report.spec).key]
-        if report.spec["model"]["name"] == "e5-small-intents":  # the demo's own have all rows, and sentences
+        if (
+            report.spec["model"]["name"] == "e5-small-intents"
+        ):  # the demo's own have all rows, and sentences
             assert {*own.record.table("roles").rows} >= {*report.table("roles").rows}
         else:
             assert (own.record, own.meta["created"][:4]) == (report, "2026")
@@ -77,6 +86,8 @@ def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
 
 def test_the_page_of_decoders_is_what_its_files_give() -> None:
     decoders = tool("results_decoders")
-    assert decoders.PAGE.read_text(encoding="utf-8") == decoders.page(), "run: python tools/results_decoders.py"
+    assert decoders.PAGE.read_text(encoding="utf-8") == decoders.page(), (
+        "run: python tools/results_decoders.py"
+    )
     for path in decoders.RESULTS.glob("*.json"):
         json.loads(path.read_text(encoding="utf-8"))

@@ -46,8 +46,13 @@ def test_soak_is_left_out_by_default_and_by_the_fast_tests_too() -> None:
 def test_the_files_that_take_long_are_those_of_the_document_and_begin_first() -> None:
     seconds = seconds_of_files(SECONDS.read_text(encoding="utf-8"))
     assert all((ROOT / name).exists() for name in seconds)
-    items: list[Any] = [SimpleNamespace(nodeid=f"tests/test_{name}") for name in ("a.py::1", "b.py::2", "c.py::3")]
-    items += [SimpleNamespace(nodeid="tests/test_b.py::1"), SimpleNamespace(nodeid="tests/test_a.py::0")]
+    items: list[Any] = [
+        SimpleNamespace(nodeid=f"tests/test_{name}") for name in ("a.py::1", "b.py::2", "c.py::3")
+    ]
+    items += [
+        SimpleNamespace(nodeid="tests/test_b.py::1"),
+        SimpleNamespace(nodeid="tests/test_a.py::0"),
+    ]
     longest_first(items, {"tests/test_c.py": 9.0, "tests/test_b.py": 3.5})
     found = [item.nodeid.removeprefix("tests/test_") for item in items]
     assert found == ["c.py::3", "b.py::2", "b.py::1", "a.py::1", "a.py::0"]

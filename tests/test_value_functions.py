@@ -29,15 +29,22 @@ def labels() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_value_is_what_its_definition_says(key: str, logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_a_value_is_what_its_definition_says(
+    key: str, logits: torch.Tensor, labels: torch.Tensor
+) -> None:
     got = worth(value_of(key), logits, labels)
-    want = [reference.worth(key, row.tolist(), int(label)) for row, label in zip(logits, labels, strict=True)]
+    want = [
+        reference.worth(key, row.tolist(), int(label))
+        for row, label in zip(logits, labels, strict=True)
+    ]
     assert_allclose(got, want, atol=1e-12)
     assert 0 <= got.min() < got.max() <= 1
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_several_answers_count_by_their_mean(key: str, logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_several_answers_count_by_their_mean(
+    key: str, logits: torch.Tensor, labels: torch.Tensor
+) -> None:
     """And a token without a label (a negative one) does not count."""
     labels = labels.masked_fill(torch.arange(40) % 7 == 3, -100)
     got = worth(value_of(key), logits.reshape(8, 5, 7), labels.reshape(8, 5))
@@ -63,7 +70,9 @@ def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dt
 def test_log_probabilities_are_clipped_at_ten_nats() -> None:
     assert CLIP == value_of("log-probability").span == 10
     nats = torch.tensor([-1.0, -9.0, -11.0])
-    two = torch.stack([nats, torch.log1p(-nats.exp())], dim=1)  # the first label has exactly this log-probability
+    two = torch.stack(
+        [nats, torch.log1p(-nats.exp())], dim=1
+    )  # the first label has exactly this log-probability
     got = worth(value_of("log-probability"), two, torch.zeros(3, dtype=torch.long))
     assert_allclose(got, [0.9, 0.1, 0.0], atol=1e-5)
 
@@ -86,7 +95,9 @@ def test_an_unknown_value_function_is_refused() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_the_evaluator_gives_the_value_of_every_example(key: str) -> None:
-    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 12)
+    evaluator = Evaluator(
+        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 12
+    )
     rows = np.array([3, 0, 7, 3])
     with torch.inference_mode():
         got = evaluator.worth(rows, value_of(key))

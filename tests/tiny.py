@@ -38,7 +38,10 @@ SMALL = {
     "num_labels": 5,
 }
 LABELS = ("a", "b", "c", "d", "e")  # of the classifiers
-NAMES = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
+NAMES = {
+    "id2label": dict(enumerate(LABELS)),
+    "label2id": {label: at for at, label in enumerate(LABELS)},
+}
 ENCODER = {"encoder": [4, 4, 4]}
 SEQ2SEQ = {
     "vocab_size": VOCAB,
@@ -59,8 +62,12 @@ SEQ2SEQ = {
 THREE = {"encoder": [4, 4], "decoder": [3, 3, 3], "cross": [3, 3, 3]}
 FAMILIES = {
     "bert": Family("BertConfig", "BertForSequenceClassification", SMALL, ENCODER),
-    "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaForSequenceClassification", SMALL, ENCODER),
-    "electra": Family("ElectraConfig", "ElectraForSequenceClassification", SMALL | {"embedding_size": 24}, ENCODER),
+    "xlm-roberta": Family(
+        "XLMRobertaConfig", "XLMRobertaForSequenceClassification", SMALL, ENCODER
+    ),
+    "electra": Family(
+        "ElectraConfig", "ElectraForSequenceClassification", SMALL | {"embedding_size": 24}, ENCODER
+    ),
     "distilbert": Family(
         "DistilBertConfig",
         "DistilBertForSequenceClassification",
@@ -168,7 +175,14 @@ FAMILIES = {
     "bloom": Family(
         "BloomConfig",
         "BloomForSequenceClassification",
-        {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 3, "n_head": 4, "pad_token_id": 0, "num_labels": 5},
+        {
+            "vocab_size": VOCAB,
+            "hidden_size": 24,
+            "n_layer": 3,
+            "n_head": 4,
+            "pad_token_id": 0,
+            "num_labels": 5,
+        },
         {"decoder": [4, 4, 4]},
     ),
     "xlm": Family(
@@ -194,11 +208,16 @@ DECODER = {
 }  # fmt: skip
 THREE_LAYERS = {"decoder": [4, 4, 4]}
 LANGUAGE_MODELS = {
-    "llama-lm": Family("LlamaConfig", "LlamaForCausalLM", DECODER | {"num_key_value_heads": 2}, THREE_LAYERS),
+    "llama-lm": Family(
+        "LlamaConfig", "LlamaForCausalLM", DECODER | {"num_key_value_heads": 2}, THREE_LAYERS
+    ),
     "gpt2-lm": Family("GPT2Config", "GPT2LMHeadModel", FAMILIES["gpt2"].options, THREE_LAYERS),
     "bloom-lm": Family("BloomConfig", "BloomForCausalLM", FAMILIES["bloom"].options, THREE_LAYERS),
     "window-lm": Family(
-        "MistralConfig", "MistralForCausalLM", DECODER | {"num_key_value_heads": 2, "sliding_window": 6}, THREE_LAYERS
+        "MistralConfig",
+        "MistralForCausalLM",
+        DECODER | {"num_key_value_heads": 2, "sliding_window": 6},
+        THREE_LAYERS,
     ),
     "bert-lm": Family("BertConfig", "BertForMaskedLM", SMALL, ENCODER),
     "bert-both-ways": Family("BertConfig", "BertLMHeadModel", SMALL, ENCODER),
@@ -227,16 +246,26 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
     return module.to(dtype).eval()
 
 
-def tiny_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0, tokenizer: Any = None) -> Model:
+def tiny_model(
+    family: str, dtype: torch.dtype = torch.float64, seed: int = 0, tokenizer: Any = None
+) -> Model:
     """The same, attached: heads found and self-tested."""
     model = attach(
-        Checkpoint(f"tiny-{family}", "test", f"{family}-{seed}", tiny_module(family, dtype, seed), tokenizer)
+        Checkpoint(
+            f"tiny-{family}",
+            "test",
+            f"{family}-{seed}",
+            tiny_module(family, dtype, seed),
+            tokenizer,
+        )
     )
     assert model.grid.to_json() == (FAMILIES | LANGUAGE_MODELS)[family].grid, model.grid
     return model
 
 
-def tiny_batch(module: PreTrainedModel, lengths: tuple[int, ...] = (7, 5, 7), seed: int = 1) -> dict[str, torch.Tensor]:
+def tiny_batch(
+    module: PreTrainedModel, lengths: tuple[int, ...] = (7, 5, 7), seed: int = 1
+) -> dict[str, torch.Tensor]:
     """A padded batch of random tokens (padding on the right)."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, VOCAB, (len(lengths), max(lengths)), generator=generator)

@@ -14,7 +14,13 @@ SIZES = {"dev": 24, "test": 30, "train": 12}
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """One token a word, `<s> ... </s>` around it."""
-    vocabulary = {"[PAD]": 0, "<s>": 1, "</s>": 2, "[UNK]": 3, **{f"w{i}": i for i in range(4, VOCAB)}}
+    vocabulary = {
+        "[PAD]": 0,
+        "<s>": 1,
+        "</s>": 2,
+        "[UNK]": 3,
+        **{f"w{i}": i for i in range(4, VOCAB)},
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -32,7 +38,11 @@ def read_tiny(language: str, split: Split, seed: int) -> list[Example]:
     out = []
     for i in range(SIZES[split]):
         words = " ".join(f"w{w}" for w in rng.integers(4, VOCAB, rng.integers(2, 9)))
-        out.append(Example(f"{language}/{split}/{i}", words, int(rng.integers(len(LABELS))), group=str(i // 2)))
+        out.append(
+            Example(
+                f"{language}/{split}/{i}", words, int(rng.integers(len(LABELS))), group=str(i // 2)
+            )
+        )
     return out
 
 

@@ -31,7 +31,10 @@ def toy_folder(root: Path) -> Path:
 def toy_examples(split: str) -> list[Example]:
     """The same as examples."""
     rows = enumerate(toy_rows(split))
-    return [Example(f"{split}-{i}", source, group=f"{split}-{i}", target=target) for i, (source, target) in rows]
+    return [
+        Example(f"{split}-{i}", source, group=f"{split}-{i}", target=target)
+        for i, (source, target) in rows
+    ]
 
 
 def toy_task() -> Task:

@@ -9,7 +9,9 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found], what: str = "what was waited for", seconds: float = 120.0) -> Found:
+def until(
+    condition: Callable[[], Found], what: str = "what was waited for", seconds: float = 120.0
+) -> Found:
     """What `condition` says once it is true. `seconds` is no measure: it only ends a test that would hang."""
     found = within(condition, seconds)
     assert found, f"{what} did not come in {seconds:g} s"

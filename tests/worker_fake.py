@@ -65,7 +65,12 @@ class FakeBench:
             raise HeadlabError(f"no model {model}; there is {MODEL}", code="model.unknown")
         self.resident = model
         return LoadedModel(
-            name=model, revision="1", fingerprint="f" * 64, grid={"encoder": [4, 4]}, device="fake device", note=""
+            name=model,
+            revision="1",
+            fingerprint="f" * 64,
+            grid={"encoder": [4, 4]},
+            device="fake device",
+            note="",
         )
 
     def batch(self) -> None:
@@ -79,7 +84,9 @@ class FakeBench:
         assert threading.get_ident() == self.thread
         assert LEAK.get() == "clean"
         if request.language == "xx":
-            raise HeadlabError("task intents has no language 'xx'; it has en, de", code="task.language_unknown")
+            raise HeadlabError(
+                "task intents has no language 'xx'; it has en, de", code="task.language_unknown"
+            )
         if request.language == "boom":
             raise KeyError("turn off the secret lamp")
         self.load(request.model)
@@ -90,7 +97,15 @@ class FakeBench:
             if request.language == "late" and n == 256:
                 raise KeyError("turn off the secret lamp")
             self.figures.append((request.language, n))
-            yield Figure(language=request.language, n=n, total=512, accuracy=0.5, low=0.4, high=0.6, done=n == 512)
+            yield Figure(
+                language=request.language,
+                n=n,
+                total=512,
+                accuracy=0.5,
+                low=0.4,
+                high=0.6,
+                done=n == 512,
+            )
         self.log.append(f"end {request.session} {request.size}")
 
     def changes(self, request: EvaluateRequest) -> Changed:
@@ -99,7 +114,13 @@ class FakeBench:
 
     def attention(self, request: AttentionRequest) -> Weights:
         assert threading.get_ident() == self.thread
-        return Weights(tokens=["a"], weights={"encoder.0.0": [[1.0]]}, separators=[], special=[], truncated=False)
+        return Weights(
+            tokens=["a"],
+            weights={"encoder.0.0": [[1.0]]},
+            separators=[],
+            special=[],
+            truncated=False,
+        )
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Long: ten batches, one answer."""
@@ -124,7 +145,9 @@ class FakeBench:
 
     def run_of(self, params: Mapping[str, Any], language: str) -> Run:
         """Where a score job keeps what it has of a language: the same for all jobs that need it."""
-        return self.store.run({"model": params["model"], "method": params["method"], "language": language})
+        return self.store.run(
+            {"model": params["model"], "method": params["method"], "language": language}
+        )
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """A job of any kind: steps, and a file that tells how many are made."""
@@ -163,7 +186,9 @@ def main() -> None:
     from headlab.worker.server import Settings, serve
 
     given = parser().parse_args()
-    settings = Settings(given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told)
+    settings = Settings(
+        given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told
+    )
     serve(settings, lambda: FakeBench(given.cache, 0.05))
 
 

@@ -45,9 +45,13 @@ def running(
     engine = Engine(make, jobs, CHECKS, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as a worker's connections have it
+    listener.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # as a worker's connections have it
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     client = Client(url, token)

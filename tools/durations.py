@@ -23,12 +23,16 @@ def table(log: str) -> str:
         whole[file] += float(seconds)
         fixtures[file] += float(seconds) * (phase != "call")
     if not whole:
-        raise SystemExit("there are no durations in this log; make it with: make test PYTEST=--durations=0")
+        raise SystemExit(
+            "there are no durations in this log; make it with: make test PYTEST=--durations=0"
+        )
     long = [file for file, seconds in whole.most_common() if seconds >= SHORTEST]
     rows = [f"| `{file}` | {fixtures[file]:.0f} | {whole[file]:.0f} |" for file in long]
     sums = [sum(some[file] for file in whole if file not in long) for some in (fixtures, whole)]
     rest = f"| {len(whole) - len(long)} other files | {sums[0]:.0f} | {sums[1]:.0f} |"
-    return "\n".join([*rows, rest, f"| all | {fixtures.total():.0f} | {whole.total():.0f} |"]) + "\n"
+    return (
+        "\n".join([*rows, rest, f"| all | {fixtures.total():.0f} | {whole.total():.0f} |"]) + "\n"
+    )
 
 
 def main() -> None:

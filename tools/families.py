@@ -60,7 +60,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
-    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "bailing_hybrid"), HYBRID),
+    **dict.fromkeys(
+        ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "bailing_hybrid"),
+        HYBRID,
+    ),
 }
 
 
@@ -76,7 +79,9 @@ def tiny(kind: str) -> PreTrainedModel:
     config_class = CONFIG_MAPPING[kind]
     known = {*config_class().to_dict(), *inspect.signature(config_class.__init__).parameters}
     other_names = getattr(config_class, "attribute_map", {})
-    sizes = {name: size for name, size in SIZES.items() if name in known and name not in other_names}
+    sizes = {
+        name: size for name, size in SIZES.items() if name in known and name not in other_names
+    }
     if "qk_rope_head_dim" in sizes:  # their heads' width is the sum of two
         sizes.pop("head_dim", None)
     config = config_class(**(sizes | SPECIAL.get(kind, {})))
@@ -109,7 +114,9 @@ def verdict(kind: str) -> dict[str, Any] | None:
         try:
             model = attached(module)
         except HeadlabError as error:
-            return None if error.code == "model.not_for_text" else {"gated": False, "why": str(error)}
+            return (
+                None if error.code == "model.not_for_text" else {"gated": False, "why": str(error)}
+            )
     stacks = ", ".join(stack.name for stack in model.grid.stacks)
     return {"gated": True, "why": f"{type(module).__name__}: {stacks}"}
 
@@ -117,7 +124,10 @@ def verdict(kind: str) -> dict[str, Any] | None:
 def table() -> dict[str, Any]:
     """The table of all types, and the version of transformers that it holds for."""
     found = {kind: verdict(kind) for kind in kinds()}
-    return {"transformers": transformers.__version__, "families": {k: v for k, v in found.items() if v is not None}}
+    return {
+        "transformers": transformers.__version__,
+        "families": {k: v for k, v in found.items() if v is not None},
+    }
 
 
 def page(known: dict[str, Any]) -> str:

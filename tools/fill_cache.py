@@ -50,7 +50,9 @@ def reports() -> Iterator[tuple[Path, Report]]:
 def committed(path: Path) -> str:
     """When a file was last committed, ISO 8601."""
     asked = ["git", "log", "-1", "--format=%cI", "--", str(path)]
-    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def baselines(store: Store) -> None:
@@ -58,7 +60,9 @@ def baselines(store: Store) -> None:
     model = load("e5-small-intents", device="cpu")
     for language in LANGUAGES:
         for split, size in SIZES.items():
-            deque(untouched(Evaluator(model, task("intents"), language, split, size), store), maxlen=0)
+            deque(
+                untouched(Evaluator(model, task("intents"), language, split, size), store), maxlen=0
+            )
 
 
 def score_heads(store: Store, model: Model, asked: Task) -> None:
@@ -70,7 +74,9 @@ def score_heads(store: Store, model: Model, asked: Task) -> None:
 
 def main() -> None:
     """Write those that the cache lacks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="a folder with xnli/, as docs/tasks.md says")
     parser.add_argument("--nli", type=Path, help=f"folder of {NLI}")
     parser.add_argument("--tagger", type=Path, help=f"folder of {TAGGER}")

@@ -108,7 +108,9 @@ def imported(path: str) -> tuple[str, ...]:
 
 def imports(path: str) -> Iterator[ast.Import | ast.ImportFrom]:
     """The import statements of a file."""
-    return (node for node in ast.walk(trees()[path]) if isinstance(node, ast.Import | ast.ImportFrom))
+    return (
+        node for node in ast.walk(trees()[path]) if isinstance(node, ast.Import | ast.ImportFrom)
+    )
 
 
 def own_imports(path: str) -> set[str]:
@@ -169,14 +171,20 @@ def circles() -> int:
         except CycleError as error:
             count += 1
             circle = set(error.args[1])
-            importing = {name: others - circle for name, others in importing.items() if name not in circle}
+            importing = {
+                name: others - circle for name, others in importing.items() if name not in circle
+            }
         else:
             return count
 
 
 def any_count() -> int:
     """How often the library, the app and its pages say `Any`, the imports of the name left out."""
-    return sum(isinstance(node, ast.Name) and node.id == "Any" for path in trees() for node in ast.walk(trees()[path]))
+    return sum(
+        isinstance(node, ast.Name) and node.id == "Any"
+        for path in trees()
+        for node in ast.walk(trees()[path])
+    )
 
 
 def mapping_any_count() -> int:
@@ -221,7 +229,9 @@ def picture() -> str:
         f'    {name}["<b>{title}</b><br/>{", ".join(parts)}"]'
         for name, (title, parts) in zip(names, reversed(LEVELS.items()), strict=True)
     ]
-    return "\n".join(["```mermaid", "flowchart TD", *boxes, "    " + " --> ".join(names), "```", ""])
+    return "\n".join(
+        ["```mermaid", "flowchart TD", *boxes, "    " + " --> ".join(names), "```", ""]
+    )
 
 
 def written(text: str) -> str:

@@ -50,37 +50,57 @@ class Told:
 
     def lines(self) -> list[str]:
         """What the file says of it, a line for each code and wording."""
-        texts = [arg for arg in self.call.args if not isinstance(arg, ast.Constant) or isinstance(arg.value, str)]
+        texts = [
+            arg
+            for arg in self.call.args
+            if not isinstance(arg, ast.Constant) or isinstance(arg.value, str)
+        ]
         wordings = [text for arg in self._message(texts) for text in _wordings(arg, self.around)]
         codes = self.codes()
         # as many of both: `trouble or "..."` beside `trouble_code or "..."`, so they go together
-        pairs = zip(codes, wordings, strict=True) if len(codes) == len(wordings) else product(codes, wordings)
+        pairs = (
+            zip(codes, wordings, strict=True)
+            if len(codes) == len(wordings)
+            else product(codes, wordings)
+        )
         return [f"{code}: {text}".replace("\n", "\\n") for code, text in pairs]
 
     def _message(self, args: list[ast.expr]) -> list[ast.expr]:
         """The message among the arguments: the first of an error's, the last that is a text of another call's."""
         if _name(self.call.func)[:1].isupper() or _name(self.call.func) == "__init__":
             return args[:1]
-        texts: list[ast.expr] = [arg for arg in args if isinstance(arg, ast.Constant | ast.JoinedStr)]
+        texts: list[ast.expr] = [
+            arg for arg in args if isinstance(arg, ast.Constant | ast.JoinedStr)
+        ]
         return (texts or args)[-1:]
 
 
 def files() -> list[Path]:
     """What ships."""
-    return [*sorted(ROOT.glob("headlab/**/*.py")), *sorted(ROOT.glob("pages/*.py")), ROOT / "app.py"]
+    return [
+        *sorted(ROOT.glob("headlab/**/*.py")),
+        *sorted(ROOT.glob("pages/*.py")),
+        ROOT / "app.py",
+    ]
 
 
 @cache
 def trees() -> dict[str, ast.Module]:
     """{path from the root: syntax tree}."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in files()
+    }
 
 
 def errors(found: dict[str, ast.Module]) -> dict[str, ast.ClassDef | None]:
     """The exception and its subclasses, by their names."""
     kinds: dict[str, ast.ClassDef | None] = {BASE: None}
-    classes = [node for tree in found.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    while more := [c for c in classes if c.name not in kinds and any(_name(base) in kinds for base in c.bases)]:
+    classes = [
+        node for tree in found.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+    while more := [
+        c for c in classes if c.name not in kinds and any(_name(base) in kinds for base in c.bases)
+    ]:
         kinds |= {c.name: c for c in more}
     return kinds
 
@@ -90,7 +110,9 @@ def constructions(found: dict[str, ast.Module]) -> Iterator[Told]:
     kinds = errors(found)
     own = {name for name, kind in kinds.items() if kind is not None and _gives_its_own(kind)}
     for told in calls(found):
-        within = [node for node in told.around if isinstance(node, ast.ClassDef) and node.name in kinds]
+        within = [
+            node for node in told.around if isinstance(node, ast.ClassDef) and node.name in kinds
+        ]
         above = _name(told.call.func) == "__init__" and within and within[-1].name != BASE
         if above or _name(told.call.func) in kinds.keys() - own:
             yield told
@@ -117,11 +139,19 @@ def listing(found: dict[str, ast.Module]) -> str:
 
 
 def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )
 
 
 def _gives_its_own(kind: ast.ClassDef) -> bool:
-    makers = [node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    makers = [
+        node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
     return any("code" not in _parameters((maker,)) for maker in makers)
 
 
@@ -183,7 +213,11 @@ def _wordings(node: ast.expr, around: tuple[ast.AST, ...]) -> list[str]:
 def _part(node: ast.expr) -> str:
     if isinstance(node, ast.FormattedValue):
         shown = "" if node.conversion < 0 else f"!{chr(node.conversion)}"
-        form = f":{''.join(map(_part, node.format_spec.values))}" if isinstance(node.format_spec, ast.JoinedStr) else ""
+        form = (
+            f":{''.join(map(_part, node.format_spec.values))}"
+            if isinstance(node.format_spec, ast.JoinedStr)
+            else ""
+        )
         return f"{{{ast.unparse(node.value)}{shown}{form}}}"
     return str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
 
@@ -192,7 +226,9 @@ def _assigned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:
     """What a name stands for in the function around it, else in the module."""
     for home in reversed([node for node in around if isinstance(node, Function | ast.Module)]):
         inner = ast.walk(home) if isinstance(home, Function) else home.body
-        found = [n.value for n in inner if isinstance(n, ast.Assign) and name in map(_name, n.targets)]
+        found = [
+            n.value for n in inner if isinstance(n, ast.Assign) and name in map(_name, n.targets)
+        ]
         if found:
             return found
     return []
@@ -201,8 +237,15 @@ def _assigned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:
 def _returned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:
     """What a function of the same module returns."""
     module = around[0]
-    homes = [n for n in getattr(module, "body", ()) if isinstance(n, ast.FunctionDef) and n.name == name]
-    return [n.value for home in homes for n in ast.walk(home) if isinstance(n, ast.Return) and n.value is not None]
+    homes = [
+        n for n in getattr(module, "body", ()) if isinstance(n, ast.FunctionDef) and n.name == name
+    ]
+    return [
+        n.value
+        for home in homes
+        for n in ast.walk(home)
+        if isinstance(n, ast.Return) and n.value is not None
+    ]
 
 
 def main() -> None:

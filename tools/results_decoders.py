@@ -73,9 +73,14 @@ def stored(cache: Path) -> dict[str, np.ndarray]:
     store = Store(cache)
     scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
     reports = (r.record for r in store.reports().results if r.record.name == "roles")
-    report = next(r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == TEXT)
+    report = next(
+        r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == TEXT
+    )
     named, heads = roles(report), list(scores[0].grid.heads)
-    truth = {role: np.array([head in named.get(role, ()) for head in heads]) for role in (INDUCTION, PREVIOUS)}
+    truth = {
+        role: np.array([head in named.get(role, ()) for head in heads])
+        for role in (INDUCTION, PREVIOUS)
+    }
     write("roles", {role: [list(head) for head in found] for role, found in named.items()})
     rows = []
     for one in sorted(scores, key=placed):
@@ -110,7 +115,9 @@ def measure(cache: Path, data: Path) -> None:
     for name, off in chosen.items():
         kept = np.ones(model.grid.size, bool)
         kept[off] = False
-        removed.append({"name": name, "off": len(off), **dict(effects(model, Mask(model.grid, kept), data))})
+        removed.append(
+            {"name": name, "off": len(off), **dict(effects(model, Mask(model.grid, kept), data))}
+        )
     write("removed", removed)
 
 
@@ -124,8 +131,16 @@ def effects(model: Any, mask: Any, data: Path) -> Iterator[tuple[str, Any]]:
         evaluator = Evaluator(model, headlab.task(name, data=data), "en", "test", SIZE)
         found = evaluator.evaluate(mask)
         low, high = accuracy_interval(found)
-        told: dict[str, float] = {"accuracy": found.accuracy, "low": low, "high": high, "answers": found.n}
-        yield name, told | (text_rates(evaluator, likelihood(evaluator, mask)) if name == TEXT else {})
+        told: dict[str, float] = {
+            "accuracy": found.accuracy,
+            "low": low,
+            "high": high,
+            "answers": found.n,
+        }
+        yield (
+            name,
+            told | (text_rates(evaluator, likelihood(evaluator, mask)) if name == TEXT else {}),
+        )
 
 
 def listed(ends: np.ndarray | None) -> list[float] | None:
@@ -144,8 +159,15 @@ def write(name: str, value: object) -> None:
 
 def page() -> str:
     """The document, from the files alone."""
-    named, scores, removed = (read_json(RESULTS / f"{name}.json") for name in ("roles", "scores", "removed"))
-    lines = [(RESULTS / "findings.md").read_text(encoding="utf-8").rstrip(), "", "## What the heads look at", ""]
+    named, scores, removed = (
+        read_json(RESULTS / f"{name}.json") for name in ("roles", "scores", "removed")
+    )
+    lines = [
+        (RESULTS / "findings.md").read_text(encoding="utf-8").rstrip(),
+        "",
+        "## What the heads look at",
+        "",
+    ]
     lines += [
         table_of_roles(named).markdown(),
         "",
@@ -153,9 +175,20 @@ def page() -> str:
         "",
         table_of_removal(removed).markdown(),
     ]
-    lines += ["", "## Which method finds them, on `repeats`", "", table_of_methods(scores).markdown(), ""]
+    lines += [
+        "",
+        "## Which method finds them, on `repeats`",
+        "",
+        table_of_methods(scores).markdown(),
+        "",
+    ]
     for task in SCORED:
-        lines += [f"## The strongest heads of `{task}`", "", table_of_heads(task, scores, named).markdown(), ""]
+        lines += [
+            f"## The strongest heads of `{task}`",
+            "",
+            table_of_heads(task, scores, named).markdown(),
+            "",
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -165,7 +198,13 @@ def table_of_roles(named: Mapping[str, Sequence[Sequence[Any]]]) -> Table:
     for role in (PREVIOUS, INDUCTION, SINK):
         heads = [f"{layer}.{head}" for _, layer, head in named.get(role, ())]
         rows.append((role, len(heads), ", ".join(heads) if role != SINK else "…"))
-    return Table("roles", "Heads by role", ("role", "heads", "which (layer.head)"), ("", "d", ""), tuple(rows))
+    return Table(
+        "roles",
+        "Heads by role",
+        ("role", "heads", "which (layer.head)"),
+        ("", "d", ""),
+        tuple(rows),
+    )
 
 
 def table_of_removal(removed: Sequence[Mapping[str, Any]]) -> Table:
@@ -173,7 +212,8 @@ def table_of_removal(removed: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for one in removed:
         shares = [
-            f"{100 * one[t]['accuracy']:.1f} [{100 * one[t]['low']:.1f}, {100 * one[t]['high']:.1f}]" for t in TASKS
+            f"{100 * one[t]['accuracy']:.1f} [{100 * one[t]['low']:.1f}, {100 * one[t]['high']:.1f}]"
+            for t in TASKS
         ]
         text = one[TEXT]
         bits = f"{text['bits_per_byte']:.3f} [{text['bits_per_byte_low']:.3f}, {text['bits_per_byte_high']:.3f}]"
@@ -189,11 +229,23 @@ def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
         for role, told in one["found"].items() if one["task"] == "repeats" else ():
             how = (one["method"], one["size"], one["seconds"])
             rows.append((*how, role, told["at"], told["average"], told["chance"]))
-    columns = ("method", "examples", "seconds", "role", "precision = recall", "average precision", "chance")
-    return Table("found", "Heads found", columns, ("", "d", ".0f", "", ".2f", ".2f", ".2f"), tuple(rows))
+    columns = (
+        "method",
+        "examples",
+        "seconds",
+        "role",
+        "precision = recall",
+        "average precision",
+        "chance",
+    )
+    return Table(
+        "found", "Heads found", columns, ("", "d", ".0f", "", ".2f", ".2f", ".2f"), tuple(rows)
+    )
 
 
-def table_of_heads(task: str, scores: Sequence[Mapping[str, Any]], named: Mapping[str, Any], most: int = 12) -> Table:
+def table_of_heads(
+    task: str, scores: Sequence[Mapping[str, Any]], named: Mapping[str, Any], most: int = 12
+) -> Table:
     """The heads of highest Shapley value of a task, with their intervals and roles."""
     rows = []
     role_of = {tuple(head): role for role, heads in named.items() if role != SINK for head in heads}

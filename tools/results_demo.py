@@ -21,12 +21,24 @@ MODEL = "e5-small-intents"
 ESTIMANDS, PRUNED = ("shapley-top50", "shapley"), "shapley-top50"
 TOOK = ("language", "samples a head (least / median / most)", "forwards", "seconds", "helpful", "harmful", "neither",
         "median half-width, points", "widest")  # fmt: skip
-GAVE = ("language", "untouched (test)", "heads removed", "masked (test)", "difference, points", "95 % interval", "p")
+GAVE = (
+    "language",
+    "untouched (test)",
+    "heads removed",
+    "masked (test)",
+    "difference, points",
+    "95 % interval",
+    "p",
+)
 
 
 def scored(estimand: str) -> list[HeadScores]:
     """The demo's Shapley values of this estimand, in the task's order of languages."""
-    every = [r.record for r in Store(ROOT / "cache").scan().results if r.record.spec["model"]["name"] == MODEL]
+    every = [
+        r.record
+        for r in Store(ROOT / "cache").scan().results
+        if r.record.spec["model"]["name"] == MODEL
+    ]
     found = {s.language: s for s in every if s.method == "shapley" and s.estimand == estimand}
     return [found[language] for language in LANGUAGES]
 
@@ -50,7 +62,14 @@ def took(every: Iterable[HeadScores]) -> str:
                  f"{100 * cost.largest_width:.2f}"]  # fmt: skip
         rows.append(f"| {' | '.join(map(str, cells))} |")
         seconds, forwards = seconds + cost.seconds, forwards + cost.forwards
-    return "\n".join([*head(TOOK), *rows, "", f"All together {seconds / 60:.0f} minutes and {forwards:,} forwards."])
+    return "\n".join(
+        [
+            *head(TOOK),
+            *rows,
+            "",
+            f"All together {seconds / 60:.0f} minutes and {forwards:,} forwards.",
+        ]
+    )
 
 
 def gave(languages: dict[str, dict[str, Any]]) -> str:

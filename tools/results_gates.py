@@ -38,7 +38,11 @@ def page(folder: Path = RESULTS) -> str:
     found = reports(folder)
     commands = dict.fromkeys(command for command, _ in found.values())
     lines = [FINDINGS.read_text(encoding="utf-8").rstrip(), "", "## How it was made", ""]
-    lines += ["All figures below were printed, and all files under `docs/results/gates` written, by", "", "```"]
+    lines += [
+        "All figures below were printed, and all files under `docs/results/gates` written, by",
+        "",
+        "```",
+    ]
     lines += [*(f"{command} --out docs/results/gates" for command in commands), "```", ""]
     lines += ["and this page by `python tools/results_gates.py`.", ""]
     for name, (_, report) in found.items():

@@ -45,14 +45,22 @@ def page(folder: Path = RESULTS) -> str:
     found = reports(folder)
     commands = sorted({command for command, _ in found.values()})
     lines = [FINDINGS.read_text(encoding="utf-8").rstrip(), "", "## How it was made", ""]
-    lines += ["All figures below were printed, and all files under `docs/results/held` written, by", "", "```"]
+    lines += [
+        "All figures below were printed, and all files under `docs/results/held` written, by",
+        "",
+        "```",
+    ]
     lines += [*(f"{command} --out docs/results/held" for command in commands), "```", ""]
     lines += ["and this page by `python tools/results_held.py`.", "", *settings(found)]
     for part, title in PARTS.items():
         lines += [f"## {title}", ""]
         for key, heading in HEADINGS.items():
             if f"{part}-{key}" in found:
-                lines += [f"### {title}: {heading}", "", *section(f"{part}-{key}", found[f"{part}-{key}"][1], folder)]
+                lines += [
+                    f"### {title}: {heading}",
+                    "",
+                    *section(f"{part}-{key}", found[f"{part}-{key}"][1], folder),
+                ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -69,7 +77,10 @@ def settings(found: dict[str, tuple[str, Report]]) -> list[str]:
                  widest["task"]["language"].replace(",", " "), max(sizes["dev"]), max(sizes["test"]), widest["seed"])
             )  # fmt: skip
     columns = ("task", "model", "languages", "dev examples", "test examples", "seed")
-    return [Table("settings", "Settings", columns, ("", "", "", "d", "d", "d"), tuple(rows)).markdown(), ""]
+    return [
+        Table("settings", "Settings", columns, ("", "", "", "d", "d", "d"), tuple(rows)).markdown(),
+        "",
+    ]
 
 
 def section(name: str, report: Report, folder: Path) -> list[str]:
@@ -79,9 +90,17 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
         lines += [f"![{figure.stem}](results/held/{name}/{figure.name})", ""]
     for table in with_paper(report):
         if len(table.rows) > LONGEST:
-            lines += [f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).", ""]
+            lines += [
+                f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).",
+                "",
+            ]
         else:
-            lines += [f"**{table.title}** ([CSV](results/held/{name}-{table.name}.csv))", "", table.markdown(), ""]
+            lines += [
+                f"**{table.title}** ([CSV](results/held/{name}-{table.name}.csv))",
+                "",
+                table.markdown(),
+                "",
+            ]
     notes = filter(None, (*report.notes, earlier_scores(report.spec)))
     return [*lines, *(f"- {note}" for note in notes), ""]
 
@@ -91,7 +110,9 @@ def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
     for name, (_, report) in reports().items():
         if comparison := beside(report):
-            (RESULTS / f"{name}-{comparison.name}.csv").write_text(comparison.csv(), encoding="utf-8")
+            (RESULTS / f"{name}-{comparison.name}.csv").write_text(
+                comparison.csv(), encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,17 @@ def page(folder: Path = RESULTS) -> str:
     """The document."""
     value: Any = read_json(folder / f"{SUMMARY}.json")
     report = Report.from_json(value)
-    lines = [(folder / FINDINGS.name).read_text(encoding="utf-8").rstrip(), "", "## How it was made", ""]
-    lines += ["All figures below were printed, and all files under `docs/results/roles` written, by", "", "```"]
+    lines = [
+        (folder / FINDINGS.name).read_text(encoding="utf-8").rstrip(),
+        "",
+        "## How it was made",
+        "",
+    ]
+    lines += [
+        "All figures below were printed, and all files under `docs/results/roles` written, by",
+        "",
+        "```",
+    ]
     lines += [
         f"{value['command']} --out docs/results/roles",
         "```",
@@ -28,7 +37,13 @@ def page(folder: Path = RESULTS) -> str:
         "and this page by `python tools/results_roles.py`.",
     ]
     for table in report.tables:
-        lines += ["", f"## {table.title}", "", f"[CSV](results/roles/{SUMMARY}-{table.name}.csv)", ""]
+        lines += [
+            "",
+            f"## {table.title}",
+            "",
+            f"[CSV](results/roles/{SUMMARY}-{table.name}.csv)",
+            "",
+        ]
         lines += [shown(table).markdown()]
     lines += ["", "## Notes", "", *(f"- {note}" for note in report.notes)]
     return "\n".join(lines).rstrip() + "\n"

@@ -27,7 +27,9 @@ from bad_inputs.runner import FAMILIES, attempts, family_inputs, measure  # noqa
 
 def main() -> int:
     """Attempt what is asked for; 1 if any got a traceback, an HTTP 500 or no answer."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
     parser.add_argument("--count", type=int, default=2000, help="inputs of each family")
     parser.add_argument("--seed", type=int, default=0)

@@ -95,7 +95,9 @@ def answer_to(read: Callable[[], object]) -> Answer:
     return Answer(Verdict.ACCEPTED)
 
 
-def process_answer(arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> Answer:
+def process_answer(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> Answer:
     """Run headlab's command in a process of its own, and say what came of it.
 
     Args:
@@ -108,7 +110,9 @@ def process_answer(arguments: Sequence[str], folder: Path, environment: Mapping[
     command = [sys.executable, "-m", "headlab.cli", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     try:
-        finished = subprocess.run(command, cwd=folder, env=variables, capture_output=True, stdin=subprocess.DEVNULL)
+        finished = subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, stdin=subprocess.DEVNULL
+        )
     except (ValueError, OSError) as error:
         return Answer(Verdict.REFUSED, f"the system does not run it: {error}")
     return answer_of_process(finished.returncode, finished.stdout, finished.stderr)

@@ -75,7 +75,17 @@ PATHS = (
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
 OUTPUT_FLAGS = ("--out", "--changes", "--cache")
-TAKEN = ("model", "words.txt", "odd", "data", "mine.toml", "de.dev.tsv", "trees.conllu", "lm", "model/config.json")
+TAKEN = (
+    "model",
+    "words.txt",
+    "odd",
+    "data",
+    "mine.toml",
+    "de.dev.tsv",
+    "trees.conllu",
+    "lm",
+    "model/config.json",
+)
 SURPLUS = (
     "--verbose", "--version", "-v", "-h", "--no-json", "--json=1", "--json=", "--seed=", "--size=",
     "-", "--", "---", "-o", "-x", "--out", "--model", "--", "extra", "", " ", "\ud800", "a\x00b",
@@ -159,7 +169,14 @@ def odd_value(rng: random.Random, flag: Flag) -> str:
     files = tuple(f"odd/{number}.json" for number in range(len(BYTES_OF_OTHER_KINDS)))
     if flag.kind is Path:
         return rng.choice(PATHS + files)
-    if flag.spellings[0] in ("--model", "--task", "--base", "--translation-model", "--warm", "--allow"):
+    if flag.spellings[0] in (
+        "--model",
+        "--task",
+        "--base",
+        "--translation-model",
+        "--warm",
+        "--allow",
+    ):
         return rng.choice(TEXTS + PATHS + files)
     return rng.choice(TEXTS)
 
@@ -172,9 +189,15 @@ def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
     flag = rng.choice(valued)
     value = odd_value(rng, flag)
     spelling = rng.choice(flag.spellings)
-    others = {name: given for name, given in (command.flags or {}).items() if name not in flag.spellings}
+    others = {
+        name: given for name, given in (command.flags or {}).items() if name not in flag.spellings
+    }
     arguments = replace(command, flags=others).arguments
-    added = [f"{spelling}={value}"] if spelling.startswith("--") and rng.random() < 0.3 else [spelling, value]
+    added = (
+        [f"{spelling}={value}"]
+        if spelling.startswith("--") and rng.random() < 0.3
+        else [spelling, value]
+    )
     return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added])
 
 
@@ -195,7 +218,9 @@ def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) ->
     spellings = [name for flag in flags for name in flag.spellings if name in ("-o", "--option")]
     if not spellings:
         return wrong_value(rng, command, flags)
-    tables = [METHODS[name].options for name in METHODS] + [about.options for about in EXPERIMENTS.values()]
+    tables = [METHODS[name].options for name in METHODS] + [
+        about.options for about in EXPERIMENTS.values()
+    ]
     tables += [GateOptions.table(), LmOptions.table(), TranslationOptions.table()]
     known = sorted({name for table in tables for name in table})
     name = rng.choice(known) if rng.random() < 0.9 else rng.choice(TEXTS)
@@ -209,7 +234,9 @@ def no_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Com
     flag = rng.choice(flags).spellings[-1]
     arguments = command.arguments
     index = rng.randrange(len(command.name), len(arguments) + 1)
-    return CommandLine(f"{flag} without a value, as part {index}", [*arguments[:index], flag, *arguments[index:]])
+    return CommandLine(
+        f"{flag} without a value, as part {index}", [*arguments[:index], flag, *arguments[index:]]
+    )
 
 
 def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -217,14 +244,18 @@ def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Comm
     arguments = command.arguments
     index = rng.randrange(len(arguments) + 1)
     part = rng.choice(SURPLUS)
-    return CommandLine(f"{part[:40]!r} as part {index}", [*arguments[:index], part, *arguments[index:]])
+    return CommandLine(
+        f"{part[:40]!r} as part {index}", [*arguments[:index], part, *arguments[index:]]
+    )
 
 
 def lack(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A part of the line is missing."""
     arguments = command.arguments
     index = rng.randrange(len(arguments))
-    return CommandLine(f"without part {index}, {arguments[index]}", arguments[:index] + arguments[index + 1 :])
+    return CommandLine(
+        f"without part {index}, {arguments[index]}", arguments[:index] + arguments[index + 1 :]
+    )
 
 
 def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -241,7 +272,9 @@ def misspelt(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Com
     index = rng.choice([number for number, part in enumerate(arguments) if part])
     part = arguments[index]
     letter = rng.randrange(len(part))
-    instead = rng.choice(("", part[letter] * 2, part[letter].upper(), "_", "\ud800", "\x00", " ", "é"))
+    instead = rng.choice(
+        ("", part[letter] * 2, part[letter].upper(), "_", "\ud800", "\x00", " ", "é")
+    )
     arguments[index] = part[:letter] + instead + part[letter + 1 :]
     return CommandLine(f"{part} is {arguments[index]!r}", arguments)
 
@@ -262,7 +295,9 @@ def other_channel(rng: random.Random, command: Command, flags: Sequence[Flag]) -
 def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A variable of the environment has an odd value."""
     name = rng.choice(list(VARIABLES))
-    value = rng.choice([value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value])
+    value = rng.choice(
+        [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
+    )
     return CommandLine(f"{name} is {value[:40]!r}", command.arguments, environment={name: value})
 
 
@@ -296,7 +331,9 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
         line = way(rng, command, flags[command.name])
         yield BadInput(
-            wrong=f"{' '.join(command.name)}: {line.wrong}".encode("utf-8", "backslashreplace").decode(),
+            wrong=f"{' '.join(command.name)}: {line.wrong}".encode(
+                "utf-8", "backslashreplace"
+            ).decode(),
             content=line.content,
             attempt=partial(attempt, line, folder, there),
             attempt_for_real=partial(attempt_for_real, line, folder, there),
@@ -389,7 +426,9 @@ def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> 
         if line.channel.endswith(("closed", "full")):
             streams[line.channel.split()[0]] = stack.enter_context(_unusable(line.channel))
         try:
-            finished = subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, **streams)
+            finished = subprocess.run(
+                command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, **streams
+            )
         except (ValueError, OSError) as error:
             return Answer(Verdict.REFUSED, f"the system does not run it: {error}")
         finally:

@@ -89,7 +89,14 @@ class Flag:
 ON_TASK = {"--model": "model", "--languages": "de"}
 FEW = {"--size": "6"}
 MASK = "mask.json"
-TINY_LM = {"--steps": "2", "--layers": "1", "--heads": "2", "--width": "8", "--block": "8", "--batch": "4"}
+TINY_LM = {
+    "--steps": "2",
+    "--layers": "1",
+    "--heads": "2",
+    "--width": "8",
+    "--block": "8",
+    "--batch": "4",
+}
 COMMANDS = (
     Command(("score",), flags={**ON_TASK, **FEW, "--method": "leave-one-out"}, computes=True),
     Command(("score",), flags={**ON_TASK, **FEW, "-o": "samples=16"}, computes=True),
@@ -101,7 +108,14 @@ COMMANDS = (
     ),
     Command(
         ("curve",),
-        flags={**ON_TASK, **FEW, "--method": "random", "--dev-size": "6", "--points": "3", "--json": None},
+        flags={
+            **ON_TASK,
+            **FEW,
+            "--method": "random",
+            "--dev-size": "6",
+            "--points": "3",
+            "--json": None,
+        },
         computes=True,
     ),
     Command(("evaluate",), flags={**ON_TASK, **FEW, "--mask": MASK}, computes=True),
@@ -112,7 +126,14 @@ COMMANDS = (
     ),
     Command(
         ("prune",),
-        flags={**ON_TASK, **FEW, "--method": "random", "--rule": "bottom", "--k": "2", "--out": "out/mask.json"},
+        flags={
+            **ON_TASK,
+            **FEW,
+            "--method": "random",
+            "--rule": "bottom",
+            "--k": "2",
+            "--out": "out/mask.json",
+        },
         computes=True,
     ),
     Command(
@@ -132,7 +153,14 @@ COMMANDS = (
     ),
     Command(
         ("front",),
-        flags={**ON_TASK, **FEW, "--method": "random", "--test-size": "6", "--points": "3", "--out": "out/front.json"},
+        flags={
+            **ON_TASK,
+            **FEW,
+            "--method": "random",
+            "--test-size": "6",
+            "--points": "3",
+            "--out": "out/front.json",
+        },
         computes=True,
     ),
     Command(
@@ -144,7 +172,13 @@ COMMANDS = (
     Command(("experiment",), flags={"--list": None, "--json": None}),
     Command(
         ("roles",),
-        flags={"--model": "model", "--task": "intents", "--language": "de", **FEW, "--out": "out/roles"},
+        flags={
+            "--model": "model",
+            "--task": "intents",
+            "--language": "de",
+            **FEW,
+            "--out": "out/roles",
+        },
         computes=True,
     ),
     Command(
@@ -155,13 +189,26 @@ COMMANDS = (
     Command(("report",), (MASK,), {"--out": "out/report.html", "--title": "Heads"}),
     Command(
         ("gates",),
-        flags={"--model": "model", "--language": "de", "--weight": "0.1", "-o": "steps=2", "--out": "out/gates"},
+        flags={
+            "--model": "model",
+            "--language": "de",
+            "--weight": "0.1",
+            "-o": "steps=2",
+            "--out": "out/gates",
+        },
         computes=True,
     ),
     Command(
         ("finetune",),
         ("intents",),
-        {**FEW, "--base": "model", "--method": "full", "--steps": "2", "--languages": "de", "--out": "out/tuned"},
+        {
+            **FEW,
+            "--base": "model",
+            "--method": "full",
+            "--steps": "2",
+            "--languages": "de",
+            "--out": "out/tuned",
+        },
         computes=True,
     ),
     Command(
@@ -180,8 +227,14 @@ COMMANDS = (
     Command(("families",)),
     Command(("tasks",), flags={"--task": "mine.toml"}),
     Command(("cache",), flags={"--cache": "cache"}),
-    Command(("worker",), flags={"--port": "0", "--host": "127.0.0.1", "--cache": "cache"}, computes=True),
-    Command(("reproduce", "shim"), flags={"--data": "data", "--smoke": None, "--out": "out/shim"}, computes=True),
+    Command(
+        ("worker",), flags={"--port": "0", "--host": "127.0.0.1", "--cache": "cache"}, computes=True
+    ),
+    Command(
+        ("reproduce", "shim"),
+        flags={"--data": "data", "--smoke": None, "--out": "out/shim"},
+        computes=True,
+    ),
     Command(
         ("train", "translation"),
         flags={"--data": "data", "--out": "out/translation", "-o": "steps=2", "--size": "4"},
@@ -195,7 +248,13 @@ COMMANDS = (
     Command(
         ("train", "lm-prune"),
         ("lm",),
-        {"--data": "data/wikitext2", "--out": "out/pruned", "--steps": "2", "--tune-steps": "2", "--batch": "4"},
+        {
+            "--data": "data/wikitext2",
+            "--out": "out/pruned",
+            "--steps": "2",
+            "--tune-steps": "2",
+            "--batch": "4",
+        },
         computes=True,
     ),
     Command(("mask", "show"), (MASK,)),
@@ -204,8 +263,14 @@ COMMANDS = (
     Command(("mask", "combine"), (MASK, "other.json"), {"--out": "out/both.json", "--how": "or"}),
     Command(("mask", "convert"), (MASK,), {"--to": "array", "--out": "out/mask.npy"}),
     Command(("mask", "convert"), ("0:1 1:2",), {"--grid": "2x3", "--count-from": "0"}),
-    Command(("mask", "convert"), ("array.json",), {"--from": "array", "--stack": "encoder", "--lists": "removed"}),
-    Command(("mask", "snippet"), (MASK,), {"--model": "model", "--out": "out/snippet.py"}, computes=True),
+    Command(
+        ("mask", "convert"),
+        ("array.json",),
+        {"--from": "array", "--stack": "encoder", "--lists": "removed"},
+    ),
+    Command(
+        ("mask", "snippet"), (MASK,), {"--model": "model", "--out": "out/snippet.py"}, computes=True
+    ),
 )
 
 
@@ -214,9 +279,9 @@ def known_flags() -> dict[tuple[str, ...], list[Flag]]:
     flags: dict[tuple[str, ...], list[Flag]] = {}
     top = typer.main.get_command(build())
     for name, command in top.commands.items():  # type: ignore[attr-defined] # a group's
-        for words, part in [((name, sub), part) for sub, part in getattr(command, "commands", {}).items()] or [
-            ((name,), command)
-        ]:
+        for words, part in [
+            ((name, sub), part) for sub, part in getattr(command, "commands", {}).items()
+        ] or [((name,), command)]:
             options = [param for param in part.params if param.opts[0].startswith("-")]
             flags[words] = [Flag(tuple(option.opts), _kind(option)) for option in options]
     return flags
@@ -246,7 +311,9 @@ def write_files(folder: Path) -> None:
     translations.mkdir()
     for split in ("train", "dev", "test"):
         rows = "".join(f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n" for row in range(40))
-        (translations / f"en-de.{split}.tsv").write_text("source\ttarget\n" + rows, encoding="utf-8")
+        (translations / f"en-de.{split}.tsv").write_text(
+            "source\ttarget\n" + rows, encoding="utf-8"
+        )
     (folder / "trees.conllu").write_text(TREES, encoding="utf-8")
     (folder / "words.txt").write_text(" ".join(WORDS) + "\n", encoding="utf-8")
     _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")

@@ -132,7 +132,12 @@ def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         "score": {**TO_SCORE, "size": 6, "method": "shapley", "options": {"samples": 8}},
         "curve": {**TO_SCORE, "size": 6, "method": "random", "points": 3, "split": "test"},
-        "experiment": {**scored, **sizes, "experiment": "targeted", "options": {"k": 1, "runs": 20}},
+        "experiment": {
+            **scored,
+            **sizes,
+            "experiment": "targeted",
+            "options": {"k": 1, "runs": 20},
+        },
         "front": {**TO_SCORE, **sizes, "method": "random", "options": {"points": 3}},
         "roles": {**ON_TASK, "languages": ["de"], "source": "task", "size": 6, "options": {}},
         "gates": {**TO_SCORE, "weights": [0.1], "options": {"steps": 2}},
@@ -159,16 +164,33 @@ def bases(folder: Path) -> list[Base]:
         "share": None,
     }
     heads = [["encoder", 0, 1], ["encoder", 1, 2]]
-    found = [Base("GET", path) for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")]
+    found = [
+        Base("GET", path)
+        for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
+    ]
     found += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
-    found += [Base("DELETE", "/jobs/2"), Base("POST", "/jobs/1/cancel"), Base("POST", "/jobs/1/resume")]
+    found += [
+        Base("DELETE", "/jobs/2"),
+        Base("POST", "/jobs/1/cancel"),
+        Base("POST", "/jobs/1/resume"),
+    ]
     found += [
         Base("POST", "/model", {"model": MODEL}),
         Base("POST", "/check", {**ON_TASK, "label_map": {"turn_on": "0", "turn_off": "1"}}),
         Base("POST", "/sentences", {"task": "intents", "language": "de", "split": "dev", "n": 3}),
-        Base("POST", "/attention", {**ON_TASK, "text": "Licht an", "heads": heads, "pair": None, "maps": True}),
-        Base("POST", "/attention", {"model": MODEL, "text": "a b", "heads": heads, "words": ["a", "b"]}),
-        Base("POST", "/evaluate", {**IN_GERMAN, "split": "dev", "ablation": "zero", "session": "me"}),
+        Base(
+            "POST",
+            "/attention",
+            {**ON_TASK, "text": "Licht an", "heads": heads, "pair": None, "maps": True},
+        ),
+        Base(
+            "POST",
+            "/attention",
+            {"model": MODEL, "text": "a b", "heads": heads, "words": ["a", "b"]},
+        ),
+        Base(
+            "POST", "/evaluate", {**IN_GERMAN, "split": "dev", "ablation": "zero", "session": "me"}
+        ),
         Base("POST", "/evaluate", {**IN_GERMAN, "mask": mask}),
         Base("POST", "/changes", {**IN_GERMAN, "mask": mask, "ablation": "mean"}),
         Base("POST", "/gradient", {**IN_GERMAN, "form": "token", "normalise": True}),
@@ -187,7 +209,13 @@ def bases(folder: Path) -> list[Base]:
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every place in a value: what it is in, and its name or number there."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, part in list(pairs):
         yield value, name
         yield from _places(part)
@@ -231,7 +259,9 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
     holder = rng.choice([body, *(part[name] for part, name in _places(body))])
     value = _odd(rng)
     if isinstance(holder, dict):
-        name = rng.choice(("more", "model", "seed", "size", "samples", "batch_size", "steps", *TEXTS[:60]))
+        name = rng.choice(
+            ("more", "model", "seed", "size", "samples", "batch_size", "steps", *TEXTS[:60])
+        )
         holder[name] = value
         wrong = f"more: {name[:40]!r} is {str(value)[:40]!r}"
     elif isinstance(holder, list):
@@ -273,7 +303,9 @@ def wrong_text(rng: random.Random, base: Base) -> Wrong:
         "too large": body[:-1] + b" " * (1 << 20) + body[-1:],
         "deep": body[:-1] + b', "mask": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}",
         "very deep": body[:-1] + b', "options": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "with many names": body[:-1] + b"".join(b', "n%d": 1' % number for number in range(5000)) + b"}",
+        "with many names": body[:-1]
+        + b"".join(b', "n%d": 1' % number for number in range(5000))
+        + b"}",
     }
     kind = rng.choice(list(kinds))
     return f"the body is {kind} ({place})", replace(base.request(), body=kinds[kind])
@@ -284,7 +316,9 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
     request = base.request()
     body = rng.choice((request.body, b"{}", b""))
     length = str(len(body))
-    odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode("utf-8", "replace")[:4000]
+    odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode(
+        "utf-8", "replace"
+    )[:4000]
     which = rng.randrange(6)
     if which == 0:
         types = (
@@ -298,7 +332,9 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
             odd,
         )
         value = rng.choice(types)
-        return f"content-type {value[:40]!r}", replace(request, body=body, headers=((b"content-type", value),))
+        return f"content-type {value[:40]!r}", replace(
+            request, body=body, headers=((b"content-type", value),)
+        )
     if which == 1:
         value = rng.choice(
             (
@@ -545,13 +581,19 @@ def _response(connection: socket.socket, method: str) -> Response:
 def judge(place: Place, request: Request) -> Answer:
     """Send a request, say what came of it, and end what it started."""
     if late := late_jobs(place):
-        return Answer(Verdict.HANG, f"jobs {late} go on {LATE_SECONDS:g} s after they were cancelled")
+        return Answer(
+            Verdict.HANG, f"jobs {late} go on {LATE_SECONDS:g} s after they were cancelled"
+        )
     response = place.answer(request)
     answer = judged(request, response)
     if answer.verdict != Verdict.ACCEPTED or request.method not in ("POST", "PUT"):
         return answer
     submitted = _parsed(response.body)
-    if isinstance(submitted, dict) and isinstance(submitted.get("id"), int) and "state" in submitted:
+    if (
+        isinstance(submitted, dict)
+        and isinstance(submitted.get("id"), int)
+        and "state" in submitted
+    ):
         return job_ended(place, submitted["id"])
     return answer
 
@@ -602,7 +644,9 @@ def late_jobs(place: Place) -> list[int]:
         job = place.job(number)
         if job is None or job["state"] in ENDED:
             del place.unended[number]
-    return [number for number, since in place.unended.items() if time.monotonic() - since > LATE_SECONDS]
+    return [
+        number for number, since in place.unended.items() if time.monotonic() - since > LATE_SECONDS
+    ]
 
 
 class Places:
@@ -639,7 +683,9 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         wrong, request = way(rng, base)
         kind = f" {base.body['kind']}" if base.body and "kind" in base.body else ""
         yield BadInput(
-            wrong=f"{base.method} {base.path}{kind}: {wrong}".encode("utf-8", "backslashreplace").decode(),
+            wrong=f"{base.method} {base.path}{kind}: {wrong}".encode(
+                "utf-8", "backslashreplace"
+            ).decode(),
             content=request.content,
             attempt=partial(judge, places.application, request),
             attempt_for_real=partial(attempt_for_real, places, request),

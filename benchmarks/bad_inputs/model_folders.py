@@ -42,7 +42,10 @@ INDEX = "model.safetensors.index.json"
 EXAMPLES = 2
 
 TASKS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "texts": ('text = "text", label = "label"', ["text,label", "w4 w5 w6,a", "w7 w8,b", "w9,c", "w10,d", "w11 w5,e"]),
+    "texts": (
+        'text = "text", label = "label"',
+        ["text,label", "w4 w5 w6,a", "w7 w8,b", "w9,c", "w10,d", "w11 w5,e"],
+    ),
     "pairs": (
         'text = "text", pair = "pair", label = "label"',
         ["text,pair,label", "w4,w5,a", "w7,w8,b", "w9,w7,c", "w10,w4,d", "w11,w5,e"],
@@ -52,7 +55,10 @@ TASKS: Mapping[str, tuple[str, Sequence[str]]] = {
         ["words,labels", "w4 w5 w6,a b c", "w7 w8,d e", "w9 w10,a b"],
     ),
     "continued": ('text = "text"', ["text", "w4 w5 w6 w7", "w8 w9 w4", "w10 w11 w12"]),
-    "translated": ('text = "text", target = "target"', ["text,target", "w4 w5,w6 w7", "w8,w9 w4", "w10 w5,w11"]),
+    "translated": (
+        'text = "text", target = "target"',
+        ["text,target", "w4 w5,w6 w7", "w8,w9 w4", "w10 w5,w11"],
+    ),
 }
 # Families of tests/tiny.py, and the task that each of them does.
 FAMILY_TASKS = {
@@ -283,7 +289,9 @@ def _is_none(model: SavedModel, change: Change) -> bool:
         return False
     for name, content in change.files.items():
         before = model.files.get(name)
-        same_json = name.endswith(".json") and before and content and _parsed(before) == _parsed(content)
+        same_json = (
+            name.endswith(".json") and before and content and _parsed(before) == _parsed(content)
+        )
         if content != before and not same_json:
             return False
     return True
@@ -310,7 +318,9 @@ def _saved_models(folder: Path) -> Iterator[SavedModel]:
         for split in ("dev", "test"):
             (declaration.parent / f"{kind}-{split}.csv").write_text("\n".join(rows) + "\n")
         place = _save(folder / "good", family)
-        model = SavedModel(family, {path.name: path.read_bytes() for path in sorted(place.iterdir())}, declaration)
+        model = SavedModel(
+            family, {path.name: path.read_bytes() for path in sorted(place.iterdir())}, declaration
+        )
         _read(str(place), declaration)
         shutil.rmtree(place)
         yield model
@@ -343,7 +353,9 @@ def _folder_input(place: Path, model: SavedModel, change: Change) -> BadInput:
         finally:
             shutil.rmtree(place)
 
-    changed = b"".join(name.encode() + b"\0" + (content or b"") for name, content in change.files.items())
+    changed = b"".join(
+        name.encode() + b"\0" + (content or b"") for name, content in change.files.items()
+    )
     return BadInput(
         f"{model.family}: {change.wrong}",
         f"{model.family}: {change.wrong}\n".encode("utf-8", "surrogatepass") + changed,
@@ -353,7 +365,12 @@ def _folder_input(place: Path, model: SavedModel, change: Change) -> BadInput:
 
 
 def _command_answer(name: str, model: SavedModel, folder: Path) -> Answer:
-    arguments = [f"--model={name}", f"--task={model.declaration}", f"--size={EXAMPLES}", "--device=cpu"]
+    arguments = [
+        f"--model={name}",
+        f"--task={model.declaration}",
+        f"--size={EXAMPLES}",
+        "--device=cpu",
+    ]
     return process_answer(["evaluate", *arguments], folder)
 
 
@@ -436,7 +453,9 @@ def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
         return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: _dumped(facts)})
     value = _odd(rng, TOKENIZER_VALUES.get(key, ()))
     facts[key] = value
-    return Change(f"{TOKENIZER_CONFIG} with {key} = {_shown(value)}", {TOKENIZER_CONFIG: _dumped(facts)})
+    return Change(
+        f"{TOKENIZER_CONFIG} with {key} = {_shown(value)}", {TOKENIZER_CONFIG: _dumped(facts)}
+    )
 
 
 def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
@@ -494,22 +513,50 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
         header[f"more.{name}"] = header[name]
         wrong = f"with {name} twice, once as more.{name}"
     elif what == 2:
-        new_name = rng.choice(("module." + name, name.upper(), name + ".lora_A", "x" * 5000, "", name[1:], "\u202e"))
+        new_name = rng.choice(
+            ("module." + name, name.upper(), name + ".lora_A", "x" * 5000, "", name[1:], "\u202e")
+        )
         header[new_name] = header.pop(name)
         wrong = f"with {new_name!r:.80} for {name}"
     elif what == 3:
         header[name]["dtype"] = rng.choice(
-            ("F16", "BF16", "F64", "I8", "I32", "U8", "BOOL", "F8_E4M3", "F8_E8M0", "F4", "C64", "NONE", 3, None)
+            (
+                "F16",
+                "BF16",
+                "F64",
+                "I8",
+                "I32",
+                "U8",
+                "BOOL",
+                "F8_E4M3",
+                "F8_E8M0",
+                "F4",
+                "C64",
+                "NONE",
+                3,
+                None,
+            )
         )
         wrong = f"with dtype {header[name]['dtype']} for {name}"
     elif what == 4:
         shape = header[name]["shape"]
-        header[name]["shape"] = rng.choice((shape[::-1], [*shape, 1], shape[1:], [], [0], [-1], [10**18], None, "x"))
+        header[name]["shape"] = rng.choice(
+            (shape[::-1], [*shape, 1], shape[1:], [], [0], [-1], [10**18], None, "x")
+        )
         wrong = f"with shape {header[name]['shape']} for {name}"
     elif what == 5:
         begin, end = header[name]["data_offsets"]
         header[name]["data_offsets"] = rng.choice(
-            ([end, begin], [begin, end + 4], [begin], [0, 0], [-4, end], [begin, 2**64], None, [begin + 1, end + 1])
+            (
+                [end, begin],
+                [begin, end + 4],
+                [begin],
+                [0, 0],
+                [-4, end],
+                [begin, 2**64],
+                None,
+                [begin + 1, end + 1],
+            )
         )
         wrong = f"with offsets {header[name]['data_offsets']} for {name}"
     elif what == 6:
@@ -567,9 +614,14 @@ def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
     size = rng.choice((None, None, rng.randrange(200)))
     if rng.random() < 0.3:
         content = None if size is None else files[spoiled_file][:size]
-        wrong = f"names {spoiled_file}, which is missing" if size is None else f"names {spoiled_file}, of {size} bytes"
+        wrong = (
+            f"names {spoiled_file}, which is missing"
+            if size is None
+            else f"names {spoiled_file}, of {size} bytes"
+        )
         return Change(
-            f"two weights files, index {wrong}", {**files, spoiled_file: content, INDEX: _dumped(index)} | NONE
+            f"two weights files, index {wrong}",
+            {**files, spoiled_file: content, INDEX: _dumped(index)} | NONE,
         )
     wrong = _spoil_index(rng, index)
     return Change(f"two weights files, index {wrong}", {**files, INDEX: _dumped(index)} | NONE)
@@ -587,7 +639,9 @@ def _spoil_index(rng: random.Random, index: Any) -> str:
         del weight_map[name]
         return f"does not name {name}"
     if what == 1:
-        weight_map[name] = rng.choice(("", ".", "../x.safetensors", "/etc/passwd", "no.safetensors", CONFIG, 3, None))
+        weight_map[name] = rng.choice(
+            ("", ".", "../x.safetensors", "/etc/passwd", "no.safetensors", CONFIG, 3, None)
+        )
         return f"has {name} in {weight_map[name]!r}"
     if what == 2:
         weight_map[name] = FIRST if weight_map[name] == SECOND else SECOND

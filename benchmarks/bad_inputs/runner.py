@@ -89,7 +89,9 @@ def attempts(family: str, count: int, seed: int) -> Iterator[Attempt]:
             yield attempt
             next_number = attempt.begun.number + 1
         if next_number == first_number:
-            raise RuntimeError(f"the process that makes inputs of {family} from number {first_number} on died")
+            raise RuntimeError(
+                f"the process that makes inputs of {family} from number {first_number} on died"
+            )
 
 
 def _attempts_of_one_process(family: str, seed: int, numbers: range) -> Iterator[Attempt]:
@@ -178,7 +180,9 @@ def _work(family: str, seed: int, numbers: range, folder: str, sending: Connecti
     os.setsid()
     os.chdir(folder)
     _silence(Path(folder).with_suffix(".log"))
-    for number, bad_input in enumerate(islice(family_inputs(family, Path(folder), seed), numbers.stop)):
+    for number, bad_input in enumerate(
+        islice(family_inputs(family, Path(folder), seed), numbers.stop)
+    ):
         if number not in numbers:
             continue
         sending.send(Begun(number, bad_input.wrong, IN_PROCESS_SECONDS, for_real=False))
@@ -250,7 +254,10 @@ def measure(families: Sequence[str], count: int, seed: int) -> dict[str, Any]:
         by_family[family] = summary(family_attempts, time.monotonic() - began)
     return {
         "bad_inputs": sum(counts["inputs"] for counts in by_family.values()),
-        **{name: sum(counts[name] for counts in by_family.values()) for name in ("tracebacks", "hangs", "http_500")},
+        **{
+            name: sum(counts[name] for counts in by_family.values())
+            for name in ("tracebacks", "hangs", "http_500")
+        },
         "seed": seed,
         "families": by_family,
     }

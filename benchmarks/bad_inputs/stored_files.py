@@ -36,7 +36,17 @@ import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from headlab.cli.lists import row
 from headlab.errors import HeadlabError
-from headlab.masks import FORMS, Mask, combine, compare, convert_in, convert_out, load_mask, mask_from_text, snippet
+from headlab.masks import (
+    FORMS,
+    Mask,
+    combine,
+    compare,
+    convert_in,
+    convert_out,
+    load_mask,
+    mask_from_text,
+    snippet,
+)
 from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.snippet import Place
 from headlab.records import HeadGrid, Stack, content_key
@@ -97,7 +107,9 @@ MASK_RECORD = Mask(
 )  # fmt: skip
 OTHER_MASK = replace(MASK_RECORD, kept=np.array([True, True, False, True, False]))
 EVEN_GRID = HeadGrid((Stack("encoder", (3, 3)),))
-EVEN_MASK = replace(MASK_RECORD, grid=EVEN_GRID, kept=np.array([True, False, True, True, False, True]))
+EVEN_MASK = replace(
+    MASK_RECORD, grid=EVEN_GRID, kept=np.array([True, False, True, True, False, True])
+)
 VERSION_1 = {
     "format": "headlab-mask", "version": 1, "model": {"name": "m", "fingerprint": "0" * 64, "revision": "r"},
     "grid": {"encoder": [2, 3]}, "kept": {"encoder": [[1, 0], [1, 1, 0]]}, "removed": 2,
@@ -260,7 +272,9 @@ def _spoil_array(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes
         dtype = rng.choice(DTYPES)
         return f"{name} of dtype {dtype}", _as_npy(np.zeros(array.shape, dtype))
     if what == 1:
-        shape = rng.choice(((), (0,), (1,), (*array.shape, 1), (2, *array.shape), array.shape[:-1], (10**5,)))
+        shape = rng.choice(
+            ((), (0,), (1,), (*array.shape, 1), (2, *array.shape), array.shape[:-1], (10**5,))
+        )
         return f"{name} of shape {shape}", _as_npy(np.zeros(shape, array.dtype))
     if what == 2:
         return f"{name} reversed", _as_npy(np.flip(array))
@@ -290,12 +304,15 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
         del files[name]
         return Spoiled(f"without {name}", _archive(files))
     if what == 2:
-        new_name = rng.choice(("../x.npy", "/x.npy", "x", name + ".npy", "about.npy ", "\u202e.npy", "more.npy"))
+        new_name = rng.choice(
+            ("../x.npy", "/x.npy", "x", name + ".npy", "about.npy ", "\u202e.npy", "more.npy")
+        )
         files[new_name] = files[name]
         return Spoiled(f"with {name} again as {new_name!r}", _archive(files))
     if what == 3:
         return Spoiled(
-            "compressed", _archive({**files, "n.npy": _as_npy(np.array(rng.random()))}, zipfile.ZIP_DEFLATED)
+            "compressed",
+            _archive({**files, "n.npy": _as_npy(np.array(rng.random()))}, zipfile.ZIP_DEFLATED),
         )
     if name == ABOUT or what == 4:
         about = json.loads(str(np.load(io.BytesIO(files.get(ABOUT, _as_npy(np.array("{}")))))))
@@ -326,7 +343,10 @@ def _mask_input(place: Path, rng: random.Random) -> BadInput:
     def arguments() -> Sequence[str]:
         if command == "report":
             return ["report", str(file), "--out", str(out), "--cache", str(place)]
-        files = {"diff": [str(file), str(other)], "combine": [str(file), str(other), "--out", str(out)]}
+        files = {
+            "diff": [str(file), str(other)],
+            "combine": [str(file), str(other), "--out", str(out)],
+        }
         return ["mask", command, *files.get(command, [str(file)])]
 
     return _input(place, "mask", change, write, partial(_use_mask, file, change.data), arguments)
@@ -344,7 +364,9 @@ def _use_mask(file: Path, data: bytes) -> None:
     _unless_refused(lambda: combine([mask, OTHER_MASK], "union"))
     _unless_refused(lambda: accuracy_table({"a": mask, "b": OTHER_MASK}).markdown())
     _unless_refused(
-        lambda: snippet(mask, Place(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m"))
+        lambda: snippet(
+            mask, Place(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m")
+        )
     )
     _unless_refused(lambda: _tables(mask))
     _unless_refused(lambda: mask.check(GRID, "0" * 64))
@@ -442,7 +464,9 @@ def _stored_results(root: Path) -> list[StoredResult]:
     return finished
 
 
-def _result_input(place: Path, rng: random.Random, stored_results: Sequence[StoredResult]) -> BadInput:
+def _result_input(
+    place: Path, rng: random.Random, stored_results: Sequence[StoredResult]
+) -> BadInput:
     """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
@@ -521,7 +545,9 @@ def _use_results(root: Path) -> None:
         raise HeadlabError("the cache has no results", code="result.none")
 
 
-def _show_on_pages(scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]) -> None:
+def _show_on_pages(
+    scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]
+) -> None:
     """Make of results what the pages show of them."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
     results.stored(specs)
@@ -530,7 +556,9 @@ def _show_on_pages(scores: Sequence[Any], curves: Sequence[Any], reports: Sequen
     found = results.select(scores, ["de", "th"])
     results.sample_note(found.scores)
     findings(
-        found.scores, {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")}, ["de"]
+        found.scores,
+        {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
+        ["de"],
     )
     for sweep in gates_store.sweeps(gates):
         gates_store.label(sweep, "0" * 64)
@@ -554,7 +582,10 @@ def _report_input(place: Path, rng: random.Random) -> BadInput:
     report = rng.choice((made_report("gap"), made_report("transfer"), made_front(), made_roles()))
     document: Any = report.to_json()
     if rng.random() < 0.3:
-        document = {"reports": {"intents": {report.name: document}}, "command": "headlab experiment gap"}
+        document = {
+            "reports": {"intents": {report.name: document}},
+            "command": "headlab experiment gap",
+        }
     change = _spoil_json(rng, _dumped(document))
     file = place / "report.json"
     return _input(
@@ -598,7 +629,9 @@ def _job_list(path: Path) -> bytes:
     path.parent.mkdir(exist_ok=True)
     with closing(Jobs(path)) as jobs:
         for number in range(4):
-            jobs.submit("score", {"model": "m", "task": "intents", "language": "de", "seed": number})
+            jobs.submit(
+                "score", {"model": "m", "task": "intents", "language": "de", "seed": number}
+            )
         for state in ("done", "failed"):
             job = jobs.claim()
             if job is None:
@@ -660,7 +693,14 @@ def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
                     return
                 database.commit()
 
-    return _input(place, "job list", change, write, partial(_use_jobs, path), lambda: ["cache", "--cache", str(place)])
+    return _input(
+        place,
+        "job list",
+        change,
+        write,
+        partial(_use_jobs, path),
+        lambda: ["cache", "--cache", str(place)],
+    )
 
 
 def _use_jobs(path: Path) -> None:
@@ -686,7 +726,9 @@ def _own_task(cache: Path) -> Mapping[str, bytes]:
     columns = {"text": "text", "label": "label"}
     save(Draft("mine", "csv", columns, (Upload("x.csv", SENT.encode(), "de"),), share=0.5), cache)
     files = {
-        path.relative_to(cache).as_posix(): path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()
+        path.relative_to(cache).as_posix(): path.read_bytes()
+        for path in sorted(cache.rglob("*"))
+        if path.is_file()
     }
     shutil.rmtree(cache)
     return files
@@ -737,7 +779,9 @@ def _link_input(place: Path, rng: random.Random) -> BadInput:
     kind = rng.choice(("mask", "head"))
     good = encode(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
     text = spoiled(rng, [good.encode()]).decode("utf-8", "replace")
-    read: Callable[[], object] = partial(decode, text, GRID) if kind == "mask" else partial(_head_in_grid, text)
+    read: Callable[[], object] = (
+        partial(decode, text, GRID) if kind == "mask" else partial(_head_in_grid, text)
+    )
     return BadInput(
         f"{kind} of a link: {text!r:.80}",
         f"link\0{kind}\0{text}".encode(),

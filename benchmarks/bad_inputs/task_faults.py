@@ -131,7 +131,9 @@ FILE_FAULTS: Mapping[str, Fault] = {
     "NumPy": before(b"\x93NUMPY\x01\0"),
     "PDF": before(b"%PDF-1.7\n"),
     "a web page": lambda data: b"<!DOCTYPE html>\n<html><body>" + data + b"</body></html>",
-    "a pointer of Git LFS": lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+    "a pointer of Git LFS": lambda data: (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+    ),
     "nothing": lambda data: b"",
     "spaces alone": lambda data: b"  \n \n",
     "a line end alone": lambda data: b"\n",
@@ -452,17 +454,29 @@ def declarations_with_odd_values() -> Iterator[tuple[str, int, bytes]]:
         text = sample.files[DECLARATION].decode()
         head, _, columns = text.partition("[columns]\n")
         for key in KEYS:
-            others = "".join(f"{line}\n" for line in head.splitlines() if not line.startswith(f"{key} ="))
+            others = "".join(
+                f"{line}\n" for line in head.splitlines() if not line.startswith(f"{key} =")
+            )
             rest = "" if key == "columns" else f"[columns]\n{columns}"
             yield f"no {key} in {sample.title}", number, f"{others}{rest}".encode()
             for value in TOML_VALUES:
                 wrong = f"{key} = {value[:40]} in {sample.title}"
                 yield wrong, number, f"{others}{key} = {value}\n{rest}".encode()
         for column in COLUMNS:
-            other_columns = "".join(f"{line}\n" for line in columns.splitlines() if not line.startswith(f"{column} ="))
-            yield f"no columns.{column} in {sample.title}", number, f"{head}[columns]\n{other_columns}".encode()
+            other_columns = "".join(
+                f"{line}\n" for line in columns.splitlines() if not line.startswith(f"{column} =")
+            )
+            yield (
+                f"no columns.{column} in {sample.title}",
+                number,
+                f"{head}[columns]\n{other_columns}".encode(),
+            )
             for value in TOML_VALUES:
                 wrong = f"columns.{column} = {value[:40]} in {sample.title}"
-                yield wrong, number, f"{head}[columns]\n{other_columns}{column} = {value}\n".encode()
+                yield (
+                    wrong,
+                    number,
+                    f"{head}[columns]\n{other_columns}{column} = {value}\n".encode(),
+                )
         for wrong, line in TOML_FAULTS.items():
             yield f"{wrong} in the declaration of {sample.title}", number, f"{line}{text}".encode()

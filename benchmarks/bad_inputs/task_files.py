@@ -66,7 +66,10 @@ def sample_answers(folder: Path) -> dict[str, Answer]:
     """
     return {
         **{sample.title: _attempt_task(folder / "sample", sample) for sample in SAMPLES},
-        **{f"upload of {sample.title}": _attempt_upload(folder / "sample", sample) for sample in UPLOADS},
+        **{
+            f"upload of {sample.title}": _attempt_upload(folder / "sample", sample)
+            for sample in UPLOADS
+        },
     }
 
 
@@ -78,8 +81,14 @@ def _systematic() -> list[list[Waiting]]:
     tasks = (_file_faults(), _field_faults(), _path_faults(), _declaration_faults(), _file_names())
     drafts = (_upload_faults(), _draft_faults())
     return [
-        *([partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in faults] for faults in tasks),
-        *([partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in faults] for faults in drafts),
+        *(
+            [partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in faults]
+            for faults in tasks
+        ),
+        *(
+            [partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in faults]
+            for faults in drafts
+        ),
     ]
 
 
@@ -88,7 +97,13 @@ def _systematic() -> list[list[Waiting]]:
 
 def _task_input(place: Path, wrong: str, sample: TaskSample) -> BadInput:
     content = json.dumps(
-        [sample.title, sample.task, sample.data, {**sample.special}, {k: v.hex() for k, v in sample.files.items()}]
+        [
+            sample.title,
+            sample.task,
+            sample.data,
+            {**sample.special},
+            {k: v.hex() for k, v in sample.files.items()},
+        ]
     )
     return BadInput(
         f"{sample.title}: {wrong}",
@@ -117,7 +132,16 @@ def _attempt_command(place: Path, sample: TaskSample) -> Answer:
     family = sample.family or "bert-tokens"
     model = _model_folder(place.parent, family)
     data = ["--data", str(place / sample.data)] if sample.data else []
-    words = ["evaluate", "--model", str(model), "--task", _asked_as(place, sample), *data, "--size", str(SIZE)]
+    words = [
+        "evaluate",
+        "--model",
+        str(model),
+        "--task",
+        _asked_as(place, sample),
+        *data,
+        "--size",
+        str(SIZE),
+    ]
     with _written(place, sample):
         return process_answer([*words, "--device", "cpu"], place)
 
@@ -209,7 +233,8 @@ def _field_faults() -> Wrong:
             for key in first:
                 for value in JSON_VALUES:
                     fields = ", ".join(
-                        f"{json.dumps(name)}: {value if name == key else json.dumps(first[name])}" for name in first
+                        f"{json.dumps(name)}: {value if name == key else json.dumps(first[name])}"
+                        for name in first
                     )
                     line = b"{" + fields.encode("utf-8", "surrogatepass") + b"}\n"
                     changed = line + data.split(b"\n", 1)[1]
@@ -275,7 +300,9 @@ def _file_names() -> Wrong:
         suffix = name.rpartition(".")[2]
         for odd in ODD_FILE_NAMES:
             path = f"{folder}/{odd}.{suffix}".lstrip("/")
-            files = {path if old == sample.data_file else old: data for old, data in sample.files.items()}
+            files = {
+                path if old == sample.data_file else old: data for old, data in sample.files.items()
+            }
             yield f"its file is called {odd!r:.40}", replace(sample, files=files)
 
 
@@ -307,7 +334,12 @@ class UploadSample:
     def draft(self) -> Draft:
         """The draft of a task, as the page makes it."""
         upload = Upload(self.file_name, self.data, self.language)
-        usual: dict[str, object] = {"name": "mine", "columns": self.columns, "files": (upload,), "share": 0.5}
+        usual: dict[str, object] = {
+            "name": "mine",
+            "columns": self.columns,
+            "files": (upload,),
+            "share": 0.5,
+        }
         return Draft(format=format_of(upload), **{**usual, **self.fields})  # type: ignore[arg-type]
 
 
@@ -315,7 +347,10 @@ def _uploads() -> Iterator[UploadSample]:
     """The declared samples of one file, as uploads: their columns are those of the declaration."""
     for sample in DECLARED[1:9]:
         lines = sample.files[DECLARATION].decode().partition("[columns]\n")[2].splitlines()
-        columns = {meaning: json.loads(column) for meaning, _, column in (line.partition(" = ") for line in lines)}
+        columns = {
+            meaning: json.loads(column)
+            for meaning, _, column in (line.partition(" = ") for line in lines)
+        }
         yield UploadSample(sample.title, sample.data_file, sample.files[sample.data_file], columns)
 
 
@@ -325,7 +360,12 @@ UPLOADS = (*_uploads(),)
 def _upload_input(place: Path, wrong: str, sample: UploadSample) -> BadInput:
     content = repr(sample).encode("utf-8", "surrogatepass")
     attempt = partial(_attempt_upload, place, sample)
-    return BadInput(f"upload of {sample.title}: {wrong}", content, attempt, partial(_attempt_uploaded, place, sample))
+    return BadInput(
+        f"upload of {sample.title}: {wrong}",
+        content,
+        attempt,
+        partial(_attempt_uploaded, place, sample),
+    )
 
 
 def _attempt_upload(place: Path, sample: UploadSample) -> Answer:
@@ -348,8 +388,12 @@ def _attempt_uploaded(place: Path, sample: UploadSample) -> Answer:
     """Save an upload, and let a command read it; what is refused is given to the command as a declared task."""
     refusal = answer_to(partial(_save, place, sample))
     shutil.rmtree(place, ignore_errors=True)
-    declared_sample = DECLARED[1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)]
-    answer = _attempt_command(place, _with_file(declared_sample, declared_sample.data_file, sample.data))
+    declared_sample = DECLARED[
+        1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)
+    ]
+    answer = _attempt_command(
+        place, _with_file(declared_sample, declared_sample.data_file, sample.data)
+    )
     return answer if answer.words else refusal
 
 

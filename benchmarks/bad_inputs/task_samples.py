@@ -45,10 +45,17 @@ def lines_of_json(*objects: object) -> bytes:
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in objects).encode()
 
 
-def declared(title: str, kind: str, columns: str, examples: bytes, family: str, more: str = "") -> TaskSample:
+def declared(
+    title: str, kind: str, columns: str, examples: bytes, family: str, more: str = ""
+) -> TaskSample:
     """A task with one file of German dev examples. more: lines of its declaration."""
-    declaration = f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{more}\n'
-    files = {f"de.dev.{kind}": examples, DECLARATION: f"{declaration}[columns]\n{columns}\n".encode()}
+    declaration = (
+        f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{more}\n'
+    )
+    files = {
+        f"de.dev.{kind}": examples,
+        DECLARATION: f"{declaration}[columns]\n{columns}\n".encode(),
+    }
     return TaskSample(title, files, family=family)
 
 
@@ -59,7 +66,9 @@ CONLLU_SENTENCES = (
 )
 TEXTS = b'review,stars\nw4 w5,a\n"w6, w7",b\n"a ""bad"" one",a\nw8 w9,b\n'
 PAIRS = b"one\ttwo\tsame\nw4 w5\tw6\ta\nw7\tw8 w9\tb\nw5\tw5\ta\n"
-WORDS = lines_of_json({"tokens": ["w4", "w5"], "tags": ["a", "b"]}, {"tokens": ["w6"], "tags": ["b"]})
+WORDS = lines_of_json(
+    {"tokens": ["w4", "w5"], "tags": ["a", "b"]}, {"tokens": ["w6"], "tags": ["b"]}
+)
 CHOICES = lines_of_json(
     {"stem": "w4 w5", "options": ["w6", "w7"], "right": "w6"},
     {"stem": "w8", "options": ["w9", "w4", "w5"], "right": 2},
@@ -71,7 +80,9 @@ TOKENS = b"-DOCSTART- -X- a\n\n# id 7\nw4 X a\nw5 Y b\n\nw6 X b\n"
 XNLI = b"premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nHi .\tHo .\t1\n"
 META = b"promptID\tgenre\n1\tx\n1\tx\n2\tx\n"
 TRANSLATIONS = b"source\ttarget\nw4 w5\tw6\nw7\tw8 w9\n"
-PLAIN_TEXT = b"w4 w5 windowed language models " * 20 + b"\n\n" + b"w5 w6 another document " * 20 + b"\n"
+PLAIN_TEXT = (
+    b"w4 w5 windowed language models " * 20 + b"\n\n" + b"w5 w6 another document " * 20 + b"\n"
+)
 
 PLACES_DECLARATION = b"""name = "mine"
 format = "csv"
@@ -97,10 +108,21 @@ DECLARED = (
         'labels = ["a", "b"]\nlanguages = ["de"]\naligned = true\ndivision = 2\n'
         'label_map = { a = "b", b = "a" }\nsplits = { dev = "dev", test = "test" }',
     ),
-    declared("pairs in tsv", "tsv", 'text = "one"\npair = "two"\nlabel = "same"', PAIRS, "bert", "aligned = true"),
+    declared(
+        "pairs in tsv",
+        "tsv",
+        'text = "one"\npair = "two"\nlabel = "same"',
+        PAIRS,
+        "bert",
+        "aligned = true",
+    ),
     declared("words in jsonl", "jsonl", 'words = "tokens"\nlabels = "tags"', WORDS, "bert-tokens"),
     declared(
-        "choices in jsonl", "jsonl", 'context = "stem"\nchoices = "options"\nanswer = "right"', CHOICES, "gpt2-lm"
+        "choices in jsonl",
+        "jsonl",
+        'context = "stem"\nchoices = "options"\nanswer = "right"',
+        CHOICES,
+        "gpt2-lm",
     ),
     declared("texts to generate in tsv", "tsv", 'text = "from"\ntarget = "to"', TARGETS, "marian"),
     declared("texts alone in csv", "csv", 'text = "text"', TEXTS_ALONE, "gpt2-lm"),
@@ -117,10 +139,18 @@ DECLARED = (
 )
 BUILT_IN = (
     TaskSample("xnli", {"d/xnli/de.dev.tsv": XNLI, "d/xnli/en.dev.tsv": XNLI}, "xnli", "d"),
-    TaskSample("xnli's prompts", {"d/xnli/meta.dev.tsv": META, "d/xnli/en.dev.tsv": XNLI}, "xnli", "d"),
+    TaskSample(
+        "xnli's prompts", {"d/xnli/meta.dev.tsv": META, "d/xnli/en.dev.tsv": XNLI}, "xnli", "d"
+    ),
     TaskSample("udpos", {"d/ud/de.dev.conllu": CONLLU_SENTENCES}, "udpos", "d"),
     TaskSample("translation", {"d/mt/en-de.dev.tsv": TRANSLATIONS}, "translation", "d", "marian"),
     TaskSample("lm", {"d/lm/de.dev.txt": PLAIN_TEXT}, "lm", "d", "gpt2-lm"),
-    TaskSample("lm on WikiText", {"d/wikitext2/valid.txt": b" = Title = \n\n" + PLAIN_TEXT}, "lm", "d", "gpt2-lm"),
+    TaskSample(
+        "lm on WikiText",
+        {"d/wikitext2/valid.txt": b" = Title = \n\n" + PLAIN_TEXT},
+        "lm",
+        "d",
+        "gpt2-lm",
+    ),
 )
 SAMPLES = (*DECLARED, *BUILT_IN)

@@ -109,7 +109,12 @@ def last(estimates: Iterator[Estimate], count: int) -> Floats:
     return list(islice(estimates, count))[-1].values
 
 
-def excess(start: Callable[[Game, int], Iterator[Estimate]], game: TableGame, exact: Floats, each: int = EACH) -> float:
+def excess(
+    start: Callable[[Game, int], Iterator[Estimate]],
+    game: TableGame,
+    exact: Floats,
+    each: int = EACH,
+) -> float:
     """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
 
     each: estimates of a run.
@@ -130,7 +135,8 @@ def check(starts: Starts, each: int = EACH) -> None:
     for title, start in starts.items():
         over = excess(start, game, exact, each)
         print(
-            f"  {title}: {'meets the exact values' if over <= 0 else f'off by {over:.3f} more than chance'}", flush=True
+            f"  {title}: {'meets the exact values' if over <= 0 else f'off by {over:.3f} more than chance'}",
+            flush=True,
         )
         wrong += [title] if over > 0 else []
     if wrong:

@@ -58,7 +58,11 @@ def ours(long: Long, target: float, cycle: int) -> Ours:
     tally = long.tally
     widths = half_width(tally, tally.counts)
     done = widths <= target
-    more = 1.0 if done.all() else float(samples_needed(tally, target, cycle).sum() / max(long.gains, 1))
+    more = (
+        1.0
+        if done.all()
+        else float(samples_needed(tally, target, cycle).sum() / max(long.gains, 1))
+    )
     return Ours(
         bool(done.all()),
         long.seconds * more,
@@ -139,7 +143,9 @@ def speedups(paper: dict[str, dict[str, Any]], found: Sequence[Ours]) -> dict[st
     """Times more seconds than ours, by range and batching."""
     seconds = [each.seconds for each in found]
     return {
-        f"{span}, {how.removeprefix('seconds_').replace('_', ' ')}": ratio_of_means(line[how], seconds)
+        f"{span}, {how.removeprefix('seconds_').replace('_', ' ')}": ratio_of_means(
+            line[how], seconds
+        )
         for span, line in paper.items()
         for how in ("seconds_padded_to_128", "seconds_sorted_by_length")
     }

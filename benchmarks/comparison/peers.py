@@ -84,13 +84,17 @@ def captum_order(values: Values, players: int) -> Floats:
 def captum_one(game: Game, seed: int) -> Iterator[Estimate]:
     """ShapleyValueSampling, an order for each example."""
     torch.manual_seed(seed)
-    return running_mean(captum_order(on_one(game, e), game.players) for e in examples_of(game, seed))
+    return running_mean(
+        captum_order(on_one(game, e), game.players) for e in examples_of(game, seed)
+    )
 
 
 def captum_whole(game: Game, seed: int) -> Iterator[Estimate]:
     """ShapleyValueSampling, orders walked with all examples."""
     torch.manual_seed(seed)
-    return running_mean(captum_order(lambda k: mean_values(game, k), game.players) for _ in iter(int, 1))
+    return running_mean(
+        captum_order(lambda k: mean_values(game, k), game.players) for _ in iter(int, 1)
+    )
 
 
 def shap_pair(values: Values, players: int) -> Callable[[], Floats]:
@@ -147,7 +151,9 @@ def shapiq_permutation_one(game: Game, seed: int) -> Iterator[Estimate]:
     from shapiq.approximator import PermutationSamplingSV
 
     sampler = PermutationSamplingSV(game.players, random_state=seed)
-    return running_mean(shapiq_order(on_one(game, e), game.players, sampler) for e in examples_of(game, seed))
+    return running_mean(
+        shapiq_order(on_one(game, e), game.players, sampler) for e in examples_of(game, seed)
+    )
 
 
 def regression_size(players: int) -> int:
@@ -181,7 +187,9 @@ def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
     values = on_fresh_ones(game, seed)
     sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
     budget = regression_size(game.players)
-    return running_mean(singles(sampler.approximate(budget, values), game.players) for _ in iter(int, 1))
+    return running_mean(
+        singles(sampler.approximate(budget, values), game.players) for _ in iter(int, 1)
+    )
 
 
 def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
@@ -192,7 +200,9 @@ def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
     while True:
         sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that small games are nearly listed in full
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # that small games are nearly listed in full
             found = sampler.approximate(budget, lambda kept: mean_values(game, kept))
         yield Estimate(singles(found, game.players))
         budget *= 2
@@ -203,7 +213,10 @@ def newer(python: Path | None) -> tuple[Peer, ...]:
     if python is None:
         return ()
     how = "defaults, ever larger runs, weighted by their coalitions"
-    return tuple(Peer(f"shapiq {name}", ONE, how, partial(_elsewhere, python, name), regression_size) for name in NAMES)
+    return tuple(
+        Peer(f"shapiq {name}", ONE, how, partial(_elsewhere, python, name), regression_size)
+        for name in NAMES
+    )
 
 
 def _elsewhere(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
@@ -248,13 +261,53 @@ def _next(process: subprocess.Popen[bytes], name: str) -> Floats:
 
 
 PEERS = (
-    Peer("captum ShapleyValueSampling", ONE, "n_samples=1, perturbations_per_eval=heads", captum_one, lambda n: n + 1),
-    Peer("shap Permutation", ONE, "max_evals=2 heads + 1, batch_size=max_evals", shap_one, lambda n: 2 * n + 1),
-    Peer("shapiq PermutationSamplingSV", ONE, "budget=heads + 1", shapiq_permutation_one, lambda n: n + 1),
-    Peer("shapiq KernelSHAP", ONE, "pairing_trick, mean of regressions", shapiq_kernel_one, regression_size),
     Peer(
-        "captum ShapleyValueSampling", WHOLE, "n_samples=1, perturbations_per_eval=heads", captum_whole, lambda n: n + 1
+        "captum ShapleyValueSampling",
+        ONE,
+        "n_samples=1, perturbations_per_eval=heads",
+        captum_one,
+        lambda n: n + 1,
     ),
-    Peer("shapiq KernelSHAP", WHOLE, "pairing_trick, budget=2 heads + 2", shapiq_kernel_whole, lambda n: 2 * n + 2),
-    Peer("shap Permutation", WHOLE, "max_evals=2 heads + 1, batch_size=max_evals", shap_whole, lambda n: 2 * n + 1),
+    Peer(
+        "shap Permutation",
+        ONE,
+        "max_evals=2 heads + 1, batch_size=max_evals",
+        shap_one,
+        lambda n: 2 * n + 1,
+    ),
+    Peer(
+        "shapiq PermutationSamplingSV",
+        ONE,
+        "budget=heads + 1",
+        shapiq_permutation_one,
+        lambda n: n + 1,
+    ),
+    Peer(
+        "shapiq KernelSHAP",
+        ONE,
+        "pairing_trick, mean of regressions",
+        shapiq_kernel_one,
+        regression_size,
+    ),
+    Peer(
+        "captum ShapleyValueSampling",
+        WHOLE,
+        "n_samples=1, perturbations_per_eval=heads",
+        captum_whole,
+        lambda n: n + 1,
+    ),
+    Peer(
+        "shapiq KernelSHAP",
+        WHOLE,
+        "pairing_trick, budget=2 heads + 2",
+        shapiq_kernel_whole,
+        lambda n: 2 * n + 2,
+    ),
+    Peer(
+        "shap Permutation",
+        WHOLE,
+        "max_evals=2 heads + 1, batch_size=max_evals",
+        shap_whole,
+        lambda n: 2 * n + 1,
+    ),
 )

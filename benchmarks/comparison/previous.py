@@ -24,12 +24,17 @@ def estimate(
     ends = 2 if estimand == FULL else 1
     tally = saved or Tally.start(game.players, even(ends * game.steps), plan)
     while not tally.finished:
-        end = tally.draws + min(plan.samples - tally.draws, game.examples - tally.draws % game.examples)
+        end = tally.draws + min(
+            plan.samples - tally.draws, game.examples - tally.draws % game.examples
+        )
         parts = [range(at, min(at + game.round, end)) for at in range(tally.draws, end, game.round)]
         found = game.answers(_ask(game, numbers, tally.active, seed, estimand) for numbers in parts)
         for numbers, gains in zip(parts, found, strict=True):
             gains = gains.reshape(len(numbers), -1, game.players)
-            rounded = [placed(g, even(game.steps), seed, n) - game.steps for g, n in zip(gains, numbers, strict=True)]
+            rounded = [
+                placed(g, even(game.steps), seed, n) - game.steps
+                for g, n in zip(gains, numbers, strict=True)
+            ]
             places = np.stack([levels.sum(axis=0) for levels in rounded]) + ends * game.steps
             tally = tally.add(places, tally.active, len(numbers), np.zeros(len(numbers), bool))
             if tally.draws % game.examples == 0:
@@ -41,8 +46,12 @@ def _ask(game: Game, numbers: range, active: Bools, seed: int, estimand: str) ->
     drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
     kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
     ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
-    examples = np.array([cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends])
-    return Ask("marginals", {"kept": kept, "wanted": wanted & active, "examples": np.repeat(examples, 2)})
+    examples = np.array(
+        [cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends]
+    )
+    return Ask(
+        "marginals", {"kept": kept, "wanted": wanted & active, "examples": np.repeat(examples, 2)}
+    )
 
 
 def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t
 
-from comparison.estimates import Estimate, Point, headlab_former, headlab_monte_carlo, headlab_shapley, watch
+from comparison.estimates import (
+    Estimate,
+    Point,
+    headlab_former,
+    headlab_monte_carlo,
+    headlab_shapley,
+    watch,
+)
 from comparison.peers import ONE, PEERS, WHOLE, Peer, newer
 from comparison.setting import Long, Setting
 from headlab.methods.game import Game
@@ -75,9 +82,16 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
     runs = []
     for seed in range(1, setting.seeds + 1):
         for title, start in starts.items():
-            runs.append(Run(title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)))
+            runs.append(
+                Run(
+                    title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)
+                )
+            )
             last = runs[-1].points[-1]
-            print(f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s", flush=True)
+            print(
+                f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s",
+                flush=True,
+            )
     return runs, missing
 
 
@@ -101,7 +115,9 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
 
 def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
     """Seconds until a peer's first estimate, what it computes itself apart."""
-    rows = peer.first(setting.game.players) * (setting.game.examples if peer.wrapping == WHOLE else 1)
+    rows = peer.first(setting.game.players) * (
+        setting.game.examples if peer.wrapping == WHOLE else 1
+    )
     return forward * rows
 
 
@@ -114,7 +130,9 @@ class Ratio:
     high: float | None
 
 
-def ratio_of_means(upper: Sequence[float] | float, lower: Sequence[float], level: float = 0.95) -> Ratio:
+def ratio_of_means(
+    upper: Sequence[float] | float, lower: Sequence[float], level: float = 0.95
+) -> Ratio:
     """The mean of `upper` over the mean of `lower`, independent samples of positive means; a number is exact.
 
     Welch's t interval of the difference of the logarithms, whose errors are those of the means relative to them.
@@ -187,6 +205,9 @@ def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
 def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:
     """The lowest error that a peer ended with, and for each title the times more seconds than ours to equal error."""
     ours = next(s for s in summaries if s.title == OURS)
-    best = min((s.error for s in summaries if s.title not in HEADLAB and s.error > 0), default=ours.raw_error)
+    best = min(
+        (s.error for s in summaries if s.title not in HEADLAB and s.error > 0),
+        default=ours.raw_error,
+    )
     others = (s for s in summaries if s is not ours and ours.law > 0)
     return best, {s.title: ratio_of_means(s.laws, ours.laws) for s in others}

@@ -25,7 +25,9 @@ class PaddedEvaluator(Evaluator):
         """Model inputs of some rows, padded to 128."""
         inputs = super().tensors(rows)
         encoded = [{name: t[i].tolist() for name, t in inputs.items()} for i in range(len(rows))]
-        found = self.model.tokenizer.pad(encoded, padding="max_length", max_length=PADDED, return_tensors="pt")
+        found = self.model.tokenizer.pad(
+            encoded, padding="max_length", max_length=PADDED, return_tensors="pt"
+        )
         return {name: t.to(self.model.device) for name, t in found.items()}
 
 
@@ -80,7 +82,9 @@ def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> 
     within = np.full(players, np.nan)
     between = np.full(players, np.nan)
     for player in range(players):
-        mine = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]  # [turn, example]
+        mine = gains[
+            np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]
+        ]  # [turn, example]
         if len(mine) > 1:
             within[player] = mine.var(axis=1, ddof=1).mean()
             between[player] = mine.mean(axis=1).var(ddof=1)

@@ -30,7 +30,11 @@ PREVIOUS_GOALS = {"equal_error": 6.0, "guarantee": 1.6}
 def machine() -> dict[str, Any]:
     """What this runs on, and how busy it is."""
     info = Path("/proc/cpuinfo")
-    told = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    told = (
+        re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
+        if info.exists()
+        else None
+    )
     return {
         "cpu": told.group(1) if told else platform.machine(),
         "cores": allowed_processors(),
@@ -43,7 +47,9 @@ def machine() -> dict[str, Any]:
 def commit() -> str:
     """The commit that is checked out, marked if files differ from it; "unknown" outside a repository."""
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
         changes = subprocess.run(
             ["git", "status", "--porcelain", "headlab", "benchmarks/comparison", "benchmarks/estimators.py"],
             cwd=ROOT, capture_output=True, text=True, check=True,
@@ -67,29 +73,39 @@ def about(command: str) -> dict[str, Any]:
     }
 
 
-def compared(runs: Sequence[Run], missing: dict[str, float], reference: Reference) -> dict[str, Any]:
+def compared(
+    runs: Sequence[Run], missing: dict[str, float], reference: Reference
+) -> dict[str, Any]:
     """The race: errors, and speedups to equal error."""
     summaries = summarise(runs, reference)
     error, ratios = equal_error(summaries)
     times = {title: ratio.times for title, ratio in ratios.items()}
     peers = {title: ratio for title, ratio in times.items() if title not in HEADLAB}
-    best = {how: min(own, key=own.__getitem__) for how in (ONE, WHOLE) if (own := of_wrapping(peers, how))}
+    best = {
+        how: min(own, key=own.__getitem__)
+        for how in (ONE, WHOLE)
+        if (own := of_wrapping(peers, how))
+    }
     return {
         "speedup_to_equal_error": {title: asdict(ratios[title]) for title in peers},
-        "speedup_to_equal_error_own_baseline": {t: asdict(r) for t, r in ratios.items() if t in HEADLAB},
+        "speedup_to_equal_error_own_baseline": {
+            t: asdict(r) for t, r in ratios.items() if t in HEADLAB
+        },
         "speedup_over_previous": over_previous("equal_error", ratios.get(FORMER)),
         "best_peer": min(peers, key=peers.__getitem__) if peers else None,
         "best_peer_by_wrapping": best,
         "equal_error": error,
         "race": [
-            asdict(s) | {"seconds_to_equal_error": s.seconds_to(error), "extrapolated": s.error > error}
+            asdict(s)
+            | {"seconds_to_equal_error": s.seconds_to(error), "extrapolated": s.error > error}
             for s in summaries
         ],
         "not_run": {title: {"seconds_to_first_estimate": need} for title, need in missing.items()},
         "reference": {
             "samples_a_head": reference.samples,
             "standard_error": reference.noise,
-            "error_of_nothing": max(reference.squared_error(np.zeros_like(reference.values)), 0.0) ** 0.5,
+            "error_of_nothing": max(reference.squared_error(np.zeros_like(reference.values)), 0.0)
+            ** 0.5,
         },
         "curves": curves(runs, reference),
     }
@@ -119,7 +135,10 @@ def curves(runs: Sequence[Run], reference: Reference) -> list[dict[str, Any]]:
         {
             "title": run.title,
             "seed": run.seed,
-            "points": [[p.seconds, p.forwards, max(reference.squared_error(p.values), 0.0) ** 0.5] for p in run.points],
+            "points": [
+                [p.seconds, p.forwards, max(reference.squared_error(p.values), 0.0) ** 0.5]
+                for p in run.points
+            ],
         }
         for run in runs
     ]
@@ -145,7 +164,10 @@ def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
                 found["speedup_to_equal_error"][best]["times"],
             )
         )
-    words = {"equal_error": "seconds to equal error", "guarantee": "seconds to a guaranteed half-width"}
+    words = {
+        "equal_error": "seconds to equal error",
+        "guarantee": "seconds to a guaranteed half-width",
+    }
     reached = found.get("speedup_over_previous", {})
     rows += [
         _goal(f"{words[what]} against the first version of `shapley`", goal, reached[what])
@@ -208,12 +230,21 @@ def draw(path: Path, found: dict[str, Any]) -> None:
         points = [(s, e) for s, _, e in curve["points"] if e > 0]
         label = curve["title"] if curve["seed"] == 1 else None
         ours = curve["title"] in HEADLAB
-        style = {"lw": 2.2 if ours else 1.2, "marker": "os^Dv<>"[place % 7], "ms": 5, "ls": "-" if ours else "--"}
+        style = {
+            "lw": 2.2 if ours else 1.2,
+            "marker": "os^Dv<>"[place % 7],
+            "ms": 5,
+            "ls": "-" if ours else "--",
+        }
         axes.plot(*zip(*points, strict=True), color=f"C{place}", label=label, **style)
-    axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="root-mean-square error over heads")
+    axes.set(
+        xscale="log", yscale="log", xlabel="seconds", ylabel="root-mean-square error over heads"
+    )
     axes.grid(which="both", alpha=0.25)
     figure.legend(fontsize=8, loc="outside lower center", ncols=3)
     size, language = found["setting"]["size"], found["setting"]["language"]
-    axes.set_title(f"Shapley values, e5-small-intents, {size} dev examples ({language})", fontsize=10)
+    axes.set_title(
+        f"Shapley values, e5-small-intents, {size} dev examples ({language})", fontsize=10
+    )
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

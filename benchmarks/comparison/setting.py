@@ -23,7 +23,14 @@ from headlab.records import content_key
 
 SAVE_EVERY = 10.0
 # Shares of the time; what is left is loading, warming up, and what the parts run over.
-SHARES = {"costs": 0.03, "reference": 0.12, "race": 0.27, "guarantee": 0.27, "whole": 0.01, "others": 0.25}
+SHARES = {
+    "costs": 0.03,
+    "reference": 0.12,
+    "race": 0.27,
+    "guarantee": 0.27,
+    "whole": 0.01,
+    "others": 0.25,
+}
 # Of the time of another model or language, which is not held to a guarantee.
 OTHER_SHARES = {"reference": 0.3, "race": 0.65}
 
@@ -72,8 +79,14 @@ class Setting:
     def key(self, **more: object) -> str:
         """Name of what is kept: everything that its numbers and times depend on."""
         examples = self.evaluator.examples
-        spec = {"model": self.model.fingerprint, "data": self.task.data_hash(examples), "headlab": headlab.__version__}
-        return content_key({**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **more})
+        spec = {
+            "model": self.model.fingerprint,
+            "data": self.task.data_hash(examples),
+            "headlab": headlab.__version__,
+        }
+        return content_key(
+            {**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **more}
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,9 @@ class Long:
         return int(self.tally.counts.sum())
 
 
-def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float, *, former: bool = False) -> Long:
+def long_run(
+    setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float, *, former: bool = False
+) -> Long:
     """Sample until the plan is fulfilled or the time is up; a later call goes on from there. former: by version 1."""
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
     key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
@@ -106,19 +121,26 @@ def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: fl
             kept = time.perf_counter()
             _save(path, long)
             done = int((~long.tally.active).sum())
-            print(f"  {long.tally.draws} samples, {done} of {len(long.tally.active)} heads done", flush=True)
+            print(
+                f"  {long.tally.draws} samples, {done} of {len(long.tally.active)} heads done",
+                flush=True,
+            )
         if over:
             break
     return long
 
 
-def _ours(setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str) -> tuple[Tally, Iterator[Tally]]:
+def _ours(
+    setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str
+) -> tuple[Tally, Iterator[Tally]]:
     """Where a run stands, and how it goes on."""
     start = tmab.restored(saved, plan, setting.game.players, [setting.game.steps])
     return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
-def _former(setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str) -> tuple[Tally, Iterator[Tally]]:
+def _former(
+    setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str
+) -> tuple[Tally, Iterator[Tally]]:
     """The same of the first version."""
     support = even(setting.game.steps * (1 + (estimand == tmab.FULL)))
     start = Tally.restore(saved, setting.game.players, support, plan)
@@ -129,11 +151,19 @@ def _steps(setting: Setting, now: Long, tallies: Iterator[Tally]) -> Iterator[Lo
     evaluator = setting.evaluator
     before, started = evaluator.forwards, time.perf_counter()
     for tally in tallies:
-        yield Long(tally, now.seconds + time.perf_counter() - started, now.forwards + evaluator.forwards - before)
+        yield Long(
+            tally,
+            now.seconds + time.perf_counter() - started,
+            now.forwards + evaluator.forwards - before,
+        )
 
 
 def _save(path: Path, long: Long) -> None:
     new = path.with_suffix(".tmp.npz")
-    arrays = {**long.tally.arrays(), "seconds": np.array(long.seconds), "forwards": np.array(long.forwards)}
+    arrays = {
+        **long.tally.arrays(),
+        "seconds": np.array(long.seconds),
+        "forwards": np.array(long.forwards),
+    }
     np.savez(new, **arrays)  # type: ignore[arg-type] # its other argument is one of them
     new.replace(path)

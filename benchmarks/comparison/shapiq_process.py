@@ -68,7 +68,9 @@ def main() -> None:
     approximator(name, players, seed)  # what is imported once
     send(out, np.zeros(0))
     for number in count():
-        found = approximator(name, players, 1000 * seed + number).approximate(coalitions << number, values)
+        found = approximator(name, players, 1000 * seed + number).approximate(
+            coalitions << number, values
+        )
         send(out, np.array([found[(player,)] for player in range(players)], dtype=np.float64))
 
 

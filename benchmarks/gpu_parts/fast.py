@@ -58,7 +58,9 @@ def matrix_rates(setting: Setting) -> dict[str, float]:
     size = setting.sizes.matrix
     for name in FORMATS:
         dtype = torch.float32 if name == "tf32" else getattr(torch, name)
-        left, right = (torch.randn(size, size, device=setting.device, dtype=dtype) for _ in range(2))
+        left, right = (
+            torch.randn(size, size, device=setting.device, dtype=dtype) for _ in range(2)
+        )
         with tensor_float_32(name == "tf32"):
             product = partial(torch.matmul, left, right)
             seconds = [timed(setting.device, product)[0] for _ in range(13)]
@@ -69,7 +71,9 @@ def matrix_rates(setting: Setting) -> dict[str, float]:
 # Models with random weights, of a real model's size.
 
 
-def shape_figures(setting: Setting, record: Record, shape: str, dtype: str, rates: dict[str, float]) -> None:
+def shape_figures(
+    setting: Setting, record: Record, shape: str, dtype: str, rates: dict[str, float]
+) -> None:
     """Full passes and cycles of one model in one format, alone and as a share of the matrix rate."""
     name = f"{shape}, {dtype}"
     rate = rates[dtype]
@@ -78,7 +82,9 @@ def shape_figures(setting: Setting, record: Record, shape: str, dtype: str, rate
     if shape == "xlmr-base":
         evaluator = setting.random_encoder(stored)
     else:
-        evaluator = setting.random_decoder(stored, min(DRAWS_OF_DECODER, setting.sizes.speed_examples))
+        evaluator = setting.random_decoder(
+            stored, min(DRAWS_OF_DECODER, setting.sizes.speed_examples)
+        )
     record.add(f"{name}: tokens", token_figures(evaluator))
     record.measure(f"{name}: full passes", lambda: full_passes(setting, evaluator, rate))
     cycle = Cycle.drawn(evaluator)
@@ -108,7 +114,9 @@ def token_figures(evaluator: Evaluator) -> dict[str, float]:
     }
 
 
-def full_passes(setting: Setting, evaluator: Evaluator, rate: float | None = None) -> dict[str, float]:
+def full_passes(
+    setting: Setting, evaluator: Evaluator, rate: float | None = None
+) -> dict[str, float]:
     """All examples under a mask, from the first layer on; with a rate, also as a share of it."""
     gates = evaluator.model.grid.gates(random_mask(evaluator.model).kept)
     evaluator.state_bytes = 0
@@ -164,10 +172,14 @@ class Cycle:
         return int(np.isfinite(answers[2]).sum())
 
 
-def cycle_figures(setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str, rate: float) -> dict[str, float]:
+def cycle_figures(
+    setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str, rate: float
+) -> dict[str, float]:
     """Seconds of a cycle, gains a second, and the operations of its passes as a share of the matrix rate."""
     computed = cycle.play(evaluator, question)
-    seconds = median(timed(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2))
+    seconds = median(
+        timed(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2)
+    )
     operations = operations_of(lambda: cycle.play(evaluator, question))
     return {
         "seconds": seconds,
@@ -212,12 +224,24 @@ def batch_sizes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[st
 
 KERNELS = {
     "attention": ("flash", "fmha", "attention", "cudnn_generated"),
-    "matrix products": ("gemm", "cutlass", "xmma", "cublas", "nvjet", "addmm", "::mm", "bmm", "linear"),
+    "matrix products": (
+        "gemm",
+        "cutlass",
+        "xmma",
+        "cublas",
+        "nvjet",
+        "addmm",
+        "::mm",
+        "bmm",
+        "linear",
+    ),
     "copies": ("memcpy", "memset", "copy_", "_to_copy"),
 }
 
 
-def kernel_times(setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str) -> dict[str, Any]:
+def kernel_times(
+    setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str
+) -> dict[str, Any]:
     """Seconds of a cycle by class of kernel, what is left idle, and the ten longest kernels."""
     activities = [ProfilerActivity.CUDA] if setting.on_card else [ProfilerActivity.CPU]
     with single_thread(), profile(activities=activities) as profiler:
@@ -327,7 +351,11 @@ def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     Without a target, or where time is short, the seconds of the cycles that were played.
     """
     target = setting.sizes.target
-    options = {"target": target, "stop": "width", "samples": 8192 if target else 3 * setting.sizes.draws}
+    options = {
+        "target": target,
+        "stop": "width",
+        "samples": 8192 if target else 3 * setting.sizes.draws,
+    }
     plan = plan_of(method("shapley").resolve(options))
     game = ModelGame(evaluator)
     limit = setting.sizes.limits["fast"] / 4
@@ -349,7 +377,8 @@ def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
         "draws": last.draws,
         "gains": gains,
         "gains a second": gains / seconds,
-        "computed of screened gains": int(last.screen.computed.sum()) / max(1, int(last.screen.foreseen.sum())),
+        "computed of screened gains": int(last.screen.computed.sum())
+        / max(1, int(last.screen.foreseen.sum())),
         "largest half-width": float((high - low).max() / 2),
         "seconds at the ends of cycles": cycle_ends[:3] + cycle_ends[-1:],
         "seconds in 15 languages, worked out": LANGUAGES * seconds,
@@ -382,4 +411,8 @@ def worked_out(figures: dict[str, Any]) -> dict[str, Any]:
         cycle_seconds = screened["seconds"] + slope * (share - measured_share)
         cycles = shapley["draws"] / screened["draws"]
         minutes[dtype] = LANGUAGES * (cycles * cycle_seconds + shapley["seconds"]) / 60
-    return {"minutes": minutes, "draws a language": shapley["draws"], "share of gains computed": share}
+    return {
+        "minutes": minutes,
+        "draws a language": shapley["draws"],
+        "share of gains computed": share,
+    }

@@ -36,7 +36,9 @@ def run(setting: Setting, record: Record) -> None:
     evaluator = setting.random_encoder(DTYPE)
     cycle = Cycle.drawn(evaluator)
     record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
-    record.measure("a quarter of the tokens a batch", lambda: seconds_of(setting, evaluator, cycle, parts=4))
+    record.measure(
+        "a quarter of the tokens a batch", lambda: seconds_of(setting, evaluator, cycle, parts=4)
+    )
     record.measure("the same in two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
     record.measure("draws a round", lambda: rounds(setting))
     record.measure("CUDA graphs of full passes", lambda: graphs(setting, evaluator))
@@ -44,7 +46,9 @@ def run(setting: Setting, record: Record) -> None:
     record.measure("torch.compile of full passes", lambda: compiled_passes(setting))
 
 
-def seconds_of(setting: Setting, evaluator: Evaluator, cycle: Cycle, parts: int = 1) -> dict[str, float]:
+def seconds_of(
+    setting: Setting, evaluator: Evaluator, cycle: Cycle, parts: int = 1
+) -> dict[str, float]:
     """Seconds of a screened cycle, and of full passes over all examples.
 
     Args:
@@ -55,7 +59,10 @@ def seconds_of(setting: Setting, evaluator: Evaluator, cycle: Cycle, parts: int 
     """
     tokens = token_budget(evaluator.model) // parts
     cycle.play(evaluator, "screened", tokens)
-    repeats = [timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0] for _ in range(3)]
+    repeats = [
+        timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]
+        for _ in range(3)
+    ]
     passes = full_passes(setting, evaluator)
     return {"screened cycle, s": median(repeats), "full passes, s": passes["seconds"]}
 
@@ -118,7 +125,10 @@ def graphs(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     """Milliseconds of a gated pass for some shapes: launched kernel by kernel, and as a CUDA graph."""
     if not setting.on_card:
         return {"not here": "only a GPU has CUDA graphs"}
-    return {f"{rows} × {tokens}": graph_figures(setting, evaluator, rows, tokens) for rows, tokens in BUCKETS}
+    return {
+        f"{rows} × {tokens}": graph_figures(setting, evaluator, rows, tokens)
+        for rows, tokens in BUCKETS
+    }
 
 
 def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int) -> dict[str, Any]:

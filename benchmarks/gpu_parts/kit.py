@@ -101,7 +101,11 @@ def with_pieces(file: E5File, ids: Sequence[int]) -> E5File:
 
 def require_same_pieces(whole: E5File, part: E5File, texts: Sequence[str]) -> None:
     """Raise AssertionError unless both cut every text into the same pieces."""
-    pairs = zip(tokenizer(whole).encode_batch(list(texts)), tokenizer(part).encode_batch(list(texts)), strict=True)
+    pairs = zip(
+        tokenizer(whole).encode_batch(list(texts)),
+        tokenizer(part).encode_batch(list(texts)),
+        strict=True,
+    )
     for expected, encoding in pairs:
         assert encoding.tokens == expected.tokens, (encoding.tokens, expected.tokens)
 

@@ -49,8 +49,12 @@ def run(setting: Setting, record: Record) -> None:
         for name, comparison in _comparisons(setting).items():
             record.measure(f"{name}, {dtype}", partial(comparison, setting, *models))
     processor, device = _models(setting, "float64")
-    record.measure("a run stopped and resumed", lambda: stopped_and_resumed(setting, device, device))
-    record.measure("begun on the processor", lambda: stopped_and_resumed(setting, processor, device))
+    record.measure(
+        "a run stopped and resumed", lambda: stopped_and_resumed(setting, device, device)
+    )
+    record.measure(
+        "begun on the processor", lambda: stopped_and_resumed(setting, processor, device)
+    )
     record.measure("two threads at once", lambda: two_threads(setting, device))
     record.measure("a batch that does not fit", lambda: too_large_a_batch(setting, device))
     record.measure("two workers and one device", lambda: two_workers(setting))
@@ -73,15 +77,21 @@ def _comparisons(setting: Setting) -> dict[str, Callable[[Setting, Model, Model]
     }
 
 
-def _method_comparison(method: str, options: Mapping[str, Any]) -> Callable[[Setting, Model, Model], dict[str, Any]]:
+def _method_comparison(
+    method: str, options: Mapping[str, Any]
+) -> Callable[[Setting, Model, Model], dict[str, Any]]:
     def compare(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-        expected, values = (scores(setting, model, method, options) for model in (processor, device))
+        expected, values = (
+            scores(setting, model, method, options) for model in (processor, device)
+        )
         return compared(values, expected)
 
     return compare
 
 
-def scores(setting: Setting, model: Model, method: str, options: Mapping[str, Any], **more: Any) -> Any:
+def scores(
+    setting: Setting, model: Model, method: str, options: Mapping[str, Any], **more: Any
+) -> Any:
     """Values of every head by one method, float [head]."""
     subject = setting.main
     return headlab.score(
@@ -194,7 +204,9 @@ def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
     alone = [answers(mask) for mask in masks]
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(answers, masks * 4))
-    differing = sum(int((predicted != alone[number % 2]).sum()) for number, predicted in enumerate(together))
+    differing = sum(
+        int((predicted != alone[number % 2]).sum()) for number, predicted in enumerate(together)
+    )
     return {"answers": sum(map(len, together)), "other answers": differing}
 
 

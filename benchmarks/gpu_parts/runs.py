@@ -93,7 +93,9 @@ def gated_logits(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> torch.Ten
         return evaluator.logits(evaluator.tensors(rows)).double().cpu()
 
 
-def compare_subject(setting: Setting, subject: Subject, number_format: Format, reference: Reference) -> dict[str, Any]:
+def compare_subject(
+    setting: Setting, subject: Subject, number_format: Format, reference: Reference
+) -> dict[str, Any]:
     """One model in one format: loaded with its self-test, then compared with the processor."""
     evaluator = subject.evaluator(setting.device, number_format.dtype, setting.sizes.examples)
     model = evaluator.model

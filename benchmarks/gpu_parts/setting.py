@@ -110,7 +110,9 @@ SMOKE = Sizes(
     target=None,
 )  # fmt: skip
 # For the test suite: tiny models alone.
-TINY = replace(SMOKE, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom"))
+TINY = replace(
+    SMOKE, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,11 @@ class Setting:
     """
 
     def __init__(
-        self, device: str, sizes: Sizes, kit: Path | None = None, xnli: tuple[Path, Path] | None = None
+        self,
+        device: str,
+        sizes: Sizes,
+        kit: Path | None = None,
+        xnli: tuple[Path, Path] | None = None,
     ) -> None:
         self.device = device
         self.sizes = sizes
@@ -206,7 +212,10 @@ class Setting:
             return headlab.load(folder, device=device, dtype=dtype)
         config = transformers.AutoConfig.from_pretrained(folder)
         config.vocab_size = transformers.AutoConfig.from_pretrained(self._base).vocab_size
-        weights = {f"bert.{name}": tensor for name, tensor in load_file(self._base / "model.safetensors").items()}
+        weights = {
+            f"bert.{name}": tensor
+            for name, tensor in load_file(self._base / "model.safetensors").items()
+        }
         weights |= {name: tensor.float() for name, tensor in load_file(folder / DELTA).items()}
         module = transformers.BertForSequenceClassification(config)
         module.load_state_dict(weights)
@@ -280,7 +289,9 @@ def _tiny(device: str, dtype: str) -> Model:
     return attach(Checkpoint("tiny", "test", "tiny", module, model.tokenizer))
 
 
-def random_weights(kind: type[transformers.PreTrainedModel], config: Any) -> transformers.PreTrainedModel:
+def random_weights(
+    kind: type[transformers.PreTrainedModel], config: Any
+) -> transformers.PreTrainedModel:
     """A model of a shape with random weights, in evaluation mode."""
     torch.manual_seed(0)
     return kind(config).eval().requires_grad_(False)
@@ -354,7 +365,9 @@ def tensor_float_32(enabled: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def random_gates(model: Model, rows: int, seed: int = 0, share: float = 0.7) -> np.ndarray[Any, Any]:
+def random_gates(
+    model: Model, rows: int, seed: int = 0, share: float = 0.7
+) -> np.ndarray[Any, Any]:
     """Random coalitions, bool [row, layer, head], in which each head is kept with a probability."""
     players = np.random.default_rng(seed).random((rows, model.grid.size)) < share
     return model.grid.gates(players)

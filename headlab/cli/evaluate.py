@@ -42,23 +42,34 @@ Written = Mapping[str, Any]
 @flags_of()
 def evaluate(
     on: OnTask,
-    mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
-    split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
-    size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
-    ablation: Annotated[str | None, typer.Option(help="zero or mean; default: as the mask was chosen")] = None,
-    changes: Annotated[
-        Path | None, typer.Option(help="CSV file to write: every answer that the mask changes, with its text")
+    mask: Annotated[
+        Path | None, typer.Option(help="mask file; compared with the untouched model")
     ] = None,
-    bleu: Annotated[bool, typer.Option("--bleu", help="translate, and compute BLEU with its interval")] = False,
+    split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
+    size: Annotated[
+        int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")
+    ] = None,
+    ablation: Annotated[
+        str | None, typer.Option(help="zero or mean; default: as the mask was chosen")
+    ] = None,
+    changes: Annotated[
+        Path | None,
+        typer.Option(help="CSV file to write: every answer that the mask changes, with its text"),
+    ] = None,
+    bleu: Annotated[
+        bool, typer.Option("--bleu", help="translate, and compute BLEU with its interval")
+    ] = False,
     beams: Annotated[
         int | None,
         typer.Option(min=1, help="beam size of the translations, with --bleu; default 1 (greedy)"),
     ] = None,
     lm_eval: Annotated[
-        str | None, typer.Option(help="instead of --task: tasks of lm-evaluation-harness, comma-separated")
+        str | None,
+        typer.Option(help="instead of --task: tasks of lm-evaluation-harness, comma-separated"),
     ] = None,
     lm_eval_folder: Annotated[
-        Path | None, typer.Option(help="folder of tasks of your own for --lm-eval, as the harness has them")
+        Path | None,
+        typer.Option(help="folder of tasks of your own for --lm-eval, as the harness has them"),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
@@ -99,11 +110,15 @@ def evaluate(
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
             show(language, number, len(chosen.languages))
-            evaluator = Evaluator(loaded, chosen.restricted([language]), language, as_split(split), size)
+            evaluator = Evaluator(
+                loaded, chosen.restricted([language]), language, as_split(split), size
+            )
             asked = Asked(evaluator, loaded_mask, ablation, seed)
             say_notes(evaluator)
             rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
-            more[language] = classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
+            more[language] = (
+                classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
+            )
             more[language] |= equal_texts_record(evaluator.equal_texts)
             changed += [changed_answers(asked)] if changes is not None else []
     if changes is not None:
@@ -118,13 +133,20 @@ def say_notes(evaluator: Evaluator) -> None:
             typer.echo(f"{evaluator.language}: {note}", err=True)
 
 
-def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Written], json: bool) -> None:
+def show_rows(
+    rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Written], json: bool
+) -> None:
     """Print the figures of all languages."""
     from headlab.api import describe
 
     if json:
         print_json(
-            {"languages": {language: record(row) | dict(more.get(language, {})) for language, row in rows.items()}}
+            {
+                "languages": {
+                    language: record(row) | dict(more.get(language, {}))
+                    for language, row in rows.items()
+                }
+            }
         )
         return
     for language, row in rows.items():
@@ -133,11 +155,16 @@ def show_rows(rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Wr
             typer.echo("\n".join(words_of(more[language])))
 
 
-def check_harness(tasks: str | None, folder: Path | None, ablation: str, others: Mapping[str, Any]) -> None:
+def check_harness(
+    tasks: str | None, folder: Path | None, ablation: str, others: Mapping[str, Any]
+) -> None:
     """Raise HeadlabError for what the harness cannot do. others: options by flag, none of which goes with its tasks."""
     if tasks is None:
         if folder is not None:
-            raise HeadlabError("--lm-eval-folder holds tasks for --lm-eval; give that too", code="option.needs_lm_eval")
+            raise HeadlabError(
+                "--lm-eval-folder holds tasks for --lm-eval; give that too",
+                code="option.needs_lm_eval",
+            )
         return
     if ablation != "zero":
         raise HeadlabError(
@@ -259,7 +286,9 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
     """How to translate; None without BLEU. Raises HeadlabError early if BLEU could not be measured."""
     if not bleu:
         if beams is not None:
-            raise HeadlabError("--beams applies to translations; give --bleu with it", code="option.needs_bleu")
+            raise HeadlabError(
+                "--beams applies to translations; give --bleu with it", code="option.needs_bleu"
+            )
         return None
     from headlab.generation import Decoding, check_bleu
 
@@ -285,7 +314,8 @@ def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
         return
     if mask is None:
         raise HeadlabError(
-            "--changes lists the answers that a mask changes; give --mask with it", code="option.needs_mask"
+            "--changes lists the answers that a mask changes; give --mask with it",
+            code="option.needs_mask",
         )
     if not task.named:
         raise HeadlabError(
@@ -300,7 +330,9 @@ def changed_answers(asked: Asked) -> Table:
     from headlab.changes import changes, table
 
     assert asked.mask is not None
-    return table(changes(asked.evaluator, asked.mask, ablation=asked.ablation), asked.evaluator.language)
+    return table(
+        changes(asked.evaluator, asked.mask, ablation=asked.ablation), asked.evaluator.language
+    )
 
 
 def save_changes(tables: Sequence[Table], file: Path) -> None:
@@ -315,7 +347,9 @@ def classes(asked: Asked) -> dict[str, Any]:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
     from headlab.inputs import label_order
 
-    assumed = label_order(asked.evaluator.model, asked.evaluator.task).assumed  # found while evaluating
+    assumed = label_order(
+        asked.evaluator.model, asked.evaluator.task
+    ).assumed  # found while evaluating
     return {} if assumed is None else {"classes": assumed}
 
 
@@ -334,14 +368,18 @@ def written(asked: Asked, decoding: Decoding | None) -> dict[str, Any]:
     if mask is not None:
         now = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
         change = paired(sure.mean, generation.gain(sure, now, seed=seed))
-    found = {"log_probability": now.record() | change | generation.text_rates(evaluator, now, seed=seed)}
+    found = {
+        "log_probability": now.record() | change | generation.text_rates(evaluator, now, seed=seed)
+    }
     if decoding is None:
         return found
     whole = translated_bleu(evaluator, decoding=decoding, seed=seed)
     if mask is None:
         return found | {"bleu": whole.record() | decoding.record()}
     fewer = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
-    row = fewer.record() | paired(whole.score, bleu.gain(whole, fewer, seed=seed)) | decoding.record()
+    row = (
+        fewer.record() | paired(whole.score, bleu.gain(whole, fewer, seed=seed)) | decoding.record()
+    )
     return found | {"bleu": row}
 
 
@@ -358,9 +396,17 @@ def normalised(asked: Asked) -> dict[str, Any]:
     from headlab.stats import paired_bootstrap, share_interval
 
     groups, whole = tuple(e.cluster for e in asked.evaluator.examples), normalised(asked.evaluator)
-    now = whole if asked.mask is None else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
+    now = (
+        whole
+        if asked.mask is None
+        else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
+    )
     low, high = share_interval(now, groups, np.random.default_rng(asked.seed))
-    found = {"accuracy_normalised": float(now.mean()), "accuracy_normalised_low": low, "accuracy_normalised_high": high}
+    found = {
+        "accuracy_normalised": float(now.mean()),
+        "accuracy_normalised_low": low,
+        "accuracy_normalised_high": high,
+    }
     if asked.mask is None:
         return found
     change = paired_bootstrap(whole, now, groups, np.random.default_rng(asked.seed))
@@ -382,7 +428,10 @@ def words_of(more: Written) -> Iterator[str]:
     if "bits_per_byte" in row:
         yield "       " + "   ".join(
             f"{words} {row[name]:.3f}  [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
-            for name, words in (("bits_per_byte", "bits per byte"), ("word_perplexity", "word perplexity"))
+            for name, words in (
+                ("bits_per_byte", "bits per byte"),
+                ("word_perplexity", "word perplexity"),
+            )
             if name in row
         )
     if (share := more.get("accuracy_normalised")) is not None:
@@ -402,7 +451,9 @@ def paired_words(row: Mapping[str, Any], form: str) -> str:
     if "difference" not in row:
         return ""
     told = f"  untouched {row['baseline']:{form}}  difference {row['difference']:+{form}}"
-    return told + (f" [{row['low']:+{form}}, {row['high']:+{form}}]  p={row['p']:.3g}" if "low" in row else "")
+    return told + (
+        f" [{row['low']:+{form}}, {row['high']:+{form}}]  p={row['p']:.3g}" if "low" in row else ""
+    )
 
 
 def chosen_ablation(mask: Mask | None) -> str:
@@ -429,6 +480,16 @@ def record(row: Comparison | Evaluation) -> dict[str, Any]:
         low, high = accuracy_interval(row)
         figures = {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
     else:
-        names = ("accuracy", "n", "baseline", "difference", "low", "high", "p", "flipped_right", "flipped_wrong")
+        names = (
+            "accuracy",
+            "n",
+            "baseline",
+            "difference",
+            "low",
+            "high",
+            "p",
+            "flipped_right",
+            "flipped_wrong",
+        )
         figures = {name: getattr(row, name) for name in names}
     return figures | omission_fields(row.omissions)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, Here, MethodOptions, OnTask, check_ablation, flags_of, print_json, progress_bar
+from headlab.cli.output import (
+    AsJson,
+    Here,
+    MethodOptions,
+    OnTask,
+    check_ablation,
+    flags_of,
+    print_json,
+    progress_bar,
+)
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import DEFAULT_METHOD
@@ -32,20 +41,27 @@ def experiment(
     *,
     on: OnTask,
     method: Annotated[
-        str | None, typer.Option(help="method whose scores are used (default shapley), where the experiment has one")
+        str | None,
+        typer.Option(
+            help="method whose scores are used (default shapley), where the experiment has one"
+        ),
     ] = None,
     method_option: Annotated[
         list[str] | None, typer.Option("-o", help="name=value of the method, e.g. samples=512")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="name=value of the experiment (--list shows them)")
+        list[str] | None,
+        typer.Option("--option", help="name=value of the experiment (--list shows them)"),
     ] = None,
     here: Here,
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures")
+        Path | None,
+        typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
     ] = None,
     json: AsJson = False,
-    list_: Annotated[bool, typer.Option("--list", help="the experiments and their options, and nothing else")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="the experiments and their options, and nothing else")
+    ] = False,
     **settings: Any,
 ) -> None:
     """Run an analysis; scores, answers and curves come from the cache or are computed first.
@@ -81,7 +97,9 @@ def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
         return run_experiment(key, pieces, options=options, on_progress=on_progress)
 
 
-def options_of(about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]) -> dict[str, Any]:
+def options_of(
+    about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]
+) -> dict[str, Any]:
     """All options of the experiment. Raises HeadlabError for one that it or the method does not have."""
     given = parse_options(of_experiment, about.options)
     if method is not None:
@@ -158,13 +176,20 @@ def front(
     on: OnTask,
     *,
     every: Annotated[
-        bool, typer.Option("--every", help="measure every count of removed heads, whatever --points")
+        bool,
+        typer.Option("--every", help="measure every count of removed heads, whatever --points"),
     ] = False,
-    method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = DEFAULT_METHOD,
+    method: Annotated[
+        str, typer.Option(help="method whose dev scores order the heads")
+    ] = DEFAULT_METHOD,
     option: MethodOptions = None,
     here: Here,
-    out: Annotated[Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")] = None,
-    full: Annotated[bool, typer.Option("--full", help="print every point of every order, too")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="print every point of every order, too")
+    ] = False,
     json: AsJson = False,
     **settings: Any,
 ) -> None:

@@ -38,7 +38,14 @@ except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoErro
     told = {"stopped": str(error.args[0] if error.args else type(error).__name__)}
 print(json.dumps(told))
 """
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "msedge",
+)
 # plotly.js names its clip paths with a random number, which first appears here.
 RANDOM_ID = re.compile(r'id="(?:top)?defs-([0-9a-f]{6})"')
 
@@ -75,7 +82,11 @@ def draw(report: Report, folder: Path) -> list[Path]:
         file = UNFIT.sub("_", name)
         out = printed(figure, file)
         for kind in ("svg", "png"):
-            size = {"width": PRINT_WIDTH, "height": out.layout.height, "scale": SCALE if kind == "png" else 1}
+            size = {
+                "width": PRINT_WIDTH,
+                "height": out.layout.height,
+                "scale": SCALE if kind == "png" else 1,
+            }
             jobs.append({"fig": out, "path": f"{file}.{kind}", "opts": {"format": kind, **size}})
     if not jobs:
         return []
@@ -108,10 +119,13 @@ def _run(jobs: list[dict[str, Any]]) -> None:
     told = _drawn(json.dumps(asked), START_SECONDS + FILE_SECONDS * len(jobs))
     if "stopped" in told:
         raise HeadlabError(
-            f"{path}, which draws figures, did not start, or stopped ({told['stopped']})", code="browser.not_started"
+            f"{path}, which draws figures, did not start, or stopped ({told['stopped']})",
+            code="browser.not_started",
         )
     if told["problems"]:
-        raise HeadlabError(f"the browser could not draw one ({told['problems'][0]})", code="browser.cannot_draw")
+        raise HeadlabError(
+            f"the browser could not draw one ({told['problems'][0]})", code="browser.cannot_draw"
+        )
 
 
 def _drawn(asked: str, seconds: float) -> dict[str, Any]:
@@ -135,7 +149,12 @@ def _drawn(asked: str, seconds: float) -> dict[str, Any]:
 
 def _run_drawing(asked: str, seconds: float) -> subprocess.CompletedProcess[str]:
     """Run `DRAWING`; after so many seconds end it and the browser that it started, and raise TimeoutExpired."""
-    command = [sys.executable, "-P", "-c", DRAWING]  # -P: nothing is imported from the working directory
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        DRAWING,
+    ]  # -P: nothing is imported from the working directory
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -165,7 +184,11 @@ def browser() -> str:
     given = os.environ.get("BROWSER_PATH")
     found = shutil.which(given) if given else next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        where = f"$BROWSER_PATH is {given!r}, which is not a program" if given else "none is on the PATH"
+        where = (
+            f"$BROWSER_PATH is {given!r}, which is not a program"
+            if given
+            else "none is on the PATH"
+        )
         raise HeadlabError(
             f"figures are drawn by Chrome or Chromium, and {where}; install one, or set BROWSER_PATH",
             code="browser.missing",

@@ -47,17 +47,26 @@ def gates(
     task: TaskName = TASK,
     data: DataFolder = None,
     label_map: LabelMap = None,
-    language: Annotated[str, typer.Option("--language", help="language to train and evaluate on")] = "en",
+    language: Annotated[
+        str, typer.Option("--language", help="language to train and evaluate on")
+    ] = "en",
     weight: Annotated[
         list[float] | None,
-        typer.Option("--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"),
+        typer.Option(
+            "--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"
+        ),
     ] = None,
-    train_model: Annotated[bool, typer.Option("--train-model", help="train the model jointly with its gates")] = False,
+    train_model: Annotated[
+        bool, typer.Option("--train-model", help="train the model jointly with its gates")
+    ] = False,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800")
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800"),
     ] = None,
     here: Here,
-    out: Annotated[Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")
+    ] = None,
     json: AsJson = False,
     **own: Any,
 ) -> None:
@@ -74,14 +83,18 @@ def gates(
     asked.check(language, "dev")
     store, loaded = here.store(), here.load(model)
     with shown("loading") as show:
-        found = sweep(loaded, asked, language, weights, options=options, store=store, watch=_watching(show))
+        found = sweep(
+            loaded, asked, language, weights, options=options, store=store, watch=_watching(show)
+        )
     files = {} if out is None else write_masks(found, out)
     models = trained_models(found, store)
     if json:
         print_json(as_json(found, files, models))
     else:
         made = (("mask", files), ("model", models))
-        lines = [f"{what} of λ = {w:g}: {path}" for what, paths in made for w, path in paths.items()]
+        lines = [
+            f"{what} of λ = {w:g}: {path}" for what, paths in made for w, path in paths.items()
+        ]
         typer.echo("\n\n".join([gates_table(found).markdown(), *run_notes(found), *lines]))
 
 
@@ -90,7 +103,9 @@ def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) 
     given = parse_options(pairs, GateOptions.table())
     for name in OWN:
         if name in given:
-            raise HeadlabError(f"{name} is set by {OWN[name]}, not by -o", code="option.set_elsewhere")
+            raise HeadlabError(
+                f"{name} is set by {OWN[name]}, not by -o", code="option.set_elsewhere"
+            )
     return options_of(given | {"stacks": stacks, "trained": ALL if train_model else "gates"}, seed)
 
 
@@ -101,7 +116,8 @@ def check_files(weights: Sequence[float], out: Path | None) -> None:
     there = next((path for path in (out, *out.parents) if path.exists()), None)
     if there is not None and not there.is_dir():
         raise HeadlabError(
-            f"--out is {out}, but {there} is a file; name a folder for the masks", code="output.file_in_path"
+            f"--out is {out}, but {there} is a file; name a folder for the masks",
+            code="output.file_in_path",
         )
     names: dict[str, float] = {}
     for weight in weights:
@@ -146,18 +162,32 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
 
 def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
     """Folders of the jointly trained models, {λ: path}; if one is missing, a note of its run says so."""
-    done = [store.run(dict(learned.spec)).result(LearnedGates) for learned in found if learned.trained]
-    return {run.record.weight: str(folder) for run in done if run is not None and (folder := trained_folder(run))}
+    done = [
+        store.run(dict(learned.spec)).result(LearnedGates) for learned in found if learned.trained
+    ]
+    return {
+        run.record.weight: str(folder)
+        for run in done
+        if run is not None and (folder := trained_folder(run))
+    }
 
 
-def as_json(found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
+def as_json(
+    found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]
+) -> dict[str, Any]:
     """All runs with their shared spec as JSON. files, models: paths by λ, of masks and of jointly trained models."""
     first = found[0].spec
     shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
-    return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files, models) for learned in found]}
+    return {
+        **shared,
+        "grid": found[0].grid.to_json(),
+        "runs": [_run(learned, files, models) for learned in found],
+    }
 
 
-def _run(learned: LearnedGates, files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
+def _run(
+    learned: LearnedGates, files: Mapping[float, str], models: Mapping[float, str]
+) -> dict[str, Any]:
     mask = learned.mask()
     return {
         "weight": learned.weight,
@@ -165,7 +195,10 @@ def _run(learned: LearnedGates, files: Mapping[float, str], models: Mapping[floa
         "heads": learned.grid.size,
         "gates": int(learned.gated.sum()),
         "undecided": learned.undecided(),
-        "stacks": {name: {"kept": kept, "heads": heads} for name, (kept, heads) in learned.kept_by_stack().items()},
+        "stacks": {
+            name: {"kept": kept, "heads": heads}
+            for name, (kept, heads) in learned.kept_by_stack().items()
+        },
         "mask": _nested(learned.grid, learned.kept.astype(int)),
         "mask_digest": mask.digest,
         "open_probability": _nested(learned.grid, learned.open_probability[-1].round(6)),

@@ -24,15 +24,24 @@ def models(json: AsJson = False) -> None:
     from headlab.models.embedded import EMBEDDED, fingerprint
 
     rows = [
-        {"name": e.name, "task": e.task, "summary": e.summary, "fingerprint": _or_reason(fingerprint, e.name)}
+        {
+            "name": e.name,
+            "task": e.task,
+            "summary": e.summary,
+            "fingerprint": _or_reason(fingerprint, e.name),
+        }
         for e in EMBEDDED.values()
     ]
     if json:
         print_json({"models": rows})
         return
     for row in rows:
-        typer.echo(f"{row['name']}  {row['summary']}\n  task {row['task']}, fingerprint {row['fingerprint']}")
-    typer.echo("A local folder or a hub id (safetensors) works as well: headlab score --model FOLDER ...")
+        typer.echo(
+            f"{row['name']}  {row['summary']}\n  task {row['task']}, fingerprint {row['fingerprint']}"
+        )
+    typer.echo(
+        "A local folder or a hub id (safetensors) works as well: headlab score --model FOLDER ..."
+    )
 
 
 def families(json: AsJson = False) -> None:
@@ -61,7 +70,8 @@ def _or_reason(function: Any, name: str) -> str:
 
 def tasks(
     name: Annotated[
-        str | None, typer.Option("--task", help="show one task: a name, or a declaration of your own (.toml)")
+        str | None,
+        typer.Option("--task", help="show one task: a name, or a declaration of your own (.toml)"),
     ] = None,
     data: DataFolder = None,
     json: AsJson = False,
@@ -71,7 +81,11 @@ def tasks(
     from headlab.tasks import names, problems
 
     # --data holds the files of built-in tasks; it applies to a declared task only if --task names it
-    rows = [task_row(name, headlab.task(name, data=data), data)] if name else [_listed(key, data) for key in names()]
+    rows = (
+        [task_row(name, headlab.task(name, data=data), data)]
+        if name
+        else [_listed(key, data) for key in names()]
+    )
     wrong = [] if name else problems()
     if json:
         print_json({"tasks": rows, "problems": wrong})
@@ -109,7 +123,9 @@ def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
 def _tell_task(row: Mapping[str, Any]) -> None:
     if "labels" in row:
         labels = (
-            f"{len(row['labels'])} labels ({', '.join(row['labels'])})" if row["labels"] else "texts to be generated"
+            f"{len(row['labels'])} labels ({', '.join(row['labels'])})"
+            if row["labels"]
+            else "texts to be generated"
         )
         typer.echo(f"{row['name']}: {labels}")
         typer.echo(f"  languages {', '.join(row['languages'])}")
@@ -159,13 +175,30 @@ def _own(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
     """What one kind of result says of itself."""
     if isinstance(record, Report):
         spec = record.spec
-        return {"experiment": record.name, "languages": spec["task"]["language"], "options": spec["options"]}
+        return {
+            "experiment": record.name,
+            "languages": spec["task"]["language"],
+            "options": spec["options"],
+        }
     if isinstance(record, HeadScores):
-        names = {"method": record.method, "estimand": record.estimand, "options": record.spec["method"]["options"]}
+        names = {
+            "method": record.method,
+            "estimand": record.estimand,
+            "options": record.spec["method"]["options"],
+        }
     elif isinstance(record, Curve):
-        names = {"split": record.split, "ordering": record.ordering, "points": len(record.removed), "area": record.area}
+        names = {
+            "split": record.split,
+            "ordering": record.ordering,
+            "points": len(record.removed),
+            "area": record.area,
+        }
     else:
-        kept = {"kept": int(record.kept.sum()), "heads": record.grid.size, "undecided": record.undecided()}
+        kept = {
+            "kept": int(record.kept.sum()),
+            "heads": record.grid.size,
+            "undecided": record.undecided(),
+        }
         names = {"weight": record.weight, **kept}
     return {"language": record.language, **names, "values_sha256": record.values_sha256()}
 
@@ -184,16 +217,28 @@ LINES = {
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(help="keys or beginnings of keys, run folders, reports (JSON), masks (JSON)", metavar="RUN..."),
+        typer.Argument(
+            help="keys or beginnings of keys, run folders, reports (JSON), masks (JSON)",
+            metavar="RUN...",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="HTML file to write")] = Path("report.html"),
-    title: Annotated[str, typer.Option("--title", help="of the report; default: the models' names")] = "",
+    title: Annotated[
+        str, typer.Option("--title", help="of the report; default: the models' names")
+    ] = "",
     task: Annotated[
         list[Path] | None,
-        typer.Option("--task", help="declaration of a task (.toml), if its results do not know its path; repeatable"),
+        typer.Option(
+            "--task",
+            help="declaration of a task (.toml), if its results do not know its path; repeatable",
+        ),
     ] = None,
     paths: Annotated[
-        bool, typer.Option("--paths/--no-paths", help="whether its commands name files by their paths on this machine")
+        bool,
+        typer.Option(
+            "--paths/--no-paths",
+            help="whether its commands name files by their paths on this machine",
+        ),
     ] = True,
     cache: CacheRoot = None,
     json: AsJson = False,
@@ -204,7 +249,9 @@ def report(
     """
     from headlab.report.build import summary, write_report
 
-    found, size = write_report(runs, out, open_store(cache), title=title, declarations=task or (), paths=paths)
+    found, size = write_report(
+        runs, out, open_store(cache), title=title, declarations=task or (), paths=paths
+    )
     if json:
         print_json({"out": str(out), "bytes": size, "sections": summary(found)})
         return

@@ -14,7 +14,19 @@ from typing import Annotated, Any
 
 import typer
 
-from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
+from headlab.cli import (
+    evaluate,
+    experiment,
+    gates,
+    lists,
+    mask,
+    prune,
+    reproduce,
+    roles,
+    score,
+    shrink,
+    train,
+)
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import reason
@@ -30,10 +42,13 @@ def worker(
     ] = "127.0.0.1",
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="beyond loopback, a model besides the embedded ones that may be loaded; repeatable"),
+        typer.Option(
+            help="beyond loopback, a model besides the embedded ones that may be loaded; repeatable"
+        ),
     ] = None,
     ray: Annotated[
-        str | None, typer.Option(envvar="HEADLAB_RAY", help="offer Ray for jobs: local, auto or host:port")
+        str | None,
+        typer.Option(envvar="HEADLAB_RAY", help="offer Ray for jobs: local, auto or host:port"),
     ] = None,
     workers: Workers = None,
     warm: Annotated[str | None, typer.Option(help="model to load at start")] = None,
@@ -45,7 +60,16 @@ def worker(
 
     check_workers(ray, workers)
     serve(
-        Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
+        Settings(
+            open_store(cache).root,
+            host,
+            port,
+            device,
+            warm,
+            allow=tuple(allow or ()),
+            ray=ray,
+            workers=workers,
+        )
     )
 
 
@@ -59,7 +83,11 @@ def build() -> typer.Typer:
     """The application with all its commands."""
     # Without rich markup, argument errors are plain text and help may contain [layer][head].
     app = typer.Typer(
-        help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+        help=HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
     app.command("score")(score.score)
     app.command("evaluate")(evaluate.evaluate)
@@ -78,7 +106,9 @@ def build() -> typer.Typer:
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker)
-    papers = typer.Typer(help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None)
+    papers = typer.Typer(
+        help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None
+    )
     papers.command("held")(reproduce.held)
     papers.command("voita-roles")(reproduce.voita_roles)
     papers.command("voita-gates")(reproduce.voita_gates)
@@ -106,7 +136,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command and write out what it printed; returns its exit code."""
     try:
         try:
-            _command().main(args=None if arguments is None else list(arguments), prog_name="headlab")
+            _command().main(
+                args=None if arguments is None else list(arguments), prog_name="headlab"
+            )
         finally:
             sys.stdout.flush()
     except HeadlabError as error:
@@ -126,7 +158,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         else:
             raise
         return FAILED
-    except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
+    except (
+        SystemExit
+    ) as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             say(
                 "interrupted; score, curve, front, experiment, reproduce, gates, finetune and train resume where they "

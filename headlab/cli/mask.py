@@ -13,7 +13,17 @@ import typer
 from headlab.cli.output import AsJson, Device, print_json
 from headlab.errors import HeadlabError
 from headlab.files import MAX_JSON_BYTES, write_atomic
-from headlab.masks import FORMS, USES, WAYS, Mask, convert_in, convert_out, form_of, load_mask, parse_grid
+from headlab.masks import (
+    FORMS,
+    USES,
+    WAYS,
+    Mask,
+    convert_in,
+    convert_out,
+    form_of,
+    load_mask,
+    parse_grid,
+)
 from headlab.masks import combine as combine_masks
 from headlab.masks import snippet as snippet_of
 from headlab.masks.compare import accuracy_notes, accuracy_table, by_layer_table, by_stack_table
@@ -29,32 +39,50 @@ LISTS = ("kept", "removed")
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help='mask file of any form, or the heads themselves: "9:3 10:10"')],
-    out: Annotated[Path | None, typer.Option(help="file to write (.npy for arrays and pairs); default stdout")] = None,
-    form: Annotated[str | None, typer.Option("--from", help=f"source form: {FORM_HELP}; default: detected")] = None,
+    source: Annotated[
+        str, typer.Argument(help='mask file of any form, or the heads themselves: "9:3 10:10"')
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="file to write (.npy for arrays and pairs); default stdout")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--from", help=f"source form: {FORM_HELP}; default: detected")
+    ] = None,
     to: Annotated[str, typer.Option("--to", help=f"form to write: {FORM_HELP}")] = "headlab",
-    model: Annotated[str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")] = None,
-    grid: Annotated[str | None, typer.Option(help="12x12 (layers x heads), 4/4/3, or encoder=6x8,decoder=6x8")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")
+    ] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="12x12 (layers x heads), 4/4/3, or encoder=6x8,decoder=6x8")
+    ] = None,
     stack: Annotated[
-        str | None, typer.Option(help="stack of a form that names none: encoder (default) or decoder")
+        str | None,
+        typer.Option(help="stack of a form that names none: encoder (default) or decoder"),
     ] = None,
     count_from: Annotated[
-        int | None, typer.Option(min=0, max=1, help="number of the form's first layer and head; default 0")
+        int | None,
+        typer.Option(min=0, max=1, help="number of the form's first layer and head; default 0"),
     ] = None,
     lists: Annotated[
-        str | None, typer.Option(help="what an array's 1 or a pair means: kept or removed; default kept, removed")
+        str | None,
+        typer.Option(
+            help="what an array's 1 or a pair means: kept or removed; default kept, removed"
+        ),
     ] = None,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Convert another tool's mask to a headlab mask, or the other way round."""
     if to not in FORMS:
-        raise HeadlabError(f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+        raise HeadlabError(
+            f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown"
+        )
     if lists not in (None, *LISTS):
         raise HeadlabError(f"--lists is {lists!r}; use kept or removed", code="mask.lists_unknown")
     if json and out is None:
         raise HeadlabError(
-            "with --json the mask itself goes to a file; name one with --out", code="option.json_needs_out"
+            "with --json the mask itself goes to a file; name one with --out",
+            code="option.json_needs_out",
         )
     binary = out is not None and out.suffix == BINARY
     if binary and to not in ("array", "pairs"):
@@ -71,7 +99,8 @@ def convert(
     written = convert_out(mask, to, binary=binary, **writes)
     if to != "headlab":
         typer.echo(
-            f"headlab: note: form {to} holds the heads only: model, method and accuracies are not written", err=True
+            f"headlab: note: form {to} holds the heads only: model, method and accuracies are not written",
+            err=True,
         )
     if out is None:
         sys.stdout.write(written.decode())
@@ -81,12 +110,16 @@ def convert(
     if json:
         print_json(told | {"grid": mask.grid.to_json()})
     else:
-        typer.echo(f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), form {to}")
+        typer.echo(
+            f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), form {to}"
+        )
 
 
 def snippet(
     file: Annotated[Path, typer.Argument(help="mask file of headlab")],
-    model: Annotated[str | None, typer.Option(help="model to apply it to; default: the one the mask names")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="model to apply it to; default: the one the mask names")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="file to write; default stdout")] = None,
     device: Device = None,
 ) -> None:
@@ -97,7 +130,9 @@ def snippet(
     mask = load_mask(file)
     name = model or mask.model.get("name")
     if not name:
-        raise HeadlabError(f"{file} names no model; say which one with --model", code="snippet.model_unnamed")
+        raise HeadlabError(
+            f"{file} names no model; say which one with --model", code="snippet.model_unnamed"
+        )
     loaded = headlab.load(str(name), device=device)
     mask.check(loaded.grid, loaded.fingerprint)
     text = snippet_of(mask, place_of(loaded))
@@ -105,21 +140,26 @@ def snippet(
         sys.stdout.write(text)
         return
     write_atomic(out, text.encode())
-    typer.echo(f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab")
+    typer.echo(
+        f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab"
+    )
 
 
 def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options for reading and for writing: each goes to the one form that uses it. Raises HeadlabError otherwise."""
     sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for name, value in how.items():
-        users = [side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used]
+        users = [
+            side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used
+        ]
         if value is None:
             continue
         if len(users) != 1:
             option = f"--{name.replace('_', '-')}"
             if not users:
                 raise HeadlabError(
-                    f"{option} does not apply to {form} or {to}; leave it out", code="mask.form_option_unused"
+                    f"{option} does not apply to {form} or {to}; leave it out",
+                    code="mask.form_option_unused",
                 )
             raise HeadlabError(
                 f"{option} could refer to {form} or to {to}; convert to headlab first, and then to {to}",
@@ -144,7 +184,9 @@ def _about(model: str | None, grid: str | None, stack: str, device: str | None) 
     if model is None:
         return {"grid": None if grid is None else parse_grid(grid, stack)}
     if grid is not None:
-        raise HeadlabError("--model already gives the grid; leave --grid out", code="option.grid_and_model")
+        raise HeadlabError(
+            "--model already gives the grid; leave --grid out", code="option.grid_and_model"
+        )
     import headlab
     from headlab.masks import architecture_of
 
@@ -164,14 +206,17 @@ def _read(source: str) -> tuple[bytes, str]:
             raise HeadlabError(f"{source} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not a mask", code="file.too_large"
+                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not a mask",
+                code="file.too_large",
             )
         return path.read_bytes(), source
     except (OSError, ValueError) as error:
         if ":" in source and not path.suffix:
             return source.encode(), "the text"
         why = getattr(error, "strerror", None) or str(error)
-        raise HeadlabError(f"cannot read {source} ({why}); check the path", code="file.unreadable") from error
+        raise HeadlabError(
+            f"cannot read {source} ({why}); check the path", code="file.unreadable"
+        ) from error
 
 
 # `headlab mask show|validate|diff|combine`: the contents of mask files, and one combined from several.
@@ -182,7 +227,9 @@ MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]
 def group() -> typer.Typer:
     """The commands of the group."""
     made = typer.Typer(
-        help="Mask files: read, compare, convert and combine.", no_args_is_help=True, rich_markup_mode=None
+        help="Mask files: read, compare, convert and combine.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     for name, command in (
         ("show", show), ("validate", validate), ("diff", diff), ("combine", combine), ("convert", convert),
@@ -206,14 +253,23 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     if found.rows:
         typer.echo("\n".join([found.markdown(), *accuracy_notes([mask])]))
     made = shown(", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items()))
-    typer.echo(f"made {mask.created or 'at a time it does not say'}" + (f" with {made}" if made else ""))
+    typer.echo(
+        f"made {mask.created or 'at a time it does not say'}" + (f" with {made}" if made else "")
+    )
 
 
 def validate(file: MaskFile, json: AsJson = False) -> None:
     """Exit with 0 if a file is a valid headlab mask, and with 2 and the reason if not."""
     mask = load_mask(file)
     if json:
-        print_json({"valid": True, "heads": mask.grid.size, "removed": len(mask.removed), "digest": mask.digest})
+        print_json(
+            {
+                "valid": True,
+                "heads": mask.grid.size,
+                "removed": len(mask.removed),
+                "digest": mask.digest,
+            }
+        )
     else:
         typer.echo(f"{file} is a valid mask: {_counted(mask)}, for {model_words(mask)}.")
 
@@ -229,7 +285,9 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
         return
     for letter, file, mask in (("A", first, a), ("B", second, b)):
         typer.echo(f"{letter} = {file}: {_counted(mask)}, for {model_words(mask)}")
-    for words, heads in zip(("only A removes", "only B removes", "both remove"), lists.values(), strict=True):
+    for words, heads in zip(
+        ("only A removes", "only B removes", "both remove"), lists.values(), strict=True
+    ):
         typer.echo(f"{words} {len(heads)}: {_listed(heads)}")
     typer.echo(f"Jaccard {found.jaccard:.3f}\n")
     typer.echo(by_layer_table(found).markdown() + "\n")
@@ -242,7 +300,9 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
 def combine(
     files: Annotated[list[Path], typer.Argument(help="two mask files or more, of one model")],
     out: Annotated[Path, typer.Option(help="mask file to write")],
-    how: Annotated[str, typer.Option(help="; ".join(f"{way}: {words}" for way, words in WAYS.items()))] = "majority",
+    how: Annotated[
+        str, typer.Option(help="; ".join(f"{way}: {words}" for way, words in WAYS.items()))
+    ] = "majority",
     json: AsJson = False,
 ) -> None:
     """Combine several masks into one, such as those of many languages."""
@@ -258,7 +318,9 @@ def combine(
     if note := made.chosen.get("note"):
         typer.echo(f"headlab: note: {note}", err=True)
     if json:
-        print_json({"how": how, "masks": len(masks), "heads": made.grid.size, "removed": len(made.removed)})
+        print_json(
+            {"how": how, "masks": len(masks), "heads": made.grid.size, "removed": len(made.removed)}
+        )
     else:
         typer.echo(f"{out}: {_counted(made)}; {how} of {len(masks)} masks {WAYS[how]}")
 
@@ -296,7 +358,9 @@ def map_words(mask: Mask) -> str:
     """The mask as a text map: a dot for a kept head, x for a removed one."""
     lines = []
     for stack, layer, kept in by_layer(mask.grid, mask.kept):
-        lines.append(f"{stack:>8} {layer:>3}  {' '.join('.' if on else 'x' for on in kept)}  {int((~kept).sum())} off")
+        lines.append(
+            f"{stack:>8} {layer:>3}  {' '.join('.' if on else 'x' for on in kept)}  {int((~kept).sum())} off"
+        )
     return "\n".join(lines)
 
 

@@ -46,10 +46,15 @@ if TYPE_CHECKING:
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
 TaskName = Annotated[
-    str, typer.Option("--task", help="task by name (headlab tasks lists them), or a declaration of your own (.toml)")
+    str,
+    typer.Option(
+        "--task",
+        help="task by name (headlab tasks lists them), or a declaration of your own (.toml)",
+    ),
 ]
 DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="folder of the task's files; default $HEADLAB_DATA, else the hub")
+    Path | None,
+    typer.Option("--data", help="folder of the task's files; default $HEADLAB_DATA, else the hub"),
 ]
 LabelMap = Annotated[
     str | None,
@@ -60,23 +65,38 @@ LabelMap = Annotated[
     ),
 ]
 Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
-Workers = Annotated[int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help=HOW["seed"].help)]
 Size = Annotated[int, typer.Option("--size", min=1, help=JOBS["score"]["size"].help)]
 Device = Annotated[
-    str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
+    str | None,
+    typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one"),
 ]
 DeviceMap = Annotated[
-    str | None, typer.Option(help="instead, over several devices: auto, balanced, balanced_low_0 or sequential")
+    str | None,
+    typer.Option(
+        help="instead, over several devices: auto, balanced, balanced_low_0 or sequential"
+    ),
 ]
-Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")]
-CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
+Dtype = Annotated[
+    str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")
+]
+CacheRoot = Annotated[
+    Path | None,
+    typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache"),
+]
 MethodOptions = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512")
+    list[str] | None,
+    typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512"),
 ]
 NliModel = Annotated[
-    Path | None, typer.Option(help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data")
+    Path | None,
+    typer.Option(
+        help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data"
+    ),
 ]
 MODEL, TASK = "e5-small-intents", "intents"
 ABLATIONS = HOW["ablation"].choices
@@ -122,7 +142,10 @@ Command = Callable[..., None]
 
 
 def flags_of(
-    options: type[Options] | Settings = MappingProxyType({}), *names: str, unset: bool = False, before: str = "device"
+    options: type[Options] | Settings = MappingProxyType({}),
+    *names: str,
+    unset: bool = False,
+    before: str = "device",
 ) -> Callable[[Command], Command]:
     """Decorator that spells out what a command takes: each dataclass as its fields, and `**flags` as these options.
 
@@ -133,20 +156,29 @@ def flags_of(
     flags = {known[name].flag or name: name for name in names or known}
 
     def declare(command: Command) -> Command:
-        hints, groups, spelt = get_type_hints(command, include_extras=True), dict[str, Any](), dict[str, Parameter]()
+        hints, groups, spelt = (
+            get_type_hints(command, include_extras=True),
+            dict[str, Any](),
+            dict[str, Parameter](),
+        )
         for name, given in inspect.signature(command).parameters.items():
             if is_dataclass(hints[name]):
                 groups[name] = hints[name]
                 spelt |= _parameters(hints[name])
             elif given.kind is not Parameter.VAR_KEYWORD:
-                spelt[name] = Parameter(name, KEYWORD, default=given.default, annotation=hints[name])
+                spelt[name] = Parameter(
+                    name, KEYWORD, default=given.default, annotation=hints[name]
+                )
         at = list(spelt).index(before)
         declared = [_flag(flag, known[name], unset) for flag, name in flags.items()]
         parameters = [*list(spelt.values())[:at], *declared, *list(spelt.values())[at:]]
 
         @wraps(command)
         def run(**given: Any) -> None:
-            made = {name: of(**{part.name: given.pop(part.name) for part in fields(of)}) for name, of in groups.items()}
+            made = {
+                name: of(**{part.name: given.pop(part.name) for part in fields(of)})
+                for name, of in groups.items()
+            }
             command(**made, **{flags.get(name, name): value for name, value in given.items()})
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
@@ -158,7 +190,10 @@ def flags_of(
 
 def _parameters(group: Any) -> dict[str, Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    return {of.name: Parameter(of.name, KEYWORD, default=of.default, annotation=hints[of.name]) for of in fields(group)}
+    return {
+        of.name: Parameter(of.name, KEYWORD, default=of.default, annotation=hints[of.name])
+        for of in fields(group)
+    }
 
 
 def _flag(name: str, of: Option, unset: bool) -> Parameter:
@@ -175,22 +210,30 @@ def split_languages(text: str) -> list[str] | str:
         return text
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise HeadlabError("no language given; name some, like --languages de,th, or all", code="language.none")
+        raise HeadlabError(
+            "no language given; name some, like --languages de,th, or all", code="language.none"
+        )
     return names
 
 
-def chosen_task(name: str, languages: list[str] | str, data: Path | None, label_map: str | None) -> Task:
+def chosen_task(
+    name: str, languages: list[str] | str, data: Path | None, label_map: str | None
+) -> Task:
     """The task of a command. Raises HeadlabError for one that is unknown, and for a malformed label map."""
     from headlab.labels import read_map
     from headlab.tasks.resolve import task
 
-    return task(name, languages, data=data, label_map=None if label_map is None else read_map(label_map))
+    return task(
+        name, languages, data=data, label_map=None if label_map is None else read_map(label_map)
+    )
 
 
 def check_ablation(name: str) -> None:
     """Raise HeadlabError for an unknown ablation."""
     if name not in ABLATIONS:
-        raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown")
+        raise HeadlabError(
+            f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown"
+        )
 
 
 def check_workers(ray: str | None, workers: int | None) -> None:
@@ -207,7 +250,8 @@ def open_store(root: Path | None) -> Store:
     store = Store(root)
     if file_mode(store.root) is not None and not is_folder(store.root):
         raise HeadlabError(
-            f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE", code="store.is_file"
+            f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE",
+            code="store.is_file",
         )
     return store
 
@@ -268,9 +312,13 @@ def _word(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def without_places(paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int) -> str:
+def without_places(
+    paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int
+) -> str:
     """`recorded_command` with the options that most papers share. folders: path by option."""
-    return recorded_command(paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None})
+    return recorded_command(
+        paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None}
+    )
 
 
 def write_report(report: Report, out: Path, command: str) -> None:

@@ -56,22 +56,39 @@ SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}
 @flags_of(SCORED_WITH, before="split")
 def prune(
     on: OnTask,
-    method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = DEFAULT_METHOD,
+    method: Annotated[
+        str, typer.Option(help="method whose scores choose the heads")
+    ] = DEFAULT_METHOD,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", help="name=value that the scores were made with, e.g. estimand=shapley"),
+        typer.Option(
+            "--option",
+            "-o",
+            help="name=value that the scores were made with, e.g. estimand=shapley",
+        ),
     ] = None,
-    rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
+    rule: Annotated[
+        str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")
+    ] = "harmful",
     correction: Annotated[
-        str, typer.Option(help="rule harmful: raw (each head's own interval), holm, bh (Benjamini-Hochberg)")
+        str,
+        typer.Option(
+            help="rule harmful: raw (each head's own interval), holm, bh (Benjamini-Hochberg)"
+        ),
     ] = RAW,
     k: Annotated[int | None, typer.Option(help="rule bottom: heads to remove")] = None,
-    threshold: Annotated[float | None, typer.Option(help="rule threshold: remove scores below it")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="rule threshold: remove scores below it")
+    ] = None,
     split: Annotated[
         str, typer.Option(help="split to evaluate the mask on; it was chosen on dev, so use test")
     ] = "test",
-    size: Annotated[int | None, typer.Option(min=1, help="examples to evaluate on; default: all of the split")] = None,
-    out: Annotated[Path | None, typer.Option(help="mask file (one language) or folder (several)")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="examples to evaluate on; default: all of the split")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="mask file (one language) or folder (several)")
+    ] = None,
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
@@ -118,20 +135,28 @@ def prune(
                 place = out if out.suffix == ".json" else out / f"{language}.json"
                 with_figures(mask, evaluator, comparison, ablation, size).save(place)
     say_equal_texts(counts_by_language)
-    print_json(_as_json(rows, split, counts_by_language)) if json else typer.echo(table(rows, split))
+    print_json(_as_json(rows, split, counts_by_language)) if json else typer.echo(
+        table(rows, split)
+    )
 
 
 def _as_json(
-    rows: dict[str, tuple[Mask, Comparison]], split: str, counts_by_language: Mapping[str, Sequence[EqualTexts]]
+    rows: dict[str, tuple[Mask, Comparison]],
+    split: str,
+    counts_by_language: Mapping[str, Sequence[EqualTexts]],
 ) -> dict[str, Any]:
     languages = {
-        name: {"removed": len(mask.removed)} | record(seen) | equal_texts_record(counts_by_language[name])
+        name: {"removed": len(mask.removed)}
+        | record(seen)
+        | equal_texts_record(counts_by_language[name])
         for name, (mask, seen) in rows.items()
     }
     return {"split": split, "languages": languages}
 
 
-def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str, size: int | None = None) -> Mask:
+def with_figures(
+    mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str, size: int | None = None
+) -> Mask:
     """The mask as stored in its file: with the model's architecture, and its results on the evaluation split.
 
     size: the number of examples that was asked for; None for all.
@@ -142,7 +167,11 @@ def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: s
     about = {"task": task, "ablation": ablation, **mask.chosen}
     examples = {} if size is None else {"size": size}
     chosen = noted(about, evaluator.split, task, figures, ablation=ablation, **examples)
-    return replace(mask, model={**mask.model, "architecture": architecture_of(evaluator.model.module)}, chosen=chosen)
+    return replace(
+        mask,
+        model={**mask.model, "architecture": architecture_of(evaluator.model.module)},
+        chosen=chosen,
+    )
 
 
 def latest(
@@ -182,12 +211,20 @@ def latest(
     return chosen
 
 
-def made_with(result: Result[HeadScores], options: Mapping[str, Any], scored_with: Mapping[str, Any]) -> bool:
+def made_with(
+    result: Result[HeadScores], options: Mapping[str, Any], scored_with: Mapping[str, Any]
+) -> bool:
     """Whether scores were made with these options of their method, and these settings; None is any setting."""
     method_options, spec = options_of(result.record), result.record.spec
-    settings = {"dev_size": spec["task"]["size"], "seed": spec["seed"], "ablation": spec["ablation"]}
+    settings = {
+        "dev_size": spec["task"]["size"],
+        "seed": spec["seed"],
+        "ablation": spec["ablation"],
+    }
     same_options = all(method_options[name] == value for name, value in options.items())
-    return same_options and all(value in (None, settings[name]) for name, value in scored_with.items())
+    return same_options and all(
+        value in (None, settings[name]) for name, value in scored_with.items()
+    )
 
 
 def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
@@ -195,7 +232,10 @@ def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
     from headlab.inputs import classes_of
 
     spec = result.record.spec
-    if not is_same_model(spec["model"]["fingerprint"], model.fingerprint) or spec["task"]["split"] != "dev":
+    if (
+        not is_same_model(spec["model"]["fingerprint"], model.fingerprint)
+        or spec["task"]["split"] != "dev"
+    ):
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
     same = classes_of(model, task).get("classes") == spec["task"].get("classes")
@@ -218,9 +258,18 @@ def _missing(
     older = sum(made_with(r, options, scored_with) for r in own)
     kind = "settings than the other languages' or " if chosen.results else ""
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
-    others += f" ({len(own) - older} made with other options or settings)" if len(own) > older else ""
-    torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
-    words = [str(word) for option, value in asked.items() if value is not None for word in (option, value)]
+    others += (
+        f" ({len(own) - older} made with other options or settings)" if len(own) > older else ""
+    )
+    torn = (
+        f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
+    )
+    words = [
+        str(word)
+        for option, value in asked.items()
+        if value is not None
+        for word in (option, value)
+    ]
     words += option_words("-o", options, METHODS[asked["--method"]].options)
     for name, flag in SCORE_FLAGS.items():
         if scored_with[name] is not None:
@@ -237,7 +286,9 @@ def _tell(chosen: Chosen, rule: str) -> None:
         used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
         if chosen.others:
             keys = ", ".join(r.key[:12] for r in chosen.others)
-            warnings.warn(f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1)
+            warnings.warn(
+                f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1
+            )
         for text in remarks_on_choice([one.record for one in chosen.results.values()], rule):
             warnings.warn(f"{scores.method}: {text}", stacklevel=1)
 

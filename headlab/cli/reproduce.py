@@ -46,16 +46,27 @@ Show = Callable[[str, int, int], None]
 
 
 def held(
-    data: Annotated[Path, typer.Option("--data", help="folder with xnli/ and ud/ (see docs/tasks.md)")],
-    smoke: Annotated[bool, typer.Option("--smoke", help="three languages, few examples: minutes, not hours")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for reports (JSON), tables (CSV) and figures")] = None,
+    data: Annotated[
+        Path, typer.Option("--data", help="folder with xnli/ and ud/ (see docs/tasks.md)")
+    ],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="three languages, few examples: minutes, not hours")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for reports (JSON), tables (CSV) and figures")
+    ] = None,
     nli_model: NliModel = None,
     udpos_model: Annotated[
         Path | None,
-        typer.Option(help="model fine-tuned on English part-of-speech tags; default: fine-tuned here first"),
+        typer.Option(
+            help="model fine-tuned on English part-of-speech tags; default: fine-tuned here first"
+        ),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="float32 or bfloat16; default: bfloat16 where the processor has it natively")
+        str | None,
+        typer.Option(
+            help="float32 or bfloat16; default: bfloat16 where the processor has it natively"
+        ),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
@@ -111,7 +122,14 @@ def _steps(part: Held, name: str, show: Show) -> Any:
 
 
 def _model(
-    name: str, plan: Plan, data: Path, given: Path | None, store: Store, device: str | None, dtype: str, show: Show
+    name: str,
+    plan: Plan,
+    data: Path,
+    given: Path | None,
+    store: Store,
+    device: str | None,
+    dtype: str,
+    show: Show,
 ) -> Model:
     from headlab.reproduce.held import TAGGER, tagger_folder
     from headlab.reproduce.models import NLI, nli_folder, opened
@@ -122,7 +140,9 @@ def _model(
 
     if name == "xnli":
         return opened(nli_folder(data, given), NLI, device, dtype)
-    folder = given or tagger_folder(task_of(name, data=data), store.root, plan.steps, device or "cpu", progress)
+    folder = given or tagger_folder(
+        task_of(name, data=data), store.root, plan.steps, device or "cpu", progress
+    )
     return opened(folder, TAGGER, device, dtype)
 
 
@@ -148,15 +168,27 @@ class Pace:
 
 
 def voita_gates(
-    data: Annotated[Path, typer.Option("--data", help="folder with mt/, xnli/ and nli_en/ (see docs/tasks.md)")],
-    smoke: Annotated[bool, typer.Option("--smoke", help="tiny models, few examples: minutes, not hours")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")] = None,
-    part: Annotated[
-        list[str] | None, typer.Option(help="intents, xnli or translation; give it several times; default: all")
+    data: Annotated[
+        Path, typer.Option("--data", help="folder with mt/, xnli/ and nli_en/ (see docs/tasks.md)")
+    ],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="tiny models, few examples: minutes, not hours")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")
     ] = None,
-    language: Annotated[str | None, typer.Option(help="pair of the translation part; default en-de")] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="intents, xnli or translation; give it several times; default: all"),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="pair of the translation part; default en-de")
+    ] = None,
     translation_model: Annotated[
-        str | None, typer.Option(help="folder or hub id of the translation model to prune; default: one is trained")
+        str | None,
+        typer.Option(
+            help="folder or hub id of the translation model to prune; default: one is trained"
+        ),
     ] = None,
     nli_model: NliModel = None,
     seed: Seed = 0,
@@ -179,7 +211,9 @@ def voita_gates(
             "--language and --translation-model belong to --part translation; name it as well",
             code="reproduce.option_of_other_part",
         )
-    given = gates.given(plan, data, nli=nli_model, pair=language, translator=translation_model, device=place)
+    given = gates.given(
+        plan, data, nli=nli_model, pair=language, translator=translation_model, device=place
+    )
     gates.check(given, parts)
     own = None if translation_model is None else Path(translation_model)
     command = recorded_command("voita-gates", {
@@ -192,7 +226,11 @@ def voita_gates(
     with shown("loading") as show:
 
         def say(title: str, progress: Progress) -> None:
-            show(f"{title} {progress.note}".rstrip() + pace.left(title, progress), progress.done, progress.total)
+            show(
+                f"{title} {progress.note}".rstrip() + pace.left(title, progress),
+                progress.done,
+                progress.total,
+            )
 
         for name in parts:
             found = gates.found(given, name, store, place, seed, say)
@@ -200,7 +238,13 @@ def voita_gates(
             if out is not None:
                 write_report(found, out, command)
     if json:
-        print_json({"command": command, "plan": asdict(given.plan), "reports": {r.name: r.to_json() for r in reports}})
+        print_json(
+            {
+                "command": command,
+                "plan": asdict(given.plan),
+                "reports": {r.name: r.to_json() for r in reports},
+            }
+        )
         return
     for report in reports:
         say_report(report)
@@ -210,11 +254,18 @@ def voita_gates(
 
 
 def shim(
-    data: Annotated[Path, typer.Option("--data", help="folder with wikitext2/{train,valid,test}.txt")],
-    smoke: Annotated[bool, typer.Option("--smoke", help="tiny models on 40,000 words: minutes, not hours")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for the report (JSON) and its tables (CSV)")] = None,
+    data: Annotated[
+        Path, typer.Option("--data", help="folder with wikitext2/{train,valid,test}.txt")
+    ],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="tiny models on 40,000 words: minutes, not hours")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the report (JSON) and its tables (CSV)")
+    ] = None,
     weight: Annotated[
-        list[float] | None, typer.Option(min=0, help="λ, a pruned model each; give it several times")
+        list[float] | None,
+        typer.Option(min=0, help="λ, a pruned model each; give it several times"),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
@@ -255,9 +306,15 @@ def shim(
 
 
 def voita_roles(
-    data: Annotated[Path, typer.Option("--data", help="folder with treebanks in ud/ (see docs/tasks.md)")],
-    smoke: Annotated[bool, typer.Option("--smoke", help="three languages, 60 trees each, two models")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")] = None,
+    data: Annotated[
+        Path, typer.Option("--data", help="folder with treebanks in ud/ (see docs/tasks.md)")
+    ],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="three languages, 60 trees each, two models")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")
+    ] = None,
     nli_model: NliModel = None,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     seed: Seed = 0,
@@ -288,11 +345,15 @@ def voita_roles(
 
             for language, report in voita.studied(model, plan, data, store, seed, progress):
                 reports[name, language] = report
-    found = voita.summary(reports, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype})
+    found = voita.summary(
+        reports, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype}
+    )
     if out is not None:
         _write(found, reports, out, command)
     if json:
-        every = {f"{name}-{language}": report.to_json() for (name, language), report in reports.items()}
+        every = {
+            f"{name}-{language}": report.to_json() for (name, language), report in reports.items()
+        }
         print_json({"command": command, "summary": found.to_json(), "reports": every})
         return
     typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in found.tables))

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import MODEL, AsJson, DataFolder, Here, ModelName, flags_of, print_json, progress_bar, stepping
+from headlab.cli.output import (
+    MODEL,
+    AsJson,
+    DataFolder,
+    Here,
+    ModelName,
+    flags_of,
+    print_json,
+    progress_bar,
+    stepping,
+)
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.options import parse_options
@@ -32,22 +42,31 @@ def roles(
     *,
     model: ModelName = MODEL,
     task: Annotated[
-        str | None, typer.Option("--task", help="task by name or declaration: measures are taken on its examples")
+        str | None,
+        typer.Option(
+            "--task", help="task by name or declaration: measures are taken on its examples"
+        ),
     ] = None,
     language: Annotated[str, typer.Option("--language", help="of the sentences")] = "en",
     conllu: Annotated[
-        Path | None, typer.Option("--conllu", help="gold trees; default: the treebank of --data, if it has one")
+        Path | None,
+        typer.Option("--conllu", help="gold trees; default: the treebank of --data, if it has one"),
     ] = None,
     data: DataFolder = None,
     frequencies: Annotated[
-        Path | None, typer.Option(help="text file that word frequencies are counted in; default: package wordfreq")
+        Path | None,
+        typer.Option(
+            help="text file that word frequencies are counted in; default: package wordfreq"
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8")
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8"),
     ] = None,
     here: Here,
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table")
+        Path | None,
+        typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table"),
     ] = None,
     json: AsJson = False,
     **settings: Any,
@@ -68,7 +87,12 @@ def roles(
     with progress_bar(NAME) as show:
         for name, found in given.items():
             reports[name] = study(
-                loaded, found, options=chosen, store=store, frequencies=counted, on_progress=stepping(show, name)
+                loaded,
+                found,
+                options=chosen,
+                store=store,
+                frequencies=counted,
+                on_progress=stepping(show, name),
             )
     if out is not None:
         write_reports(reports, out)
@@ -76,7 +100,12 @@ def roles(
 
 
 def sentences_of(
-    task: str | None, language: str, conllu: Path | None, data: Path | None, split: str, size: int | None
+    task: str | None,
+    language: str,
+    conllu: Path | None,
+    data: Path | None,
+    split: str,
+    size: int | None,
 ) -> dict[str, Sentences]:
     """The sentences to analyse, by name: trees, the examples of a task, or both.
 
@@ -96,7 +125,9 @@ def sentences_of(
     if task is not None:
         asked = headlab.task(task, language, data=data)
         asked.check(language, split)
-        found[asked.name] = of_task(asked, language, as_split(split), size or (DEV_SIZE if split == "dev" else None))
+        found[asked.name] = of_task(
+            asked, language, as_split(split), size or (DEV_SIZE if split == "dev" else None)
+        )
     if not found:
         raise HeadlabError(
             f"no sentences to find roles on in {language}: give gold trees with --conllu, a data folder with "
@@ -132,7 +163,10 @@ def _heads(reports: Reports) -> dict[Head, dict[str, Any]]:
 def _rows(table: Table) -> Iterator[tuple[Head, dict[str, Any]]]:
     """(head, {column: value}) for each row of a table with one or more rows per head."""
     for head, row in zip(heads_of(table), table.rows, strict=True):
-        yield head, {name: cell for name, cell in zip(table.columns, row, strict=True) if name not in HEAD}
+        yield (
+            head,
+            {name: cell for name, cell in zip(table.columns, row, strict=True) if name not in HEAD},
+        )
 
 
 def readable(reports: Reports) -> Iterator[str]:

@@ -56,7 +56,9 @@ def score(
     here: Here,
     ray: Annotated[
         str | None,
-        typer.Option(help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port"),
+        typer.Option(
+            help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port"
+        ),
     ] = None,
     workers: Workers = None,
     json: AsJson = False,
@@ -84,18 +86,27 @@ def score(
 
         at_once = 1 if team is None else team.pool.size
         found = side_by_side(chosen.languages, one, at_once, board.draw)
-    counts_by_language = {name: equal_texts_of(chosen, name, "dev", settings["size"]) for name in found}
+    counts_by_language = {
+        name: equal_texts_of(chosen, name, "dev", settings["size"]) for name in found
+    }
     say_equal_texts(counts_by_language)
     if json:
-        rows = {name: record(scores) | equal_texts_record(counts_by_language[name]) for name, scores in found.items()}
+        rows = {
+            name: record(scores) | equal_texts_record(counts_by_language[name])
+            for name, scores in found.items()
+        }
         print_json({"languages": rows})
     else:
         print_table(found)
 
 
-def equal_texts_of(task: Task, language: str, split: str, size: int | None) -> tuple[EqualTexts, ...]:
+def equal_texts_of(
+    task: Task, language: str, split: str, size: int | None
+) -> tuple[EqualTexts, ...]:
     """How many of a result's examples have a text that another split has too."""
-    return equal_texts(task, language, as_split(split), task.examples(language, as_split(split), size))
+    return equal_texts(
+        task, language, as_split(split), task.examples(language, as_split(split), size)
+    )
 
 
 def say_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> None:
@@ -120,7 +131,9 @@ def _helpers(model: Model, address: str | None, workers: int | None) -> Iterator
 class Board:
     """Progress of several languages as one line; runs report from their own threads."""
 
-    def __init__(self, title: str, languages: Sequence[str], show: Callable[[str, int, int], None]) -> None:
+    def __init__(
+        self, title: str, languages: Sequence[str], show: Callable[[str, int, int], None]
+    ) -> None:
         self._title, self._show, self._of = title, show, len(languages)
         self._seen: dict[str, Progress] = {}
 
@@ -134,7 +147,9 @@ class Board:
         at_work = [name for name, step in steps.items() if step.done < step.total]
         if steps:
             title = f"{self._title} {', '.join(at_work) or next(reversed(steps))} ({len(steps)}/{self._of})"
-            self._show(title, sum(s.done for s in steps.values()), sum(s.total for s in steps.values()))
+            self._show(
+                title, sum(s.done for s in steps.values()), sum(s.total for s in steps.values())
+            )
 
 
 def _warn(method: Method, forwards: int) -> None:
@@ -150,7 +165,10 @@ def _warn(method: Method, forwards: int) -> None:
 def record(scores: HeadScores) -> dict[str, Any]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     nest = scores.grid.nest
-    arrays = {name: getattr(scores, name) for name in ("values", "half_width", "low", "high", "samples", "p_values")}
+    arrays = {
+        name: getattr(scores, name)
+        for name in ("values", "half_width", "low", "high", "samples", "p_values")
+    }
     return (
         {name: None if array is None else nest(array) for name, array in arrays.items()}
         | {
@@ -197,9 +215,9 @@ def _parts(scores: HeadScores) -> Iterator[str]:
 def curve(
     on: OnTask,
     *,
-    method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
-        DEFAULT_METHOD
-    ),
+    method: Annotated[
+        str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")
+    ] = (DEFAULT_METHOD),
     option: MethodOptions = None,
     here: Here,
     json: AsJson = False,
@@ -212,7 +230,11 @@ def curve(
     import headlab
     from headlab.scores import counts
 
-    how, dev_size, split = {name: settings[name] for name in HOW}, settings.pop("dev_size"), settings["split"]
+    how, dev_size, split = (
+        {name: settings[name] for name in HOW},
+        settings.pop("dev_size"),
+        settings["split"],
+    )
     check_ablation(how["ablation"])
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
@@ -233,7 +255,9 @@ def curve(
                 loaded, chosen, language=language, scores=scores, **settings, store=store,
                 on_progress=stepping(show, f"curve {place}"),
             )  # fmt: skip
-    counts_by_language = {language: equal_texts_of(chosen, language, split, settings["size"]) for language in found}
+    counts_by_language = {
+        language: equal_texts_of(chosen, language, split, settings["size"]) for language in found
+    }
     say_equal_texts(counts_by_language)
     if json:
         rows = {
@@ -253,7 +277,9 @@ def curve_record(curve: Curve) -> dict[str, Any]:
         "ordering": curve.ordering,
         "order": [list(curve.grid.heads[i]) for i in curve.order.tolist()],
         "area": curve.area,
-        "heads_until_point_lost": {by: curve.heads_until(POINT, by) for by in ("estimate", "interval")},
+        "heads_until_point_lost": {
+            by: curve.heads_until(POINT, by) for by in ("estimate", "interval")
+        },
         "caution": curve.caution,
         "seconds": curve.seconds,
         "example_forwards": curve.example_forwards,
@@ -265,4 +291,6 @@ def curve_record(curve: Curve) -> dict[str, Any]:
 def told(curves: Sequence[Curve]) -> str:
     """Every point of each curve as a Markdown table under its title, then a row a curve that sums it up."""
     points = map(curve_points, curves, curve_names(curves))
-    return "\n\n".join([*(f"{one.title}\n\n{one.markdown()}" for one in points), curve_summary(curves).markdown()])
+    return "\n\n".join(
+        [*(f"{one.title}\n\n{one.markdown()}" for one in points), curve_summary(curves).markdown()]
+    )

@@ -46,23 +46,37 @@ EVERY = "all"  # languages
 ROWS, TIMED = 16, 2  # examples per batch, for comparison and timing, and number of batches timed
 WeightsDtype = Annotated[
     str | None,
-    typer.Option("--dtype", help="dtype of the weights: float32, float64, bfloat16, float16; default: the model's own"),
+    typer.Option(
+        "--dtype",
+        help="dtype of the weights: float32, float64, bfloat16, float16; default: the model's own",
+    ),
 ]
 
 
 def shrink(
-    mask: Annotated[Path, typer.Option(help="mask file: what headlab prune, front or the Prune page wrote")],
-    out: Annotated[Path, typer.Option(help="folder of the smaller model; one that shrink wrote is replaced")],
+    mask: Annotated[
+        Path, typer.Option(help="mask file: what headlab prune, front or the Prune page wrote")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="folder of the smaller model; one that shrink wrote is replaced")
+    ],
     model: ModelName = MODEL,
     task: Annotated[
-        str | None, typer.Option(help="task whose examples are compared; default: the embedded task's sentences")
+        str | None,
+        typer.Option(
+            help="task whose examples are compared; default: the embedded task's sentences"
+        ),
     ] = None,
     data: DataFolder = None,
     label_map: LabelMap = None,
     languages: Languages = EVERY,
-    size: Annotated[int, typer.Option(min=1, help="examples that are compared, drawn over the languages' dev")] = 128,
+    size: Annotated[
+        int, typer.Option(min=1, help="examples that are compared, drawn over the languages' dev")
+    ] = 128,
     repeats: Annotated[int, typer.Option(min=6, help="rounds in which both models are timed")] = 15,
-    onnx: Annotated[bool, typer.Option("--onnx", help="write model.onnx too, and compare it (extra onnx)")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="write model.onnx too, and compare it (extra onnx)")
+    ] = False,
     seed: Seed = 0,
     device: Device = None,
     dtype: WeightsDtype = None,
@@ -107,17 +121,27 @@ def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
     from headlab.shrink.model import stored
 
     found = headlab.load(name, device=device, dtype="float64" if dtype == "float64" else "float32")
-    return headlab.load(name, device=device, dtype="float64") if stored(found) == "float64" != found.dtype else found
+    return (
+        headlab.load(name, device=device, dtype="float64")
+        if stored(found) == "float64" != found.dtype
+        else found
+    )
 
 
-def _task(name: str | None, languages: str, data: Path | None, label_map: str | None) -> Task | None:
+def _task(
+    name: str | None, languages: str, data: Path | None, label_map: str | None
+) -> Task | None:
     """The task whose examples are run; None if none is named.
 
     Raises HeadlabError for options about a task without one, where they would have no effect.
     """
     if name is not None:
         return chosen_task(name, split_languages(languages), data, label_map)
-    about = {"--data": data, "--label-map": label_map, "--languages": None if languages == EVERY else languages}
+    about = {
+        "--data": data,
+        "--label-map": label_map,
+        "--languages": None if languages == EVERY else languages,
+    }
     if given := " and ".join(flag for flag, value in about.items() if value is not None):
         raise HeadlabError(
             f"{given} would be about a task, but none is given; add --task, like --task {TASK}, or leave {given} out",
@@ -202,7 +226,8 @@ def worth(
     mask: Annotated[Path, typer.Option(help="mask file")],
     model: ModelName = MODEL,
     task: Annotated[
-        str | None, typer.Option(help="task whose examples are run; default: the embedded task's sentences")
+        str | None,
+        typer.Option(help="task whose examples are run; default: the embedded task's sentences"),
     ] = None,
     data: DataFolder = None,
     label_map: LabelMap = None,
@@ -219,13 +244,16 @@ def worth(
     chosen = _task(task, languages, data, label_map)
     found, settings["batch_sizes"] = load_mask(mask), _sizes(settings["batch_sizes"])
     worths = [
-        _on(place, found, model, chosen, dtype, settings) for place in ([device] if device is not None else _devices())
+        _on(place, found, model, chosen, dtype, settings)
+        for place in ([device] if device is not None else _devices())
     ]
     every = replace(worths[0], speeds=tuple(speed for one in worths for speed in one.speeds))
     print_json(every.to_json()) if json else typer.echo(markdown(every.report()))
 
 
-def _on(device: str, mask: Mask, model: str, task: Task | None, dtype: str, settings: Mapping[str, Any]) -> Savings:
+def _on(
+    device: str, mask: Mask, model: str, task: Task | None, dtype: str, settings: Mapping[str, Any]
+) -> Savings:
     import headlab
     from headlab.studies.savings_run import measure
 
@@ -250,6 +278,7 @@ def _sizes(text: str) -> list[int]:
         found = []
     if not found or min(found) < 1:
         raise HeadlabError(
-            f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32", code="worth.batch_sizes_invalid"
+            f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32",
+            code="worth.batch_sizes_invalid",
         )
     return found

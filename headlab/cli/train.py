@@ -48,17 +48,31 @@ FINETUNED_TASK, TRAIN_LANGUAGE = "intents", "en"
     "freeze_layers", unset=True,
 )  # fmt: skip
 def finetune(
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")] = None,
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")
+    ] = None,
     task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
     data: DataFolder = None,
     language: Annotated[str, typer.Option(help="language of the train split")] = TRAIN_LANGUAGE,
-    languages: Annotated[str, typer.Option(help='evaluated on dev at the end: comma-separated, or "all"')] = "all",
+    languages: Annotated[
+        str, typer.Option(help='evaluated on dev at the end: comma-separated, or "all"')
+    ] = "all",
     size: Size = DEV_SIZE,
-    base: Annotated[str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")] = None,
-    method: Annotated[str | None, typer.Option(help="full or lora; default: lora on the embedded base")] = None,
-    preset: Annotated[str | None, typer.Option(help="named hyper-parameters; default: those that fit")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder to write; default adapter, or model")] = None,
-    epochs: Annotated[float | None, typer.Option(help="passes over the examples, in place of steps")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="full or lora; default: lora on the embedded base")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="named hyper-parameters; default: those that fit")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder to write; default adapter, or model")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="passes over the examples, in place of steps")
+    ] = None,
     targets: Annotated[str | None, typer.Option(help="layers of the LoRA, comma-separated")] = None,
     device: Device = None,
     seed: Seed = 0,
@@ -84,7 +98,9 @@ def finetune(
 
 def _one_of(task: str | None, named: str | None) -> str:
     if task and named and task != named:
-        raise HeadlabError(f"two tasks given, {task} and {named}; give one of them", code="option.two_tasks")
+        raise HeadlabError(
+            f"two tasks given, {task} and {named}; give one of them", code="option.two_tasks"
+        )
     return task or named or FINETUNED_TASK
 
 
@@ -114,10 +130,14 @@ def _train(
     with shown("training") as say:
 
         def progress(step: FinetuneStep) -> None:
-            log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
+            log.append(
+                {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
+            )
             say(step_words(step), step.step, step.steps)
 
-        evaluate = on_dev(measured, size, lambda language, done: say(f"measuring {language}", done, size))
+        evaluate = on_dev(
+            measured, size, lambda language, done: say(f"measuring {language}", done, size)
+        )
         folder = train(
             find_base(base), examples, labels, out=out, options=options, device=str(place), progress=progress,
             evaluate=evaluate,
@@ -141,7 +161,9 @@ def recorded(folder: Path, log: list[dict[str, float]] | None, json: bool) -> di
 
     record: dict[str, Any] = read_json(folder / "training.json")
     if json:
-        print_json({"folder": str(folder), "training": record, **({} if log is None else {"steps": log})})
+        print_json(
+            {"folder": str(folder), "training": record, **({} if log is None else {"steps": log})}
+        )
         return {}
     for entry in (log or [])[:: max(1, len(log or []) // 20)]:
         typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
@@ -151,12 +173,20 @@ def recorded(folder: Path, log: list[dict[str, float]] | None, json: bool) -> di
 # `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove heads from it.
 
 TextData = Annotated[
-    Path, typer.Option("--data", help="text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph")
+    Path,
+    typer.Option(
+        "--data",
+        help="text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph",
+    ),
 ]
-Words = Annotated[int | None, typer.Option(min=1, help="use only the first N words of the training text; default all")]
+Words = Annotated[
+    int | None,
+    typer.Option(min=1, help="use only the first N words of the training text; default all"),
+]
 OutFolder = Annotated[Path, typer.Option(help="folder to write")]
 Others = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="name=value of any other option, like clip=0.5")
+    list[str] | None,
+    typer.Option("--option", "-o", help="name=value of any other option, like clip=0.5"),
 ]
 
 
@@ -185,7 +215,9 @@ def lm(
     from headlab.training.lm_train import train_lm
 
     with _watch() as watch:
-        train_lm(read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
+        train_lm(
+            read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch
+        )
     _report(out, json)
 
 
@@ -212,23 +244,39 @@ def lm_prune(
     flags["seed"] = seed
     others = _others(option, LmGateOptions.table(), flags)
     if "block" in others:
-        raise HeadlabError("block is that of the model's own training; leave it out", code="lm.block_fixed")
-    options = LmGateOptions.of({"tune_rate": flags["model_rate"]} | flags | others | {"block": _block_of(model)})
+        raise HeadlabError(
+            "block is that of the model's own training; leave it out", code="lm.block_fixed"
+        )
+    options = LmGateOptions.of(
+        {"tune_rate": flags["model_rate"]} | flags | others | {"block": _block_of(model)}
+    )
     from headlab.models.load import pick_device
     from headlab.training.lm_prune import prune_lm
     from headlab.training.lm_text import read_lines
 
     with _watch() as watch:
-        prune_lm(model, read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
+        prune_lm(
+            model,
+            read_lines(data, words),
+            out,
+            options,
+            device=str(pick_device(device)),
+            watch=watch,
+        )
     _report(out, json)
 
 
-def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mapping[str, Any]) -> dict[str, Any]:
+def _others(
+    pairs: list[str] | None, options: Mapping[str, Option], flags: Mapping[str, Any]
+) -> dict[str, Any]:
     """Options given as name=value. Raises HeadlabError for one that has its own flag."""
     given = parse_options(pairs or [], options)
     for name in given:
         if name in flags:
-            raise HeadlabError(f"{name} is set by --{name.replace('_', '-')}, not by -o", code="option.set_elsewhere")
+            raise HeadlabError(
+                f"{name} is set by --{name.replace('_', '-')}, not by -o",
+                code="option.set_elsewhere",
+            )
     return given
 
 
@@ -239,13 +287,15 @@ def _block_of(model: Path) -> int:
 
     if not (model / FILE).is_file():
         raise HeadlabError(
-            f"{model} is not a folder that headlab train lm wrote; train a model first", code="lm.folder_missing"
+            f"{model} is not a folder that headlab train lm wrote; train a model first",
+            code="lm.folder_missing",
         )
     found = read_json(model / FILE)
     block = found.get("block") if isinstance(found, dict) else None
     if type(block) is not int or block < 1:
         raise HeadlabError(
-            f"{model / FILE} does not give the window length; train the model again", code="lm.window_unknown"
+            f"{model / FILE} does not give the window length; train the model again",
+            code="lm.window_unknown",
         )
     return block
 
@@ -276,7 +326,9 @@ def _report(out: Path, json: bool) -> None:
         typer.echo(f"{split}: {words}, {_number(found['token'])} a token, over {told}")
     for split, ratio in record.get("ratios", {}).get("tuned", {}).items():
         value, low, high = (_number(ratio[name], 3) for name in ("value", "low", "high"))
-        typer.echo(f"{split}: × {value} [{low}, {high}] the unpruned model's, which was not trained on")
+        typer.echo(
+            f"{split}: × {value} [{low}, {high}] the unpruned model's, which was not trained on"
+        )
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -293,11 +345,19 @@ def translation(
     out: Annotated[Path, typer.Option(help="folder to write")],
     data: DataFolder = None,
     language: Annotated[str, typer.Option(help="the pair, source first")] = "en-de",
-    task: Annotated[str, typer.Option(help="translation, or a declaration of your own (.toml)")] = TASK,
+    task: Annotated[
+        str, typer.Option(help="translation, or a declaration of your own (.toml)")
+    ] = TASK,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help=OptionsHelp)] = None,
-    mask: Annotated[Path | None, typer.Option(help="mask file: its heads are off from the first step on")] = None,
-    size: Annotated[int, typer.Option(min=1, help="dev sentences that are measured at the end")] = DEV_SIZE,
-    beams: Annotated[int, typer.Option(min=1, help="beam size of the translations for BLEU; 1 is greedy")] = 1,
+    mask: Annotated[
+        Path | None, typer.Option(help="mask file: its heads are off from the first step on")
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=1, help="dev sentences that are measured at the end")
+    ] = DEV_SIZE,
+    beams: Annotated[
+        int, typer.Option(min=1, help="beam size of the translations for BLEU; 1 is greedy")
+    ] = 1,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
@@ -322,7 +382,9 @@ def translation(
     with shown("reading") as say:
 
         def progress(step: FinetuneStep) -> None:
-            steps.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
+            steps.append(
+                {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
+            )
             say(step_words(step), step.step, step.steps)
 
         folder = train_translation(
@@ -347,8 +409,17 @@ def dev_measure(
         found = evaluator.evaluate()
         low, high = accuracy_interval(found)
         bleu = translated_bleu(evaluator, decoding=decoding)
-        accuracy = {"accuracy": found.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": found.n}
-        sure = {name: value for name, value in likelihood(evaluator).record().items() if name != "answers"}
+        accuracy = {
+            "accuracy": found.accuracy,
+            "accuracy_low": low,
+            "accuracy_high": high,
+            "tokens": found.n,
+        }
+        sure = {
+            name: value
+            for name, value in likelihood(evaluator).record().items()
+            if name != "answers"
+        }
         return {"dev": accuracy | sure | bleu.record() | decoding.record()}
 
     return measure
@@ -360,12 +431,20 @@ def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) 
         return
     heads = ", ".join(f"{name} {sum(layers)}" for name, layers in record["heads"].items())
     typer.echo(f"heads: {heads}; {len(record['removed'])} of them off from the start")
-    typer.echo(f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary")
+    typer.echo(
+        f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary"
+    )
     dev = record["measured"]["dev"]
-    typer.echo(f"dev: {dev['accuracy']:.1%} of the tokens [{dev['accuracy_low']:.1%}, {dev['accuracy_high']:.1%}]")
+    typer.echo(
+        f"dev: {dev['accuracy']:.1%} of the tokens [{dev['accuracy_low']:.1%}, {dev['accuracy_high']:.1%}]"
+    )
     low, high = dev["log_probability_low"], dev["log_probability_high"]
-    typer.echo(f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]")
-    typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}")
+    typer.echo(
+        f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]"
+    )
+    typer.echo(
+        f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}"
+    )
 
 
 # `headlab train`: models trained from scratch, on the user's own files.
@@ -374,7 +453,9 @@ def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) 
 def group() -> typer.Typer:
     """The commands of the group, one per kind of model."""
     made = typer.Typer(
-        help="Models trained from scratch, on files of your own.", no_args_is_help=True, rich_markup_mode=None
+        help="Models trained from scratch, on files of your own.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     made.command("translation")(translation)
     made.command("lm")(lm)

@@ -62,7 +62,11 @@ class Setting:
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:
         """The setting of an evaluator."""
-        task, language, rows = evaluator.task, evaluator.language, {str(evaluator.split): evaluator.examples}
+        task, language, rows = (
+            evaluator.task,
+            evaluator.language,
+            {str(evaluator.split): evaluator.examples},
+        )
         if ablation == "mean":  # the mean is over dev, whatever is evaluated
             dev = task.examples(language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
@@ -76,7 +80,9 @@ class Setting:
         return Evaluator(model, self.task, self.language, self.split, size)
 
 
-def _read(rows: Mapping[str, tuple[Example, ...]], _language: str, split: Split, _seed: int) -> tuple[Example, ...]:
+def _read(
+    rows: Mapping[str, tuple[Example, ...]], _language: str, split: Split, _seed: int
+) -> tuple[Example, ...]:
     return rows[split]
 
 
@@ -133,10 +139,14 @@ class Replica:
         found = getattr(game, ask.question)(**ask.arrays)
         return found, game.evaluator.forwards - before, time.perf_counter() - began
 
-    def outcome(self, key: str, name: str, options: Mapping[str, Any], seed: int) -> tuple[Outcome, int, float]:
+    def outcome(
+        self, key: str, name: str, options: Mapping[str, Any], seed: int
+    ) -> tuple[Outcome, int, float]:
         """The outcome of a method that plays no game, and the forward passes and seconds it took."""
         job, began = self._jobs[key], time.perf_counter()
-        work = Work(job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation)
+        work = Work(
+            job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation
+        )
         found: Outcome = implementation(method(name).module, HOME).run(work)
         return found, work.evaluator.forwards, time.perf_counter() - began
 
@@ -163,7 +173,11 @@ class SharedGame(ModelGame):
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; the devices of the pool work in parallel."""
-        yield from _counted(self._pool, self.evaluator, (Call(self._key, self._job, "answer", (ask,)) for ask in asks))
+        yield from _counted(
+            self._pool,
+            self.evaluator,
+            (Call(self._key, self._job, "answer", (ask,)) for ask in asks),
+        )
 
 
 @dataclass(frozen=True)

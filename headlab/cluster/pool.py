@@ -225,8 +225,14 @@ class Pool:
         member.in_hand.add(call)
         if call.key not in member.met:
             member.met.add(call.key)
-            self._then(member.device.call("meet", call.key, call.subject), partial(self._met, member, call.key))
-        self._then(member.device.call(call.method, call.key, *call.arguments), partial(self._answered, member, call))
+            self._then(
+                member.device.call("meet", call.key, call.subject),
+                partial(self._met, member, call.key),
+            )
+        self._then(
+            member.device.call(call.method, call.key, *call.arguments),
+            partial(self._answered, member, call),
+        )
 
     def _met(self, member: Member, key: str, answer: Future[Any]) -> None:
         """If a setting was not accepted, the calls about it fail with the same error."""
@@ -287,7 +293,9 @@ class Ended(Exception):
     """Raised in a run when another has failed or all are stopped; not an error."""
 
 
-def side_by_side(names: Iterable[str], run: Callable[[str, Tick], R], at_once: int, tick: Tick) -> dict[str, R]:
+def side_by_side(
+    names: Iterable[str], run: Callable[[str, Tick], R], at_once: int, tick: Tick
+) -> dict[str, R]:
     """{name: run(name, tick)} in the names' order, `at_once` at a time, each in its own thread (one alone needs none).
 
     tick: called here meanwhile; may raise to stop. Each run's own tick then ends it, as when another has failed.

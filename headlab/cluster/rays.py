@@ -23,7 +23,10 @@ from headlab.processors import allowed_processors
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 REACH_SECONDS = 5.0
-WORDS = {"local": "processes of its own on this machine", "auto": "the cluster that this machine belongs to"}
+WORDS = {
+    "local": "processes of its own on this machine",
+    "auto": "the cluster that this machine belongs to",
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,14 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     """
     gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
     if workers is not None and workers < 1:
-        raise HeadlabError(f"{workers} workers cannot compute anything; ask for 1 or more", code="ray.workers_too_few")
+        raise HeadlabError(
+            f"{workers} workers cannot compute anything; ask for 1 or more",
+            code="ray.workers_too_few",
+        )
     if not any(gpus) and not any(cpus):
         raise HeadlabError(
-            "the Ray cluster offers neither GPUs nor processors; start a node that has some", code="ray.no_devices"
+            "the Ray cluster offers neither GPUs nor processors; start a node that has some",
+            code="ray.no_devices",
         )
     if any(gpus):
         count = workers or sum(gpus)
@@ -60,7 +67,9 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     count = workers or sum(cpus)
     if count > sum(cpus):
         return Shares(count, 0.0, 1 / -(-count // sum(cpus)), 1)
-    each = max(size for size in range(1, max(cpus) + 1) if sum(node // size for node in cpus) >= count)
+    each = max(
+        size for size in range(1, max(cpus) + 1) if sum(node // size for node in cpus) >= count
+    )
     return Shares(count, 0.0, float(each), each)
 
 
@@ -133,7 +142,9 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def team(model: Model, address: str, workers: int | None = None, loader: Callable[..., Model] = load) -> Iterator[Team]:
+def team(
+    model: Model, address: str, workers: int | None = None, loader: Callable[..., Model] = load
+) -> Iterator[Team]:
     """Devices of a Ray cluster for runs of one model, released at the end.
 
     address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that this machine

@@ -127,7 +127,9 @@ def _choice_tokens(
 
 def _without_context(model: Model, choice: Continuation, prefix: int) -> ContinuationTokens:
     """Tokens of a continuation that no text stands before, after the prefix token."""
-    tokens = list(tokenizer_output(model.tokenizer, choice.text, add_special_tokens=False)["input_ids"])
+    tokens = list(
+        tokenizer_output(model.tokenizer, choice.text, add_special_tokens=False)["input_ids"]
+    )
     if tokens[:1] == [prefix]:
         tokens = tokens[1:]
     if not tokens:

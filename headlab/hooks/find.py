@@ -32,11 +32,23 @@ from headlab.models.shrunk_cut import Headless
 from headlab.records import STACKS, HeadGrid, Stack
 
 PROBE_TOKENS = 6
-SAME, SCALED, OTHER, ROWS = 0, 1, 2, 3  # rows of the probe; in OTHER, a token differs, which shows who looks ahead
+SAME, SCALED, OTHER, ROWS = (
+    0,
+    1,
+    2,
+    3,
+)  # rows of the probe; in OTHER, a token differs, which shows who looks ahead
 # What attention calls: a softmax over the tokens, or all of it at once.
 ATTENTION = (torch.softmax, torch.Tensor.softmax, torch.special.softmax, functional.softmax,
              functional.scaled_dot_product_attention)  # fmt: skip
-COUNTS = ("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "num_heads", "n_head", "n_heads")
+COUNTS = (
+    "num_attention_heads",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "num_heads",
+    "n_head",
+    "n_heads",
+)
 # What a model raises that was made for other input, or whose configuration is not that of its weights.
 FAILURES = (
     ValueError,
@@ -77,7 +89,9 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """A short artificial input that any text model accepts."""
     vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocab
-    end = getattr(model.config, "eos_token_id", None)  # some classifiers read the state at the end of sentence
+    end = getattr(
+        model.config, "eos_token_id", None
+    )  # some classifiers read the state at the end of sentence
     if model.config.is_encoder_decoder and isinstance(end, int) and 0 <= end < vocab:
         ids[:, -1] = end
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -133,7 +147,9 @@ class Probe(TorchFunctionMode):
     def _by_head(self, out: torch.Tensor) -> torch.Tensor | None:
         """A view [row, head, ...]; None for what has no heads, like a router's softmax over experts."""
         if out.dim() >= 4 and len(out) == ROWS:
-            second = out.shape[1] not in self.counts and out.shape[2] in self.counts - {PROBE_TOKENS}
+            second = out.shape[1] not in self.counts and out.shape[2] in self.counts - {
+                PROBE_TOKENS
+            }
             return out.movedim(2, 1) if second else out
         if out.dim() == 3 and len(out) > ROWS and len(out) % ROWS == 0:
             return out.view(ROWS, -1, *out.shape[1:])
@@ -145,7 +161,9 @@ class Probe(TorchFunctionMode):
             return None
         given, heads = args[0], self.pending
         if given.dim() != 3 or len(given) != ROWS:
-            self.tokens_first |= given.dim() == 3 and given.shape[1] == ROWS and _takes(given.movedim(1, 0), heads)
+            self.tokens_first |= (
+                given.dim() == 3 and given.shape[1] == ROWS and _takes(given.movedim(1, 0), heads)
+            )
             return None
         if not _takes(given, heads):
             return None
@@ -170,7 +188,9 @@ def _takes(given: torch.Tensor, heads: int) -> bool:
     """Whether these inputs of a linear layer, [row, token, ...], are the outputs of scaled heads side by side."""
     if given.shape[-1] % heads:
         return False
-    if not given.any():  # heads that were switched off in the weights: nothing to see, but they are heads
+    if (
+        not given.any()
+    ):  # heads that were switched off in the weights: nothing to see, but they are heads
         return True
     same, scaled = given.unflatten(-1, (heads, -1))[[SAME, SCALED]]
     return not near(scaled, same) and near(scaled / _factors(heads, given)[:, None], same)
@@ -200,7 +220,9 @@ def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
             with torch.inference_mode(), probe:
                 out = first_output(_run(model, probe))
         except FAILURES as error:
-            raise _refused(model, f"its heads could not be probed ({error})", "model.heads_not_found") from error
+            raise _refused(
+                model, f"its heads could not be probed ({error})", "model.heads_not_found"
+            ) from error
     if not probe.calls and probe.pending is None:
         raise _refused(model, "it computes no softmax over the tokens that each head attends to",
                        "model.heads_not_found")  # fmt: skip
@@ -253,10 +275,14 @@ def _hooked(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
             setattr(module, SITE, Site(owner, (number,), 0))
             undo.callback(delattr, module, SITE)
             if isinstance(module, Headless):
-                undo.callback(module.register_forward_pre_hook(lambda module, _: probe.passes(module)).remove)
+                undo.callback(
+                    module.register_forward_pre_hook(lambda module, _: probe.passes(module)).remove
+                )
             if isinstance(module, nn.Linear | Conv1D):
                 undo.callback(module.register_forward_pre_hook(probe.enters).remove)
-        undo.enter_context(activate(owner, Active(contexts=lambda number, _: probe.attends(modules[number]))))
+        undo.enter_context(
+            activate(owner, Active(contexts=lambda number, _: probe.attends(modules[number])))
+        )
         yield
 
 
@@ -275,7 +301,11 @@ def stack_of(name: str, model: PreTrainedModel, *, ahead: bool) -> str:
 
 def causal(model: PreTrainedModel) -> bool:
     """Whether a single-stack model says that its attention is causal."""
-    flags = [bool(m.is_causal) for m in model.modules() if hasattr(m, "is_causal") and "tention" in type(m).__name__]
+    flags = [
+        bool(m.is_causal)
+        for m in model.modules()
+        if hasattr(m, "is_causal") and "tention" in type(m).__name__
+    ]
     return any(flags) or bool(getattr(model.config, "is_decoder", False))
 
 
@@ -291,8 +321,14 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[C
         stacks.setdefault(stack_of(call.name, model, ahead=ahead), []).append(call)
     # headlab's own language models have always numbered the layers that have heads left.
     whole = not model.config.model_type.startswith("headlab")
-    layers = {name: _every_layer(stacks[name], model) if whole else stacks[name] for name in STACKS if name in stacks}
-    grid = HeadGrid(tuple(Stack(name, tuple(call.heads for call in rows)) for name, rows in layers.items()))
+    layers = {
+        name: _every_layer(stacks[name], model) if whole else stacks[name]
+        for name in STACKS
+        if name in stacks
+    }
+    grid = HeadGrid(
+        tuple(Stack(name, tuple(call.heads for call in rows)) for name, rows in layers.items())
+    )
     return grid, [call for rows in layers.values() for call in rows]
 
 
@@ -314,8 +350,15 @@ class WeightsThere(TorchDispatchMode):
     A module that uses another's weight without calling it does that: accelerate brings weights for calls.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         """The operation, unless some of its tensors have no numbers."""
-        if len({tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}) > 1:
+        if (
+            len(
+                {tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}
+            )
+            > 1
+        ):
             raise RuntimeError("a weight that is not in memory is used outside its module")
         return func(*args, **(kwargs or {}))

@@ -147,7 +147,11 @@ class Model:
         Earlier versions of headlab padded where a tokenizer said, which on the left made answers depend on their batch.
         """
         more = {} if self.dtype == "float32" else {"dtype": self.dtype}
-        more |= {"padded": "right"} if getattr(self.tokenizer, "padding_side", "right") == "left" else {}
+        more |= (
+            {"padded": "right"}
+            if getattr(self.tokenizer, "padding_side", "right") == "left"
+            else {}
+        )
         return self.identity() | more
 
     @contextmanager
@@ -184,7 +188,9 @@ def gated(
         HeadlabError: the gates do not fit, or another block gates every thread; nothing has been changed then.
     """
     require_flag("threads", threads)
-    with open_block(model.owner, _active_of(model, gates, ablation, means), model.name, everywhere=threads):
+    with open_block(
+        model.owner, _active_of(model, gates, ablation, means), model.name, everywhere=threads
+    ):
         yield model
 
 
@@ -241,7 +247,11 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
     kept = np.ones((grid.layers, grid.width))
     with gated_here(model, kept):
         _require_close(
-            model, logits(module), untouched, "all gates at 1 change the output", code="model.open_gates_differ"
+            model,
+            logits(module),
+            untouched,
+            "all gates at 1 change the output",
+            code="model.open_gates_differ",
         )
     rng = np.random.default_rng(0)
     sizes = [n for stack in grid.stacks for n in stack.heads]
@@ -267,17 +277,29 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
 
 
 def _close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    if not bool(want.isfinite().all()):  # no tolerance can be told from them, and heads that overflow give no score
+    if not bool(
+        want.isfinite().all()
+    ):  # no tolerance can be told from them, and heads that overflow give no score
         return False
-    tolerance = 1e-9 if want.dtype == torch.float64 else 2e-4 if want.dtype == torch.float32 else 5e-2
-    return got.shape == want.shape and torch.allclose(got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0)
+    tolerance = (
+        1e-9 if want.dtype == torch.float64 else 2e-4 if want.dtype == torch.float32 else 5e-2
+    )
+    return got.shape == want.shape and torch.allclose(
+        got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0
+    )
 
 
-def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem: str, *, code: str) -> None:
+def _require_close(
+    model: Model, got: torch.Tensor, want: torch.Tensor, problem: str, *, code: str
+) -> None:
     if _close(got, want):
         return
     if not bool(want.isfinite().all()):
-        raise not_finite(model, "outputs that are not finite once a head is closed", code="model.answers_not_finite")
+        raise not_finite(
+            model,
+            "outputs that are not finite once a head is closed",
+            code="model.answers_not_finite",
+        )
     raise HeadlabError(
         f"self-test failed for {type(model.module).__name__} (model type {model.module.config.model_type}): {problem}. "
         "headlab would report wrong numbers for this architecture, so it stops here; please report it",
@@ -286,7 +308,9 @@ def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem:
 
 
 @contextmanager
-def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]) -> Iterator[None]:
+def _zeroed_columns(
+    model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]
+) -> Iterator[None]:
     """The slow way to remove a head: zero its columns of the output projection, and restore them at the end."""
     with torch.no_grad(), ExitStack() as undo:
         for row, projection in enumerate(model.projections):
@@ -307,7 +331,9 @@ def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[in
         yield
 
 
-def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor) -> None:
+def _test_resume(
+    model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor
+) -> None:
     """Check that passes resumed or branching midway equal full ones; otherwise mark the model as not resumable."""
     half = model.grid.layers // 2
     gates = as_gates(model, kept)[None].repeat(1, 1, 1)
@@ -321,30 +347,44 @@ def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tens
         with model.active(Active(gates=gates, states=states)):
             resumed = logits(model.module)
         _require_close(
-            model, resumed, closed, "a resumed pass differs from a full one", code="model.resumed_pass_differs"
+            model,
+            resumed,
+            closed,
+            "a resumed pass differs from a full one",
+            code="model.resumed_pass_differs",
         )
         branched = _branched(model, lower, gates, half, first_token=False)
         _require_close(
-            model, branched, closed, "a branched pass differs from a full one", code="model.branched_pass_differs"
+            model,
+            branched,
+            closed,
+            "a branched pass differs from a full one",
+            code="model.branched_pass_differs",
         )
     except (HeadlabError, RuntimeError, IndexError, ValueError):
         model.resumable = model.first_token = False
         return
     if model.first_token:
         try:
-            model.first_token = _close(_branched(model, lower, gates, half, first_token=True), closed)
+            model.first_token = _close(
+                _branched(model, lower, gates, half, first_token=True), closed
+            )
         except (RuntimeError, IndexError, ValueError):  # the model reads tokens that were left out
             model.first_token = False
 
 
-def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool) -> torch.Tensor:
+def _branched(
+    model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool
+) -> torch.Tensor:
     """Output for `gates`, computed on copies of the probe rows that branch at `layer` off rows gated by `below`."""
     inputs = probe_inputs(model.module)
     rows = len(next(iter(inputs.values())))
     origin = np.tile(np.arange(rows), 2)
     start = np.repeat([0, layer], rows)
     both = torch.cat([below.expand(rows, -1, -1), gates.expand(rows, -1, -1)])
-    doubled = {name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()}
+    doubled = {
+        name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()
+    }
     how = FanOut(start, origin, model.grid.layers, first_token=first_token)
     with model.active(Active(gates=both, states=how)), torch.inference_mode():
         out = model.module(**doubled)
@@ -379,12 +419,20 @@ def attach(checkpoint: Checkpoint) -> Model:
         ) from error
     if not bool(untouched.isfinite().all()):
         raise not_finite(
-            checkpoint, "outputs that are not finite on a short made-up text", code="model.answers_not_finite"
+            checkpoint,
+            "outputs that are not finite on a short made-up text",
+            code="model.answers_not_finite",
         )
     calls = find(module, untouched)
     grid, by_row = grid_of(calls, module)
     observed = all(call.through_function for call in calls if call.heads)
-    model = Model(checkpoint, grid, tuple(call.projection for call in by_row), resumable=False, observed=observed)
+    model = Model(
+        checkpoint,
+        grid,
+        tuple(call.projection for call in by_row),
+        resumable=False,
+        observed=observed,
+    )
     _place_sites(model, by_row)
     module.register_forward_pre_hook(lambda *_: model.owner.begin_pass())
     module.register_forward_hook(lambda *_: model.owner.end_pass(), always_call=True)
@@ -440,7 +488,8 @@ def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
 def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
     plain: list[bool] = []
     hooks = [
-        layer.register_forward_hook(lambda _m, _a, out: plain.append(isinstance(out, torch.Tensor))) for layer in layers
+        layer.register_forward_hook(lambda _m, _a, out: plain.append(isinstance(out, torch.Tensor)))
+        for layer in layers
     ]
     try:
         logits(model.module)
@@ -477,7 +526,10 @@ Inputs = Mapping[str, torch.Tensor]
 
 
 def sum_weights(
-    model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], layers: Iterable[int] | None = None
+    model: Model,
+    inputs: Inputs,
+    observe: Callable[[int, torch.Tensor], None],
+    layers: Iterable[int] | None = None,
 ) -> None:
     """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
 
@@ -498,7 +550,10 @@ def sum_weights(
 
 
 def _eager_weights(
-    model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], wanted: frozenset[int] | None
+    model: Model,
+    inputs: Inputs,
+    observe: Callable[[int, torch.Tensor], None],
+    wanted: frozenset[int] | None,
 ) -> None:
     """`sum_weights` for architectures outside the attention interface, which may return their weights on request."""
     if not model.gives_weights:
@@ -526,7 +581,11 @@ def _gives_weights(model: Model) -> bool:
             given = _own_weights(model, probe_inputs(model.module))
     except FAILURES:
         return False
-    want = [(1, heads, PROBE_TOKENS, PROBE_TOKENS) for stack in model.grid.stacks for heads in stack.heads]
+    want = [
+        (1, heads, PROBE_TOKENS, PROBE_TOKENS)
+        for stack in model.grid.stacks
+        for heads in stack.heads
+    ]
     return [None if weights is None else tuple(weights.shape) for weights in given] == want
 
 
@@ -569,13 +628,18 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     for inputs in batches:
 
         def run(part: Rows, inputs: Inputs = inputs) -> None:
-            for row, (total, count) in _head_sums(model, {k: t[part.rows] for k, t in inputs.items()}).items():
+            for row, (total, count) in _head_sums(
+                model, {k: t[part.rows] for k, t in inputs.items()}
+            ).items():
                 sums[row] = sums[row] + total if row in sums else total
                 counts[row] = counts.get(row, 0.0) + count
 
         halving([Rows(np.arange(len(inputs["attention_mask"])))], run)
     if not sums:
-        raise HeadlabError("no examples to take the heads' means over; give at least one", code="ablation.no_examples")
+        raise HeadlabError(
+            "no examples to take the heads' means over; give at least one",
+            code="ablation.no_examples",
+        )
     widest = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
     out = torch.zeros(grid.layers, grid.width, widest, dtype=torch.float64, device=model.device)
     for row, total in sums.items():
@@ -590,7 +654,9 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
     rows = model.grid.rows
 
     def add(row: int, context: torch.Tensor) -> None:
-        mask = inputs.get("decoder_attention_mask" if pairs and rows[row] != "encoder" else "attention_mask")
+        mask = inputs.get(
+            "decoder_attention_mask" if pairs and rows[row] != "encoder" else "attention_mask"
+        )
         keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
         keep = keep.to(context.device, torch.float64)
         if not pairs or rows[row] == "encoder":

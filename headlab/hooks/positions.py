@@ -89,7 +89,9 @@ def _unread(module: nn.Module) -> HeadlabError:
     )
 
 
-def _taken(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _taken(
+    _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     given = {name: value for name, value in kwargs.items() if name not in PLAIN}
     _asked.set(given.pop("asked", None))
     segments = given.pop("segments", None)
@@ -98,7 +100,9 @@ def _taken(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
-    before = torch.ones(segments.shape[1], segments.shape[1], dtype=torch.bool, device=segments.device).tril()
+    before = torch.ones(
+        segments.shape[1], segments.shape[1], dtype=torch.bool, device=segments.device
+    ).tril()
     own = (segments[:, :, None] == segments[:, None, :]) & before
     context = segments == 0
     seen = own | (before & context[:, None, :] & (segments >= 0)[:, :, None])

@@ -39,7 +39,9 @@ KINDS = {
     "rms norm": "rms_norm",
     "attention": "scaled_dot_product_attention",
 }
-FUNCTIONS = ("GeLUFunction",)  # activations with a backward pass of their own, which a TorchFunctionMode does not see
+FUNCTIONS = (
+    "GeLUFunction",
+)  # activations with a backward pass of their own, which a TorchFunctionMode does not see
 ADDING = ("addmm", "baddbmm")  # their first argument is a summand
 
 
@@ -55,7 +57,11 @@ class Rules(TorchFunctionMode):
         self.user, self.attention_constant = user, attention_constant
 
     def __torch_function__(
-        self, func: Function, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Function,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """The operation, with weights as constants, so that a tensor with a gradient depends on a head."""
         args, named = _each(args, _weight_constant), _each(dict(kwargs or {}), _weight_constant)
@@ -64,7 +70,10 @@ class Rules(TorchFunctionMode):
             return func(*args, **named)
         spelled = getattr(func, "__name__", str(func))
         name = spelled.strip("_")
-        kind, gates = _kinds().get(name, ""), [tensor for tensor in carrying if hasattr(tensor, GATE)]
+        kind, gates = (
+            _kinds().get(name, ""),
+            [tensor for tensor in carrying if hasattr(tensor, GATE)],
+        )
         if kind == "activation":
             return _mark(_activation(func, spelled, args, named))
         if kind == "moving":
@@ -75,7 +84,9 @@ class Rules(TorchFunctionMode):
             return _mark(out) if gates else out
         return self._other(kind, name, func, args, named)
 
-    def _other(self, kind: str, name: str, func: Function, args: tuple[Any, ...], named: Names) -> Any:
+    def _other(
+        self, kind: str, name: str, func: Function, args: tuple[Any, ...], named: Names
+    ) -> Any:
         """Operations whose results are not gates."""
         if kind == "mixing":
             first = 1 if name in ADDING else 0
@@ -96,10 +107,18 @@ class Rules(TorchFunctionMode):
             raise no_rule(name, self.user)
         return out
 
-    def _attention(self, func: Function, query: Any, key: Any, value: Any, *args: Any, **named: Any) -> Any:
+    def _attention(
+        self, func: Function, query: Any, key: Any, value: Any, *args: Any, **named: Any
+    ) -> Any:
         """Treated as its parts would be: two matrix products with a softmax between them."""
         if self.attention_constant:
-            return func(query.detach(), key.detach(), value, *_each(args, _constant), **_each(named, _constant))
+            return func(
+                query.detach(),
+                key.detach(),
+                value,
+                *_each(args, _constant),
+                **_each(named, _constant),
+            )
         args, named = (_each(rest, lambda bias: _sloped(bias, 0.5)) for rest in (args, named))
         return func(_sloped(query, 0.25), _sloped(key, 0.25), _sloped(value, 0.5), *args, **named)
 
@@ -135,7 +154,10 @@ class HeadRelevance:
             self._ruled = True
         layers = list(self.contexts)
         found = torch.autograd.grad(
-            outputs.sum(), [self.contexts[layer] for layer in layers], retain_graph=again, allow_unused=True
+            outputs.sum(),
+            [self.contexts[layer] for layer in layers],
+            retain_graph=again,
+            allow_unused=True,
         )
         grid = self.model.grid
         rows = max(len(context) for context in self.contexts.values())
@@ -143,7 +165,9 @@ class HeadRelevance:
         for layer, gradient in zip(layers, found, strict=True):
             if gradient is not None:  # a layer that no output depends on
                 context = self.contexts[layer].detach()
-                out[:, layer, : context.shape[2]] = (context * gradient).sum(dim=(1, 3), dtype=torch.float64)
+                out[:, layer, : context.shape[2]] = (context * gradient).sum(
+                    dim=(1, 3), dtype=torch.float64
+                )
         return out
 
 
@@ -172,7 +196,11 @@ def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         return change(value)
     if isinstance(value, dict):
         return {name: _each(part, change) for name, part in value.items()}
-    return type(value)([_each(part, change) for part in value]) if type(value) in (tuple, list) else value
+    return (
+        type(value)([_each(part, change) for part in value])
+        if type(value) in (tuple, list)
+        else value
+    )
 
 
 def _carrying(value: Any) -> Iterator[torch.Tensor]:
@@ -200,7 +228,9 @@ def _mark(out: Any) -> Any:
     return out
 
 
-def _sloped(x: torch.Tensor, slope: torch.Tensor | float, value: torch.Tensor | None = None) -> torch.Tensor:
+def _sloped(
+    x: torch.Tensor, slope: torch.Tensor | float, value: torch.Tensor | None = None
+) -> torch.Tensor:
     """A value (by default x itself) whose derivative with respect to x is `slope`."""
     if not x.requires_grad and value is None:
         return x  # such as a mask, whose infinities cannot be subtracted
@@ -229,7 +259,9 @@ def _gate_constant(tensor: torch.Tensor) -> torch.Tensor:
 def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Names) -> Any:
     """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
     x = args[0] if args else named.pop("input")
-    exponent = args[1] if spelled.strip("_") == "pow" and len(args) > 1 else named.get("exponent", 1)
+    exponent = (
+        args[1] if spelled.strip("_") == "pow" and len(args) > 1 else named.get("exponent", 1)
+    )
     given = x.detach()
     # An in-place operation would change the ratio's denominator.
     in_place = named.get("inplace") or (spelled.endswith("_") and not spelled.endswith("__"))
@@ -240,7 +272,12 @@ def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Name
 
 
 def _layer_norm(
-    func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+    func: Function,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
 ) -> torch.Tensor:
     """Layer norm with its standard deviation held constant (Ali et al. 2022)."""
     given, over = x.detach(), tuple(range(-len(shape), 0))
@@ -252,7 +289,11 @@ def _layer_norm(
 
 
 def _rms_norm(
-    func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, eps: float | None = None
+    func: Function,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: Any = None,
+    eps: float | None = None,
 ) -> torch.Tensor:
     """RMS norm with its mean square held constant, like the standard deviation of a layer norm."""
     given, over = x.detach(), tuple(range(-len(shape), 0))
@@ -278,7 +319,9 @@ def _rule_functions(outputs: torch.Tensor, user: str) -> None:
             node.register_hook(_passing(*node.saved_tensors, function))
 
 
-def _passing(x: torch.Tensor, function: Any) -> Callable[[Any, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
+def _passing(
+    x: torch.Tensor, function: Any
+) -> Callable[[Any, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
     """A hook that uses f(x) / x as the derivative."""
     with torch.no_grad():
         ratio = torch.nan_to_num(function.apply(x) / x, nan=0.0, posinf=0.0, neginf=0.0)

@@ -39,18 +39,31 @@ class Pass:
     first_token = False
 
     def run(
-        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        inner: Inner,
+        layer: int,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Output of a layer, given its input [row, token, width] and the function that computes it."""
         raise NotImplementedError
 
     def _run_on(
-        self, rows: Rows, batch: int, inner: Inner, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        rows: Rows,
+        batch: int,
+        inner: Inner,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Output of a layer for some rows of a batch, given these rows' input and all rows' arguments."""
         self.rows = rows
         try:
-            out: torch.Tensor = inner(hidden, *_take(args, rows, batch), **_take(kwargs, rows, batch))
+            out: torch.Tensor = inner(
+                hidden, *_take(args, rows, batch), **_take(kwargs, rows, batch)
+            )
         finally:
             self.rows = None
         return out
@@ -119,10 +132,17 @@ class LayerStates(Pass):
         if start is not None:
             first_layers = start.cpu()
             layers = range(len(self.inputs) - 1)
-            self._rows_by_layer = Indices([(first_layers <= layer).nonzero()[:, 0] for layer in layers])
+            self._rows_by_layer = Indices(
+                [(first_layers <= layer).nonzero()[:, 0] for layer in layers]
+            )
 
     def run(
-        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        inner: Inner,
+        layer: int,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Recompute the rows that have reached their start; the others use the cache."""
         cached_output = self.inputs[layer + 1]
@@ -135,13 +155,20 @@ class LayerStates(Pass):
             return self._run_all(inner, layer, hidden, args, kwargs)
         rows = self._rows_by_layer.on(hidden.device, layer)
         output = cached_output.clone()
-        places = self._rows_by_layer.on(output.device, layer)  # a layer may be on another device than its input
+        places = self._rows_by_layer.on(
+            output.device, layer
+        )  # a layer may be on another device than its input
         output[places] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
         self.inputs[layer + 1] = output
         return output
 
     def _run_all(
-        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        inner: Inner,
+        layer: int,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Run the layer on all rows, and cache its input and output."""
         self.inputs[layer] = hidden
@@ -161,7 +188,12 @@ class Trunk(Pass):
         self.inputs: list[torch.Tensor | None] = [None] * layers
 
     def run(
-        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        inner: Inner,
+        layer: int,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Store the layer's input, and run the layer on all rows."""
         self.inputs[layer] = hidden.detach()
@@ -194,7 +226,12 @@ class FanOut(Pass):
         self._trunk = trunk
 
     def run(
-        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        inner: Inner,
+        layer: int,
+        hidden: torch.Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Add the rows that join at this layer, and run it on all rows that have joined."""
         before, now = self._live[layer], self._live[layer + 1]
@@ -266,7 +303,9 @@ def wrap_feed_forward(layer: nn.Module, owner: Owner) -> bool:
 
     Returns whether the layer has that part as a separate method (as in BERT and similar models).
     """
-    inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(layer, "feed_forward_chunk", None)
+    inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(
+        layer, "feed_forward_chunk", None
+    )
     if inner is None:
         return False
     setattr(layer, "feed_forward_chunk", LastFeedForward(inner, owner))  # noqa: B010 - a Module's attributes are typed as tensors
@@ -356,7 +395,9 @@ class Owner:
         with self._lock:
             enclosing = _active.get().get(id(self), ())
             others = [other for other in self.blocks if other.everywhere]
-            if block.everywhere and not all(any(other.active is outer for outer in enclosing) for other in others):
+            if block.everywhere and not all(
+                any(other.active is outer for outer in enclosing) for other in others
+            ):
                 raise HeadlabError(
                     f"a block of headlab.gated(..., threads=True) is open on {block.model} already, and two cannot "
                     "both gate every thread; end that one first, or leave threads=True out to gate this thread only",
@@ -443,7 +484,9 @@ def gates_of_thread(owner: Owner) -> Active | None:
     if not stack[-1].ended:
         return stack[-1]
     begun_with = owner.passes.begun_with
-    return next((active for active in reversed(stack) if active is begun_with or not active.ended), None)
+    return next(
+        (active for active in reversed(stack) if active is begun_with or not active.ended), None
+    )
 
 
 def active_for(owner: Owner) -> Active | None:
@@ -507,7 +550,9 @@ class Site:
         """The gate row of this call; a module shared by several layers is called once per layer."""
         if len(self.rows) == 1:
             return self.rows[0]
-        calls = self.owner.passes.calls  # of this thread: others may run a pass under the same gates
+        calls = (
+            self.owner.passes.calls
+        )  # of this thread: others may run a pass under the same gates
         count = calls.get(self.rows[0], 0)
         calls[self.rows[0]] = count + 1
         return self.rows[count % len(self.rows)]
@@ -522,7 +567,9 @@ def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> 
     gate = _gate_of(active, row, heads, context).to(context)
     out = context * gate
     if active.fill is not None:
-        out = out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context)[None, None]
+        out = (
+            out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context)[None, None]
+        )
     return out
 
 
@@ -596,7 +643,9 @@ def _attended(
 ) -> torch.Tensor:
     """Outputs of the heads before gates, [row, query, head, head_dim]; by way of the weights where SDPA cannot."""
     if kwargs.get("softcap") is None and kwargs.get("s_aux") is None:
-        context: torch.Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0]
+        context: torch.Tensor = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **kwargs
+        )[0]
         return context
     weights = attention_weights(module, query, key, attention_mask, **kwargs).to(value.dtype)
     value = repeat_kv(value, getattr(module, "num_key_value_groups", 1))
@@ -622,7 +671,11 @@ def attention_weights(
     """
     groups = getattr(module, "num_key_value_groups", 1)
     key = repeat_kv(key, groups)
-    scores = query @ key.transpose(-1, -2) * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    scores = (
+        query
+        @ key.transpose(-1, -2)
+        * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    )
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if position_bias is not None:
@@ -631,12 +684,16 @@ def attention_weights(
         scores = scores.masked_fill(~attention_mask, float("-inf"))
     elif attention_mask is not None:
         scores = scores + attention_mask
-    elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
+    elif query.shape[2] > 1 and (
+        getattr(module, "is_causal", False) if is_causal is None else is_causal
+    ):
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
     # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA; any other NaN is the model's.
     nothing = (scores == float("-inf")).all(dim=-1, keepdim=True)
     if s_aux is not None:
-        scores = torch.cat([scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1)
+        scores = torch.cat(
+            [scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1
+        )
     weights = torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
     return weights if s_aux is None else weights[..., :-1]

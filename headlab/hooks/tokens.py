@@ -23,12 +23,20 @@ def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
     lacks_mask = lacks_padding_mask(model.tokenizer)
     if any(example.choices for example in examples):
         return TokenNeeds()
-    if any(example.target is not None for example in examples):  # a language model has always been given its mask
-        return TokenNeeds(attention_mask=lacks_mask and bool(model.module.config.is_encoder_decoder))
+    if any(
+        example.target is not None for example in examples
+    ):  # a language model has always been given its mask
+        return TokenNeeds(
+            attention_mask=lacks_mask and bool(model.module.config.is_encoder_decoder)
+        )
     pairs = any(example.pair is not None for example in examples)
     if any(example.words for example in examples):
-        return token_needs(model.missing_segment_ids, model.word_spaces, pairs=False, words=True, mask=lacks_mask)
-    needs = token_needs(model.missing_segment_ids, "none", pairs=pairs, words=False, mask=lacks_mask)
+        return token_needs(
+            model.missing_segment_ids, model.word_spaces, pairs=False, words=True, mask=lacks_mask
+        )
+    needs = token_needs(
+        model.missing_segment_ids, "none", pairs=pairs, words=False, mask=lacks_mask
+    )
     return replace(needs, padding=pads_otherwise(model.module, model.tokenizer))
 
 

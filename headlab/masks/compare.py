@@ -81,7 +81,13 @@ def by_layer_table(found: Difference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
     parts = zip(by_layer(found.grid, found.a), by_layer(found.grid, found.b), strict=True)
     rows = [(stack, layer, *_counts(a, b)) for (stack, layer, a), (_, _, b) in parts]
-    return Table("mask-layers", "Heads off, by layer", ("stack", "layer", *COUNTS), ("", "d", *FORMATS), tuple(rows))
+    return Table(
+        "mask-layers",
+        "Heads off, by layer",
+        ("stack", "layer", *COUNTS),
+        ("", "d", *FORMATS),
+        tuple(rows),
+    )
 
 
 def by_stack_table(found: Difference) -> Table:
@@ -93,7 +99,9 @@ def by_stack_table(found: Difference) -> Table:
     ]
     if len(rows) > 1:
         rows.append(("all", *_counts(found.a, found.b)))
-    return Table("mask-stacks", "Heads off, by stack", ("stack", *COUNTS), ("", *FORMATS), tuple(rows))
+    return Table(
+        "mask-stacks", "Heads off, by stack", ("stack", *COUNTS), ("", *FORMATS), tuple(rows)
+    )
 
 
 FORMATS = ("d", "d", "d", "d", "d", "d", ".2f")
@@ -121,9 +129,13 @@ def combine(masks: Sequence[Mask], how: str) -> Mask:
     Raises HeadlabError for an unknown way, for fewer than two masks, and for masks of more than one model.
     """
     if how not in WAYS:
-        raise HeadlabError(f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}", code="mask.way_unknown")
+        raise HeadlabError(
+            f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}", code="mask.way_unknown"
+        )
     if len(masks) < 2:
-        raise HeadlabError(f"{len(masks)} mask is given; name two or more to combine", code="mask.too_few")
+        raise HeadlabError(
+            f"{len(masks)} mask is given; name two or more to combine", code="mask.too_few"
+        )
     grid, model = same_grid(masks), _one_model(masks)
     kept = combined(np.array([mask.kept for mask in masks]).reshape(len(masks), grid.size), how)
     parts = [_told(mask) for mask in masks]
@@ -141,7 +153,12 @@ def combine(masks: Sequence[Mask], how: str) -> Mask:
             "checked"
         )
     languages = [language for part in parts for language in part.get("languages", [])]
-    return Mask(grid, kept, model, chosen | ({"languages": list(dict.fromkeys(languages))} if languages else {}))
+    return Mask(
+        grid,
+        kept,
+        model,
+        chosen | ({"languages": list(dict.fromkeys(languages))} if languages else {}),
+    )
 
 
 def combined(kept: Bools, how: str) -> Bools:
@@ -153,15 +170,24 @@ def combined(kept: Bools, how: str) -> Bools:
 
 def _told(mask: Mask) -> dict[str, Any]:
     """How a part was chosen, without its own accuracies and without the full spec of its scores."""
-    told = {name: value for name, value in mask.chosen.items() if name not in ("evaluated", "score", "gates")}
+    told = {
+        name: value
+        for name, value in mask.chosen.items()
+        if name not in ("evaluated", "score", "gates")
+    }
     ablation = {} if mask.ablation is None else {"ablation": mask.ablation}
     return told | ablation | {"removed": len(mask.removed)}
 
 
 def _one_model(masks: Sequence[Mask]) -> Mapping[str, Any]:
-    named = {mask.model["fingerprint"]: mask.model for mask in masks if mask.model.get("fingerprint")}
+    named = {
+        mask.model["fingerprint"]: mask.model for mask in masks if mask.model.get("fingerprint")
+    }
     if len(named) > 1:
-        names = ", ".join(f"{shown(str(model.get('name')))} ({shown(str(key)[:12])})" for key, model in named.items())
+        names = ", ".join(
+            f"{shown(str(model.get('name')))} ({shown(str(key)[:12])})"
+            for key, model in named.items()
+        )
         raise HeadlabError(
             f"the masks were made for different models: {names}. The shapes agree, but heads of one model say nothing "
             "about another's",
@@ -194,7 +220,11 @@ def seen(mask: Mask) -> list[Seen]:
 
 
 def noted(
-    chosen: Mapping[str, Any], split: str, task: str, figures: Mapping[str, Mapping[str, Any]], **more: Any
+    chosen: Mapping[str, Any],
+    split: str,
+    task: str,
+    figures: Mapping[str, Mapping[str, Any]],
+    **more: Any,
 ) -> dict[str, Any]:
     """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
 
@@ -202,7 +232,11 @@ def noted(
     """
     if not figures:
         return dict(chosen)
-    part = {"task": task, **more, "languages": {name: dict(figure) for name, figure in figures.items()}}
+    part = {
+        "task": task,
+        **more,
+        "languages": {name: dict(figure) for name, figure in figures.items()},
+    }
     return {**chosen, "evaluated": {**chosen.get("evaluated", {}), split: part}}
 
 
@@ -225,12 +259,18 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
     for name, mask in masks.items():
         for split, task, language, figure in seen(mask):
             low, high = figure.get("low"), figure.get("high")
-            interval = None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
+            interval = (
+                None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
+            )
             shares = [figure.get(key) for key in ("accuracy", "baseline", "difference")]
             points = [None if share is None else 100 * share for share in shares]
-            rows.append((name, split, shown(task), shown(language), int(figure["n"]), *points, interval))
+            rows.append(
+                (name, split, shown(task), shown(language), int(figure["n"]), *points, interval)
+            )
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
-    return Table("mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows))
+    return Table(
+        "mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows)
+    )
 
 
 def accuracy_notes(masks: Iterable[Mask]) -> list[str]:

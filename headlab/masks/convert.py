@@ -19,8 +19,13 @@ from headlab.records import Head, HeadGrid, Stack, by_layer
 
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
-PART = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))")
-LAYERS, HEADS = ("num_hidden_layers", "n_layer", "n_layers"), ("num_attention_heads", "n_head", "n_heads")
+PART = re.compile(
+    r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))"
+)
+LAYERS, HEADS = (
+    ("num_hidden_layers", "n_layer", "n_layers"),
+    ("num_attention_heads", "n_head", "n_heads"),
+)
 BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama")  # causal models
 
 
@@ -49,7 +54,8 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 def _check_stack(name: str) -> None:
     if not STACK.fullmatch(name):
         raise HeadlabError(
-            f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
+            f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross",
+            code="stack.name_invalid",
         )
 
 
@@ -60,10 +66,13 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
             f"{what} belongs to an encoder-decoder, and pruned_heads does not say which stack its heads are in",
             code="grid.ambiguous",
         )
-    layers, heads = (next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS))
+    layers, heads = (
+        next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS)
+    )
     if type(layers) is not int or type(heads) is not int:
         raise HeadlabError(
-            f"{what} does not say how many layers and heads its model has; give --grid or --model", code="grid.unknown"
+            f"{what} does not say how many layers and heads its model has; give --grid or --model",
+            code="grid.unknown",
         )
     _require_sizes([[heads] * min(layers, MAX_HEADS + 1)], what)
     backward = config.get("is_decoder") is True or config.get("model_type") in BACKWARD
@@ -72,9 +81,19 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
 
 def model_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The model of a config.json, as a mask records it: without fingerprint, as the weights are unknown."""
-    name, classes, family = (config.get(key) for key in ("_name_or_path", "architectures", "model_type"))
-    found: dict[str, Any] = {"name": name if isinstance(name, str) and name else None, "fingerprint": None}
-    if isinstance(classes, list) and classes and isinstance(classes[0], str) and isinstance(family, str):
+    name, classes, family = (
+        config.get(key) for key in ("_name_or_path", "architectures", "model_type")
+    )
+    found: dict[str, Any] = {
+        "name": name if isinstance(name, str) and name else None,
+        "fingerprint": None,
+    }
+    if (
+        isinstance(classes, list)
+        and classes
+        and isinstance(classes[0], str)
+        and isinstance(family, str)
+    ):
         found["architecture"] = {"class": classes[0], "model_type": family}
     return found
 
@@ -104,7 +123,16 @@ USES: Mapping[str, tuple[str, ...]] = {  # the options of each form
 LETTERS = {"E": "encoder", "D": "decoder", "A": "cross"}  # as in fairseq's pruning code
 WORD = re.compile(r"(?:([EDA]):)?([0-9]{1,6}):([0-9]{1,6}(?:,[0-9]{1,6})*)")
 # What numpy raises for a malformed header, which it parses as Python.
-NO_ARRAY = (ValueError, OSError, EOFError, MemoryError, TypeError, SyntaxError, TokenError, RecursionError)
+NO_ARRAY = (
+    ValueError,
+    OSError,
+    EOFError,
+    MemoryError,
+    TypeError,
+    SyntaxError,
+    TokenError,
+    RecursionError,
+)
 NUMPY = b"\x93NUMPY"
 ONLY = ""  # the stack of a form that names none
 
@@ -134,14 +162,20 @@ def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -
         )
     heads = set()
     for layer, listed in table.items():
-        if not (re.fullmatch("[0-9]{1,6}", layer) and isinstance(listed, list) and all(map(_counted, listed))):
+        if not (
+            re.fullmatch("[0-9]{1,6}", layer)
+            and isinstance(listed, list)
+            and all(map(_counted, listed))
+        ):
             raise HeadlabError(
                 f"{what}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
                 code="mask.layer_malformed",
             )
         heads |= {_head(ONLY, int(layer), head, count_from, what) for head in listed}
     grid = None if config is None else grid_of_config(config, what)
-    return ForeignMask(frozenset(heads), grid=grid, model={} if config is None else model_of_config(config))
+    return ForeignMask(
+        frozenset(heads), grid=grid, model={} if config is None else model_of_config(config)
+    )
 
 
 def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> ForeignMask:
@@ -149,7 +183,9 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Foreig
     try:
         words = raw.decode().split()
     except UnicodeDecodeError as error:
-        raise HeadlabError(f'{what} is not text; expected heads like "9:3 10:10"', code="mask.not_text") from error
+        raise HeadlabError(
+            f'{what} is not text; expected heads like "9:3 10:10"', code="mask.not_text"
+        ) from error
     heads = set()
     for word in words:
         found = WORD.fullmatch(word)
@@ -160,32 +196,45 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Foreig
             )
         letter, layer, listed = found.groups()
         stack = LETTERS.get(letter, ONLY)
-        heads |= {_head(stack, int(layer), int(head), count_from, what) for head in listed.split(",")}
+        heads |= {
+            _head(stack, int(layer), int(head), count_from, what) for head in listed.split(",")
+        }
     return ForeignMask(frozenset(heads))
 
 
-def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any) -> ForeignMask:
+def read_array(
+    raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any
+) -> ForeignMask:
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
     rows = _values(raw, what)
-    flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no heads
+    flat = (
+        isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
+    )  # a layer may have no heads
     _check_stack(stack)
-    if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
+    if not flat or not all(
+        type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row
+    ):
         raise HeadlabError(
             f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "
             "save scores >= threshold",
             code="mask.array_malformed",
         )
     grid = HeadGrid((Stack(stack, tuple(map(len, rows))),))
-    marked = {Head(stack, at, head) for at, row in enumerate(rows) for head, v in enumerate(row) if v}
+    marked = {
+        Head(stack, at, head) for at, row in enumerate(rows) for head, v in enumerate(row) if v
+    }
     return ForeignMask(frozenset(marked), keeps=(lists or "kept") == "kept", grid=grid)
 
 
-def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any) -> ForeignMask:
+def read_pairs(
+    raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any
+) -> ForeignMask:
     """(layer, head) pairs or (stack, layer, head) triples: heads removed, or kept if `lists` is "kept"."""
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
         raise HeadlabError(
-            f"{what} is not a list of (layer, head) pairs, like [[9, 3], [10, 10]]", code="mask.pairs_malformed"
+            f"{what} is not a list of (layer, head) pairs, like [[9, 3], [10, 10]]",
+            code="mask.pairs_malformed",
         )
     heads = set()
     for pair in pairs:
@@ -193,7 +242,8 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
         place = pair[1:] if named else pair
         if not (isinstance(place, list) and len(place) == 2 and all(map(_counted, place))):
             raise HeadlabError(
-                f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]", code="mask.pair_malformed"
+                f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]",
+                code="mask.pair_malformed",
             )
         heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
     return ForeignMask(frozenset(heads), keeps=lists == "kept")
@@ -244,7 +294,9 @@ def _array_or_pairs(value: Any, what: str) -> str:
     entries = [entry for row in rows if isinstance(row, list) for entry in row]
     if any(isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) for row in rows):
         return "pairs"
-    if not all(isinstance(row, list) and len(row) == 2 for row in rows) or any(type(e) is bool for e in entries):
+    if not all(isinstance(row, list) and len(row) == 2 for row in rows) or any(
+        type(e) is bool for e in entries
+    ):
         return "array"
     if rows and any(_counted(entry) and entry > 1 for entry in entries):
         return "pairs"
@@ -264,14 +316,17 @@ def _values(raw: bytes, what: str) -> Any:
     except NO_ARRAY as error:
         why = shown(str(error), longest=2 * LINE)
         raise HeadlabError(
-            f"{what} is not a .npy file of numbers ({why}); save it again with numpy.save", code="mask.npy_malformed"
+            f"{what} is not a .npy file of numbers ({why}); save it again with numpy.save",
+            code="mask.npy_malformed",
         ) from error
     if array.dtype.kind not in "biuf":
         raise HeadlabError(
             f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
             code="mask.npy_not_numbers",
         )
-    return (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()  # JSON has no longdouble
+    return (
+        array.astype(np.float64) if array.dtype.kind == "f" else array
+    ).tolist()  # JSON has no longdouble
 
 
 def _counted(value: Any) -> bool:
@@ -313,7 +368,11 @@ def convert_in(
         mask = mask_from_text(raw, what)
         if grid is not None:
             mask.check(grid, None if model is None else model.get("fingerprint"))
-        return mask if model is None or mask.model.get("fingerprint") else replace(mask, model=dict(model))
+        return (
+            mask
+            if model is None or mask.model.get("fingerprint")
+            else replace(mask, model=dict(model))
+        )
     told = READERS[form](raw, what, **how)
     chosen = {"rule": "converted", "converted_from": form}
     settled = _settle(told, grid, what)
@@ -327,13 +386,17 @@ def form_of(raw: bytes, what: str, form: str | None = None) -> str:
         _check_form(form)
     raw = as_utf8(raw)
     if form != "text" and not raw.strip():  # an empty text removes nothing
-        raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty")
+        raise HeadlabError(
+            f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty"
+        )
     return form or guess(raw, what)
 
 
 def _check_form(form: str) -> None:
     if form not in FORMS:
-        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+        raise HeadlabError(
+            f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown"
+        )
 
 
 def _require_used(form: str, how: Iterable[str]) -> None:
@@ -361,14 +424,17 @@ def _settle(told: ForeignMask, grid: HeadGrid | None, what: str) -> HeadGrid:
     ours = tuple(n for stack in grid.stacks for n in stack.heads)
     if theirs != ours:
         raise HeadlabError(
-            f"{what} is for {told.grid}; the model has {grid}. Give the model it was made for", code="mask.other_grid"
+            f"{what} is for {told.grid}; the model has {grid}. Give the model it was made for",
+            code="mask.other_grid",
         )
     return grid
 
 
 def _kept(told: ForeignMask, grid: HeadGrid, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     marked = np.zeros(grid.size, bool)
-    if told.grid is not None and told.grid != grid:  # the file's rows are those of several stacks, one below the other
+    if (
+        told.grid is not None and told.grid != grid
+    ):  # the file's rows are those of several stacks, one below the other
         flat = {head: i for i, head in enumerate(told.grid.heads)}
         marked[[flat[head] for head in told.heads if head in flat]] = True
         return marked if told.keeps else ~marked
@@ -393,7 +459,12 @@ def _index(head: Head, grid: HeadGrid, what: str) -> int:
 
 
 def convert_out(
-    mask: Mask, form: str, *, count_from: int | None = None, lists: str | None = None, binary: bool = False
+    mask: Mask,
+    form: str,
+    *,
+    count_from: int | None = None,
+    lists: str | None = None,
+    binary: bool = False,
 ) -> bytes:
     """A mask in another tool's form, as the bytes of a file.
 
@@ -401,7 +472,10 @@ def convert_out(
     if the form cannot express the mask, or does not use an option that is given.
     """
     _check_form(form)
-    _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
+    _require_used(
+        form,
+        [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None],
+    )
     count_from = count_from or 0
     if form == "headlab":
         return _lines(mask.to_json(), indent=1)
@@ -435,7 +509,8 @@ def _text(mask: Mask, count_from: int) -> str:
     for stack, layer, head in mask.removed:
         if several and stack not in letters:
             raise HeadlabError(
-                f"the text form has no letter for stack {stack!r}; use form pairs", code="mask.stack_without_letter"
+                f"the text form has no letter for stack {stack!r}; use form pairs",
+                code="mask.stack_without_letter",
             )
         place = (f"{letters[stack]}:" if several else "") + str(layer + count_from)
         words.setdefault(place, []).append(str(head + count_from))
@@ -459,7 +534,8 @@ def _lines(value: object, indent: int | None = None) -> bytes:
 def _npy(rows: list[list[Any]], kind: type) -> bytes:
     if len({len(row) for row in rows}) > 1 or any(isinstance(v, str) for row in rows for v in row):
         raise HeadlabError(
-            "a .npy file holds numbers in rows of equal length; write this mask as .json", code="mask.npy_unfit"
+            "a .npy file holds numbers in rows of equal length; write this mask as .json",
+            code="mask.npy_unfit",
         )
     out = io.BytesIO()
     np.save(out, np.array(rows, kind), allow_pickle=False)

@@ -23,7 +23,11 @@ from headlab.records import Bools, Head, HeadGrid, content_key
 # Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
 
 MAX_HEADS = 4096
-LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # limits of numbers, counts and nesting, so that all can be shown and saved
+LARGEST, MOST, DEEPEST = (
+    1e300,
+    2**53,
+    100,
+)  # limits of numbers, counts and nesting, so that all can be shown and saved
 SPLITS = ("train", "dev", "test")
 TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -99,7 +103,10 @@ class Field(NamedTuple):
 
 
 TEXT, NAMED = Field(text, "text"), Field(named, "text, or null where it is of no one model")
-NUMBER, SHARE = Field(number, "a number"), Field(partial(number, low=0, high=1), "a number from 0 to 1")
+NUMBER, SHARE = (
+    Field(number, "a number"),
+    Field(partial(number, low=0, high=1), "a number from 0 to 1"),
+)
 COUNT = Field(whole, "a whole number of 0 or more")
 COUNTS = Field(counts, "an object of whole numbers of 0 or more")
 SOME = Field(partial(whole, low=1), "a whole number of 1 or more")
@@ -112,7 +119,13 @@ CHOSEN = {
     "rule": TEXT, "k": COUNT, "threshold": NUMBER, "weight": NUMBER, "method": TEXT, "estimand": TEXT, "task": TEXT,
     "languages": Field(texts, "a list of texts"), "ablation": ABLATIONS, "score": OBJECT, "evaluated": OBJECT,
 }  # fmt: skip
-EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION, "label_map": OBJECT}
+EVALUATION = {
+    "task": TEXT,
+    "languages": OBJECT,
+    "size": SOME,
+    "ablation": ABLATION,
+    "label_map": OBJECT,
+}
 FIGURE = {
     "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
     "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,
@@ -135,7 +148,9 @@ def check_fields(value: Mapping[str, Any], what: str) -> None:
     _check(model, MODEL, ("name", "fingerprint"), what, "model.")
     if model.get("architecture") is not None:
         _object(model["architecture"], what, "model.architecture")
-        _check(model["architecture"], ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture.")
+        _check(
+            model["architecture"], ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture."
+        )
     chosen = value.get("chosen", {})
     _check(chosen, CHOSEN, (), what, "chosen.")
     check_evaluated(chosen.get("evaluated", {}), what)
@@ -147,7 +162,8 @@ def check_evaluated(value: Any, what: str) -> None:
         place = f"chosen.evaluated.{split}"
         if split not in SPLITS:
             raise HeadlabError(
-                f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}", code="mask.split_unknown"
+                f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}",
+                code="mask.split_unknown",
             )
         _object(part, what, place)
         _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
@@ -215,15 +231,22 @@ def _object(value: Any, what: str, place: str) -> None:
 
 
 def _check(
-    value: Mapping[str, Any], fields: Mapping[str, Field], required: tuple[str, ...], what: str, place: str
+    value: Mapping[str, Any],
+    fields: Mapping[str, Field],
+    required: tuple[str, ...],
+    what: str,
+    place: str,
 ) -> None:
     for name in required:
         if name not in value:
             raise HeadlabError(
-                f"{what}: {place}{name} is missing; it must be {fields[name].words}", code="mask.field_missing"
+                f"{what}: {place}{name} is missing; it must be {fields[name].words}",
+                code="mask.field_missing",
             )
     for name in unfit(value, fields):
-        raise HeadlabError(f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid")
+        raise HeadlabError(
+            f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid"
+        )
 
 
 # The mask: which heads of which model are kept, and how they were chosen.
@@ -252,13 +275,16 @@ class Mask:
     def __post_init__(self) -> None:
         if self.kept.shape != (self.grid.size,):
             raise HeadlabError(
-                f"mask has shape {self.kept.shape}; {self.grid} needs ({self.grid.size},)", code="mask.shape_mismatch"
+                f"mask has shape {self.kept.shape}; {self.grid} needs ({self.grid.size},)",
+                code="mask.shape_mismatch",
             )
 
     @property
     def removed(self) -> tuple[Head, ...]:
         """Heads that are switched off, in grid order."""
-        return tuple(head for head, kept in zip(self.grid.heads, self.kept, strict=True) if not kept)
+        return tuple(
+            head for head, kept in zip(self.grid.heads, self.kept, strict=True) if not kept
+        )
 
     @property
     def ablation(self) -> str | None:
@@ -324,7 +350,10 @@ class Mask:
             )
         made_for = self.model.get("fingerprint")
         if fingerprint and made_for and not is_same_model(made_for, fingerprint):
-            name, theirs = shown(str(self.model.get("name") or "another model")), shown(str(made_for)[:12])
+            name, theirs = (
+                shown(str(self.model.get("name") or "another model")),
+                shown(str(made_for)[:12]),
+            )
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
                 "The shapes agree, but heads of one model say nothing about those of another",
@@ -335,7 +364,9 @@ class Mask:
 def ablation_of(chosen: Mapping[str, Any]) -> str | None:
     """The ablation in `chosen`: its own field, that of its scores' spec, or that of the masks it was combined from."""
     score, parts = chosen.get("score"), chosen.get("combined")
-    found = chosen.get("ablation") or (score.get("ablation") if isinstance(score, Mapping) else None)
+    found = chosen.get("ablation") or (
+        score.get("ablation") if isinstance(score, Mapping) else None
+    )
     if found is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
     return str(found) if ABLATIONS.fits(found) else None
@@ -416,7 +447,14 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
             f"{what}: removed is {value['removed']}, but kept has {off} zeros; correct one of them",
             code="mask.removed_mismatch",
         )
-    return Mask(grid, kept, value["model"], value.get("chosen", {}), value.get("versions", {}), value.get("created"))
+    return Mask(
+        grid,
+        kept,
+        value["model"],
+        value.get("chosen", {}),
+        value.get("versions", {}),
+        value.get("created"),
+    )
 
 
 def _other_version(found: Any, what: str) -> HeadlabError:
@@ -427,7 +465,8 @@ def _other_version(found: Any, what: str) -> HeadlabError:
             code="mask.version_newer",
         )
     return HeadlabError(
-        f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again", code="mask.version_unknown"
+        f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again",
+        code="mask.version_unknown",
     )
 
 
@@ -435,15 +474,23 @@ def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
     """The mask as version 2: in version 1 `chosen` was free-form, `evaluated` had one split, times were unchecked."""
     model, chosen = value.get("model"), value.get("chosen", {})
     if not record(model) or not record(chosen):
-        raise HeadlabError(f"{what}: model and chosen must be objects", code="mask.field_not_object")
+        raise HeadlabError(
+            f"{what}: model and chosen must be objects", code="mask.field_not_object"
+        )
     if not all(isinstance(model.get(key), str) and model[key] for key in ("name", "fingerprint")):
         raise HeadlabError(
             f"{what}: model must hold the name and the fingerprint of the model it was made for",
             code="mask.model_unnamed",
         )
     loose = {key: model[key] for key in ("revision", "architecture") if key in model}
-    model = {key: part for key, part in model.items() if key not in loose or (key == "revision" and NAMED.fits(part))}
-    value = {key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")}
+    model = {
+        key: part
+        for key, part in model.items()
+        if key not in loose or (key == "revision" and NAMED.fits(part))
+    }
+    value = {
+        key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")
+    }
     if unfit(value, TOP):  # an invalid time
         del value["created"]
     return value | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
@@ -452,7 +499,9 @@ def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
 def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
     seen = chosen.get("evaluated")
     if record(seen) and isinstance(seen.get("split"), str):
-        chosen["evaluated"] = {seen["split"]: {key: part for key, part in seen.items() if key != "split"}}
+        chosen["evaluated"] = {
+            seen["split"]: {key: part for key, part in seen.items() if key != "split"}
+        }
     odd = unfit(chosen, CHOSEN)
     if "evaluated" in chosen and "evaluated" not in odd:
         try:
@@ -467,13 +516,16 @@ def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
 
 def _read_kept(value: Any, grid: HeadGrid, what: str) -> Bools:
     if not isinstance(value, dict):
-        raise HeadlabError(f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed")
+        raise HeadlabError(
+            f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
+        )
     for stack in value.values():
         rows = stack if isinstance(stack, list) else []
         for entry in (entry for row in rows if isinstance(row, list) for entry in row):
             if type(entry) not in (bool, int, float) or entry not in (0, 1):
                 raise HeadlabError(
-                    f"{what}: every head in kept must have one number, 0 or 1", code="mask.kept_not_binary"
+                    f"{what}: every head in kept must have one number, 0 or 1",
+                    code="mask.kept_not_binary",
                 )
     return np.array(grid.unnest(value, f"{what}: kept"), dtype=bool)
 

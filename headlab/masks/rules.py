@@ -61,11 +61,14 @@ def choose(
         require_type("threshold", threshold, (Real, NoneType), "a number")
         if threshold is None or not np.isfinite(threshold):
             raise HeadlabError(
-                f"rule threshold needs a finite threshold; given {threshold}", code="rule.threshold_not_finite"
+                f"rule threshold needs a finite threshold; given {threshold}",
+                code="rule.threshold_not_finite",
             )
         kept = values >= threshold
     else:
-        raise HeadlabError(f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown")
+        raise HeadlabError(
+            f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown"
+        )
     warn_if_risky(kept)
     return kept
 

@@ -130,7 +130,9 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
 def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
     """One entry of the list, its heads wrapped between words."""
     first = f'    ("{path}", {heads},'
-    wrapped = textwrap.wrap(" ".join(words), width - 10, break_long_words=False, break_on_hyphens=False)
+    wrapped = textwrap.wrap(
+        " ".join(words), width - 10, break_long_words=False, break_on_hyphens=False
+    )
     texts = [f'"{part} "' for part in wrapped[:-1]] + [f'"{wrapped[-1]}"']
     if len(texts) == 1 and len(first) + len(texts[0]) < width:
         return [f"{first} {texts[0]}),"]
@@ -140,7 +142,9 @@ def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
 def _about(mask: Mask, place: Place) -> str:
     lines = []
     if fingerprint := mask.model.get("fingerprint"):
-        lines.append(f"Made for the weights with headlab's fingerprint {_quoted(shown(str(fingerprint)[:12]))}.")
+        lines.append(
+            f"Made for the weights with headlab's fingerprint {_quoted(shown(str(fingerprint)[:12]))}."
+        )
     if mask.ablation in ("mean", MIXED):
         which = "The heads" if mask.ablation == "mean" else "Some of the heads"
         lines.append(f"{which} were chosen under mean ablation; here they give 0.")

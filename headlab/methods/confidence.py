@@ -18,7 +18,9 @@ def run(work: Work) -> Outcome:
     Decoder and cross heads attend from the tokens of the target. Intervals cover the sampling of the examples.
     """
     evaluator, model = work.evaluator, work.evaluator.model
-    banned = torch.tensor(excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device)
+    banned = torch.tensor(
+        excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device
+    )
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
         tick()

@@ -47,9 +47,14 @@ def spec_of(scores: HeadScores, *path: str) -> Any:
 def options_of(scores: HeadScores) -> dict[str, Any]:
     """The options that scores were made with; options missing from the spec take the method's defaults."""
     known = METHODS.get(scores.method)
-    defaults = {} if known is None else {name: option.default for name, option in known.options.items()}
+    defaults = (
+        {} if known is None else {name: option.default for name, option in known.options.items()}
+    )
     own = spec_of(scores, "method", "options")
-    return {**defaults, **(own if isinstance(own, Mapping) else {})}  # another program's may be anything
+    return {
+        **defaults,
+        **(own if isinstance(own, Mapping) else {}),
+    }  # another program's may be anything
 
 
 def settings(scores: HeadScores) -> dict[str, Any]:
@@ -74,7 +79,11 @@ def superseded(spec: Mapping[str, Any]) -> str:
 def earlier_order(spec: Mapping[str, Any]) -> str:
     """How the scores that order a curve differ from those of today, in a clause; empty if they do not."""
     order = part(spec, "order") or {}
-    told = {"name": order.get("method"), "options": order.get("options"), "version": order.get("version", 1)}
+    told = {
+        "name": order.get("method"),
+        "options": order.get("options"),
+        "version": order.get("version", 1),
+    }
     return superseded({"method": told})
 
 
@@ -88,7 +97,13 @@ def renewed_in(method: Any, options: Any) -> int:
 def variant(scores: HeadScores) -> str:
     """Key of all settings but language and precision: results of one variant may be shown side by side."""
     task = {k: v for k, v in (spec_of(scores, "task") or {}).items() if k not in PER_LANGUAGE}
-    parts = [spec_of(scores, "model"), task, spec_of(scores, "ablation"), scores.method, settings(scores)]
+    parts = [
+        spec_of(scores, "model"),
+        task,
+        spec_of(scores, "ablation"),
+        scores.method,
+        settings(scores),
+    ]
     parts += [scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()]
     return canonical_json([*parts, EARLIER] if superseded(scores.spec) else parts)
 
@@ -105,11 +120,15 @@ def _has_default_settings(result: Result[HeadScores]) -> bool:
     known = METHODS.get(result.record.method)
     if known is None:
         return False
-    defaults = {name: option.default for name, option in known.options.items() if name not in PRECISION}
+    defaults = {
+        name: option.default for name, option in known.options.items() if name not in PRECISION
+    }
     return settings(result.record) == defaults
 
 
-def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], wanted: str | None = None) -> Chosen:
+def select(
+    results: Iterable[Result[HeadScores]], languages: Sequence[str], wanted: str | None = None
+) -> Chosen:
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
@@ -125,19 +144,30 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], want
     if not ranked:
         return Chosen()
     best = {} if wanted not in (None, ranked[0]) else variants[ranked[0]]
-    others = tuple(max(variants[key].values(), key=_rank) for key in ranked if variants[key] is not best)
+    others = tuple(
+        max(variants[key].values(), key=_rank) for key in ranked if variants[key] is not best
+    )
     return Chosen({name: best[name] for name in languages if name in best}, others)
 
 
-def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, bool, tuple[int, float, str, str]]:
+def _merit(
+    group: Mapping[str, Result[HeadScores]],
+) -> tuple[int, bool, bool, tuple[int, float, str, str]]:
     top = max(group.values(), key=_rank)
-    return len(group), _has_default_settings(top), not superseded(top.record.spec), max(map(_rank, group.values()))
+    return (
+        len(group),
+        _has_default_settings(top),
+        not superseded(top.record.spec),
+        max(map(_rank, group.values())),
+    )
 
 
 # Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
 
 FEW_HEADS = 12  # of so many at most, the last one's sign moves the values of all noticeably
-USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
+USUAL_SQUARE = (
+    0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
+)
 
 
 def refuse(method: Method, heads: int) -> None:
@@ -196,7 +226,9 @@ def ended_at_sign(scores: HeadScores) -> bool:
         return False
     if scores.samples is None or _sign_target(scores) is None:
         return False
-    samples_of_a_whole_run = _samples(options_of(scores)) * walk_length({"estimand": scores.estimand}, scores.grid.size)
+    samples_of_a_whole_run = _samples(options_of(scores)) * walk_length(
+        {"estimand": scores.estimand}, scores.grid.size
+    )
     return int(scores.samples.sum()) < samples_of_a_whole_run
 
 
@@ -208,7 +240,9 @@ def lean(scores: Iterable[HeadScores]) -> str:
     if not count and not at_once:
         return ""
     heads = sum(one.grid.size for one in results)
-    whose = f"{count:,} of {heads:,} heads were let go as soon as their sign was decided: their values"
+    whose = (
+        f"{count:,} of {heads:,} heads were let go as soon as their sign was decided: their values"
+    )
     if not count:
         whose = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
     has_stop = "stop" in options_of(results[0])
@@ -223,7 +257,9 @@ def lean(scores: Iterable[HeadScores]) -> str:
 
 def cautions(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     """Caveats about claims that rest on results of one method, a clause each without a full stop; mostly none."""
-    clauses = [text for one in scores for text in (caution(one.method), superseded(one.spec)) if text]
+    clauses = [
+        text for one in scores for text in (caution(one.method), superseded(one.spec)) if text
+    ]
     return tuple(dict.fromkeys(clauses))
 
 
@@ -249,7 +285,9 @@ def _samples(options: Options) -> int:
     return int(samples) if is_number(samples) else 0
 
 
-NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
+NARROWEST = (
+    1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
+)
 
 
 def expected_forwards(
@@ -281,7 +319,9 @@ def expected_forwards(
     """
     max_forwards = method.max_forwards(options, heads, examples)
     if not _may_end_at_target(options):
-        return _after_screening(method, options, max_forwards, resumable), _basis_without_target(method, options)
+        return _after_screening(method, options, max_forwards, resumable), _basis_without_target(
+            method, options
+        )
     forwards_by_language = {
         scores.language: scores.example_forwards
         for scores in earlier_scores
@@ -290,7 +330,9 @@ def expected_forwards(
     if forwards_by_language:
         plural = "s" if len(forwards_by_language) > 1 else ""
         basis = f"samples as in {len(forwards_by_language)} language{plural} scored before"
-        return min(max_forwards, round(float(np.median(list(forwards_by_language.values()))))), basis
+        return min(
+            max_forwards, round(float(np.median(list(forwards_by_language.values()))))
+        ), basis
     samples, basis = _samples_to_target(method, options, examples, resumable)
     expected_options = {**options, "samples": samples}
     forwards = method.max_forwards(expected_options, heads, examples)
@@ -305,15 +347,15 @@ def _may_end_at_target(options: Options) -> bool:
 def _basis_without_target(method: Method, options: Options) -> str:
     """What the forecast of a run rests on that no width ends."""
     if method.costs.assumed:
-        return (
-            f"{method.key} says in words only what it costs ({method.costs.words}): one forward an example is assumed"
-        )
+        return f"{method.key} says in words only what it costs ({method.costs.words}): one forward an example is assumed"
     if _samples(options):
         return "every sample is drawn"
     return "a fixed number of forward passes"
 
 
-def _samples_to_target(method: Method, options: Options, examples: int, resumable: bool) -> tuple[int, str]:
+def _samples_to_target(
+    method: Method, options: Options, examples: int, resumable: bool
+) -> tuple[int, str]:
     """Samples after which intervals should reach the target width, before any gain is known, and that in words."""
     max_samples = _samples(options)
     screening = method.costs.screening if resumable else None
@@ -342,7 +384,9 @@ def _after_screening(method: Method, options: Options, forwards: int, resumable:
     if screening is None or not resumable:
         return forwards
     has_target = options.get("target") is not None
-    computed_share = screening.computed_with_target if has_target else screening.computed_without_target
+    computed_share = (
+        screening.computed_with_target if has_target else screening.computed_without_target
+    )
     return math.ceil(computed_share * forwards) + _samples(options)
 
 
@@ -371,12 +415,14 @@ def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> boo
 
 def current(scores: HeadScores, method: Method) -> bool:
     """Whether a result was made by this version of a method: earlier versions took different forward passes."""
-    return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version_of(
-        options_of(scores)
-    )
+    return scores.method == method.key and (
+        spec_of(scores, "method", "version") or 1
+    ) == method.version_of(options_of(scores))
 
 
-def pace(results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None) -> float | None:
+def pace(
+    results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None
+) -> float | None:
     """Median seconds per forward pass in the stored scores, or curves, of a model and task; None without any.
 
     method: use results of this method only, since most of Shapley's forward passes are partial.
@@ -414,7 +460,9 @@ class Cost:
 def cost_of(scores: HeadScores) -> Cost:
     """The cost of a result."""
     drawn, width = scores.samples, scores.half_width
-    samples = None if drawn is None else (int(drawn.min()), float(np.median(drawn)), int(drawn.max()))
+    samples = (
+        None if drawn is None else (int(drawn.min()), float(np.median(drawn)), int(drawn.max()))
+    )
     if width is None:
         return Cost(scores.example_forwards, scores.seconds, samples, *(None,) * 6)
     widths = float(np.median(width)), float(width.max())

@@ -64,7 +64,9 @@ def shapley(values: Floats, players: int, estimand: str) -> Floats:
     for player in range(players):
         without = place[(place >> player) & 1 == 0]
         others = gone[without] - 1  # players removed before this one
-        weight = np.array([1 / (steps * comb(players - 1, int(k))) if k < steps else 0.0 for k in range(players)])
+        weight = np.array(
+            [1 / (steps * comb(players - 1, int(k))) if k < steps else 0.0 for k in range(players)]
+        )
         out[player] = weight[others] @ (values[without | (1 << player)] - values[without])
     return out
 
@@ -100,5 +102,7 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Table:
     refuse(method("exact"), players)
     estimand, span = str(options["estimand"]), value_of(str(options["value"])).span
     if {"values", "done"} <= set(saved) and saved["values"].shape == (2**players,):
-        return Table(saved["values"].astype(np.float64), int(saved["done"]), players, estimand, span)
+        return Table(
+            saved["values"].astype(np.float64), int(saved["done"]), players, estimand, span
+        )
     return Table(np.zeros(2**players), 0, players, estimand, span)

@@ -37,7 +37,9 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
         logits = evaluator.logits(batch.inputs)
         labels = evaluator.targets(batch.rows, logits)
         evaluator.require_finite(batch.rows, logits, labels)
-        loss = cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        loss = cross_entropy(
+            logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
         (gradient,) = torch.autograd.grad(loss, gates)
     return gradient.detach().to(torch.float64)
 
@@ -106,7 +108,9 @@ def real_tokens(evaluator: Evaluator, batch: Batch, width: int) -> torch.Tensor:
     inputs = batch.inputs
     source = inputs["attention_mask"].bool()
     target = source  # a classifier's decoder reads the text itself
-    if "wanted" in inputs and "decoder_input_ids" in inputs:  # several continuations, one after the other
+    if (
+        "wanted" in inputs and "decoder_input_ids" in inputs
+    ):  # several continuations, one after the other
         target = (inputs["wanted"] != IGNORED).any(dim=1)
     elif "decoder_attention_mask" in inputs:
         target = inputs["decoder_attention_mask"].bool()

@@ -24,10 +24,16 @@ def run(work: Work) -> Outcome:
     groups, answers = tuple(e.cluster for e in work.evaluator.examples), work.evaluator.inputs.units
     lost, rng = np.rint(gains * answers), np.random.default_rng([work.seed, 4])  # whole answers
     low, high, p = group_bootstrap(lost, groups, rng, level=level, answers=answers)
-    if game.weights is not None:  # every answer has the same weight, whichever example it belongs to
+    if (
+        game.weights is not None
+    ):  # every answer has the same weight, whichever example it belongs to
         gains = gains * game.weights * game.examples
     samples = np.full(game.players, game.examples, dtype=np.int64)
-    halves = np.stack([part.mean(axis=1) for part in np.array_split(gains, 2, axis=1)]) if game.examples > 1 else None
+    halves = (
+        np.stack([part.mean(axis=1) for part in np.array_split(gains, 2, axis=1)])
+        if game.examples > 1
+        else None
+    )
     return Outcome(gains.mean(axis=1), low, high, samples, p, level, halves)
 
 
@@ -41,7 +47,10 @@ def _gains(work: Work, game: Game) -> Floats:
     every = np.ones((game.round, game.players), dtype=bool)
     parts = [by_length[at : at + game.round] for at in range(done, game.examples, game.round)]
     with saving(work.save) as saver:
-        asks = (Ask("marginals", {"kept": every[: len(r)], "wanted": every[: len(r)], "examples": r}) for r in parts)
+        asks = (
+            Ask("marginals", {"kept": every[: len(r)], "wanted": every[: len(r)], "examples": r})
+            for r in parts
+        )
         for rows, found in zip(parts, game.answers(asks), strict=True):
             gains[:, rows] = found.T
             done += len(rows)

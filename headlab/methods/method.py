@@ -169,7 +169,11 @@ class Method:
         newest = 1
         for name, versions in self.renewed.items():
             option_value = options.get(name, self.options[name].default)
-            newest = max(newest, *(version for value, version in versions.items() if value == option_value), 1)
+            newest = max(
+                newest,
+                *(version for value, version in versions.items() if value == option_value),
+                1,
+            )
         return newest
 
     def version_of(self, options: Options) -> int:
@@ -192,5 +196,9 @@ class Method:
         Raises:
             HeadlabError: An option is unknown or has an invalid value.
         """
-        check_known(self.options, given_options, f"method {self.key} has", code="method.option_unknown")
-        return resolved(self.options, given_options, f"method {self.key}", code="method.option_invalid")
+        check_known(
+            self.options, given_options, f"method {self.key} has", code="method.option_unknown"
+        )
+        return resolved(
+            self.options, given_options, f"method {self.key}", code="method.option_invalid"
+        )

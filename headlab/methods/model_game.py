@@ -67,7 +67,9 @@ def graded_share(model: Model, tokens: int) -> float:
     if model.device.type == "cuda":
         return GRADED_CUDA
     item = torch.finfo(model.module.dtype).bits // 8
-    return min(1.0, GRADED_BYTES / (tokens * model.grid.layers * width_of(model) * GRADED_WIDTHS * item))
+    return min(
+        1.0, GRADED_BYTES / (tokens * model.grid.layers * width_of(model) * GRADED_WIDTHS * item)
+    )
 
 
 @dataclass
@@ -124,7 +126,10 @@ class ModelGame:
     @property
     def costs(self) -> Floats:
         """See `Game.costs`: the layers from the head's own to the last."""
-        grid, spared = self.evaluator.model.grid, 1 - LAST if self.evaluator.model.first_token else 0.0
+        grid, spared = (
+            self.evaluator.model.grid,
+            1 - LAST if self.evaluator.model.first_token else 0.0,
+        )
         if not self.evaluator.model.resumable:
             return np.ones(grid.size)
         left = grid.layers - grid.flat[:, 0] - spared
@@ -209,7 +214,9 @@ class ModelGame:
             places = rows[batch.places]
             return lane._fan(kept[places], batch.wanted, examples[places])
 
-        for batch, found in self._in_batches(examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run):
+        for batch, found in self._in_batches(
+            examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run
+        ):
             out[rows[batch.places]] += found  # the players of one row may come in several batches
         return out
 
@@ -220,7 +227,9 @@ class ModelGame:
         inputs = self.evaluator.tensors(examples)
         gates = as_gates(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        values = self._worth(examples, Active(gates=gates, fill=self._fill(), states=states), inputs)
+        values = self._worth(
+            examples, Active(gates=gates, fill=self._fill(), states=states), inputs
+        )
         toggled_values = self._branched(gates, examples, inputs, trunk, (row, player))
         gains = np.zeros(kept.shape)
         gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
@@ -255,7 +264,9 @@ class ModelGame:
         layer, head = model.grid.flat[player].T
         states = None
         if model.resumable:
-            states = FanOut(layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk)
+            states = FanOut(
+                layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk
+            )
         copied_rows, layers, heads = on_device(np.stack([row, layer, head]), model.device)
         gates = trunk_gates.detach()[copied_rows]
         toggled = torch.arange(len(row), device=model.device), layers, heads
@@ -264,7 +275,9 @@ class ModelGame:
         copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
         return self._worth(examples[row], active, copied_inputs)
 
-    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+    def screened(
+        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+    ) -> Floats:
         """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
 
         One backward pass predicts the gains of a coalition, and rows branch off its layers.  kept, wanted, examples: as
@@ -280,17 +293,28 @@ class ModelGame:
             return lane._screened(kept[at], batch.wanted, examples[at], halvings, uniforms[at])
 
         model = self.evaluator.model
-        each, most = np.full(len(rows), 1 / graded_share(model, self._budget)), TRUNKS.get(model.device.type)
+        each, most = (
+            np.full(len(rows), 1 / graded_share(model, self._budget)),
+            TRUNKS.get(model.device.type),
+        )
         for batch, found in self._in_batches(examples[rows], wanted[rows], each, run, most):
             row, player = np.nonzero(batch.wanted)
             out[:, rows[batch.places][row], player] = found[:, row, player]
         return out
 
-    def _screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        trunk = Trunk(self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token)
-        with torch.inference_mode(False):  # the caller may be in inference mode, which forbids gradients
+    def _screened(
+        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+    ) -> Floats:
+        trunk = Trunk(
+            self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token
+        )
+        with torch.inference_mode(
+            False
+        ):  # the caller may be in inference mode, which forbids gradients
             inputs = self.evaluator.tensors(examples)
-            gates = as_gates(self.evaluator.model, self.evaluator.model.grid.gates(kept)).requires_grad_()
+            gates = as_gates(
+                self.evaluator.model, self.evaluator.model.grid.gates(kept)
+            ).requires_grad_()
             value, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
         odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < odds))
@@ -300,7 +324,12 @@ class ModelGame:
         return np.stack([bins, foreseen, gains])
 
     def _foreseen(
-        self, gates: torch.Tensor, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
+        self,
+        gates: torch.Tensor,
+        kept: Bools,
+        examples: Ints,
+        inputs: dict[str, torch.Tensor],
+        trunk: Trunk,
     ) -> tuple[Floats, Ints, Floats]:
         """Value of each coalition [row], and the bin and the predicted gain of all its players, [row, player].
 

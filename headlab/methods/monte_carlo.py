@@ -17,7 +17,9 @@ from headlab.records import Floats, Ints
 LOOK = 64
 
 
-def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None) -> Iterator[Tally]:
+def estimate(
+    game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None
+) -> Iterator[Tally]:
     """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
 
     A draw is one random example and one random order; heads are removed one by one, all of them or, for
@@ -52,15 +54,21 @@ def _orders(numbers: range, players: int, steps: int, seed: int) -> Ints:
 
 
 def _ask(game: Game, numbers: range, steps: int, seed: int) -> Ask:
-    examples = np.array([free_example(seed, number, game.examples, game.weights) for number in numbers])
-    return Ask("gains", {"orders": _orders(numbers, game.players, steps, seed), "examples": examples})
+    examples = np.array(
+        [free_example(seed, number, game.examples, game.weights) for number in numbers]
+    )
+    return Ask(
+        "gains", {"orders": _orders(numbers, game.players, steps, seed), "examples": examples}
+    )
 
 
 def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:
     orders = _orders(numbers, game.players, gains.shape[1], seed)
     places = np.zeros((len(orders), game.players), np.int64)
     drawn = np.zeros((len(orders), game.players), bool)
-    found = np.stack([placed(g, tally.support, seed, number) for g, number in zip(gains, numbers, strict=True)])
+    found = np.stack(
+        [placed(g, tally.support, seed, number) for g, number in zip(gains, numbers, strict=True)]
+    )
     np.put_along_axis(places, orders, found, axis=1)
     np.put_along_axis(drawn, orders, True, axis=1)
     examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
@@ -71,10 +79,14 @@ def run(work: Work) -> Outcome:
     """Sample until every head is satisfied, or for `samples` orders."""
     game, estimand = game_of(work), str(work.options["estimand"])
     saved = restore(work.saved or {}, work.options, game.players, game.steps)
-    return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
+    return drive(
+        work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved)
+    )
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Tally:
+def restore(
+    saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None
+) -> Tally:
     """The snapshot stored in a checkpoint.
 
     steps: of the game; None infers them from the checkpoint.

@@ -39,7 +39,12 @@ class Moments:
 
     def arrays(self) -> Arrays:
         """What `restore` needs."""
-        return {"count": self.count, "total": self.total, "square": self.square, "draws": np.array(self.draws)}
+        return {
+            "count": self.count,
+            "total": self.total,
+            "square": self.square,
+            "draws": np.array(self.draws),
+        }
 
     @property
     def mean(self) -> Floats:
@@ -71,7 +76,11 @@ class Moments:
     def progress(self) -> Progress:
         """Orders drawn, out of at most `samples`; the run may end earlier."""
         decided = int((~self.active).sum())
-        return Progress(self.draws, self.samples, f"orders at most; {decided} of {len(self.count)} signs decided")
+        return Progress(
+            self.draws,
+            self.samples,
+            f"orders at most; {decided} of {len(self.count)} signs decided",
+        )
 
 
 def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterator[Moments]:
@@ -81,7 +90,9 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
     a head's gain is its mean over the examples. Heads whose interval excludes 0 are no longer measured.
     """
     now = start
-    parts = np.array_split(np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART))
+    parts = np.array_split(
+        np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART)
+    )
     steps = sizes(estimand, game.players)
     while not now.finished:
         line = order(seed, now.draws, game.players)[:steps]
@@ -89,7 +100,10 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
         gains = np.zeros(game.players)
         walked = np.empty((game.examples, len(line)))
         asks = (
-            Ask("gains", {"orders": np.tile(line, (len(part), 1)), "examples": part, "wanted": active})
+            Ask(
+                "gains",
+                {"orders": np.tile(line, (len(part), 1)), "examples": part, "wanted": active},
+            )
             for part in parts
         )
         for part, found in zip(parts, game.answers(asks), strict=True):
@@ -98,7 +112,13 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
         turn = np.isin(np.arange(game.players), line) & active
         gains = np.where(turn, gains, 0)
         now = Moments(
-            now.count + turn, now.total + gains, now.square + gains**2, now.draws + 1, now.samples, now.delta, now.span
+            now.count + turn,
+            now.total + gains,
+            now.square + gains**2,
+            now.draws + 1,
+            now.samples,
+            now.delta,
+            now.span,
         )
         yield now
 
@@ -107,7 +127,9 @@ def run(work: Work) -> Outcome:
     """Sample until every sign is decided, or for `samples` orders."""
     game = game_of(work)
     start = restore(work.saved or {}, work.options, game.players)
-    return drive(work, start, estimate(game, start, seed=work.seed, estimand=str(work.options["estimand"])))
+    return drive(
+        work, start, estimate(game, start, seed=work.seed, estimand=str(work.options["estimand"]))
+    )
 
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Moments:
@@ -118,4 +140,6 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Moments:
         count = saved["count"].astype(np.int64)
         total, square = saved["total"].astype(np.float64), saved["square"].astype(np.float64)
         return Moments(count, total, square, int(saved["draws"]), samples, delta, span)
-    return Moments(np.zeros(players, np.int64), np.zeros(players), np.zeros(players), 0, samples, delta, span)
+    return Moments(
+        np.zeros(players, np.int64), np.zeros(players), np.zeros(players), 0, samples, delta, span
+    )

@@ -65,9 +65,14 @@ def run(work: Work) -> Outcome:
     constant = bool(work.options["attention_constant"])
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:
-        total, answers = np.zeros((len(batch.rows), grid.layers, grid.width)), np.zeros(len(batch.rows))
+        total, answers = (
+            np.zeros((len(batch.rows), grid.layers, grid.width)),
+            np.zeros(len(batch.rows)),
+        )
         for rows, found in answer_relevance(lane, batch, tick, attention_constant=constant):
-            total[rows] += (shares(found) if work.options["normalise"] else found.abs()).cpu().numpy()
+            total[rows] += (
+                (shares(found) if work.options["normalise"] else found.abs()).cpu().numpy()
+            )
             answers[rows] += 1
         return total, answers
 

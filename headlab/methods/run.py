@@ -91,7 +91,9 @@ class Outcome:
     level: float = 0.95
     halves: Floats | None = None
 
-    def scores(self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float) -> HeadScores:
+    def scores(
+        self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float
+    ) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""
         chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
         return HeadScores(
@@ -149,7 +151,9 @@ def sizes(
         return *part(lane, batch, tick), lane.forwards
 
     done = 0
-    for batch, (found, own, forwards) in spread(batches, run, on=evaluator.model, tick=evaluator.tick):
+    for batch, (found, own, forwards) in spread(
+        batches, run, on=evaluator.model, tick=evaluator.tick
+    ):
         rows = batch.rows[: len(own)]
         sums[rows] = found[:, *flat]
         weights[rows] = own[:, flat[0]] if own.ndim > 1 else own[:, None]
@@ -164,7 +168,9 @@ def sizes(
         if weight.any(axis=0).all()
     ]
     values, samples = of(sums.sum(axis=0) / weights.sum(axis=0)), (weights > 0).sum(axis=0)
-    return Outcome(values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None)
+    return Outcome(
+        values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None
+    )
 
 
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.
@@ -193,7 +199,9 @@ def game_of(work: Work) -> Game:
     """The game of a piece of work, on this device or on its helpers."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
-    own = ModelGame(work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy"))))
+    own = ModelGame(
+        work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy")))
+    )
     return own if work.helpers is None else work.helpers.game(own)
 
 
@@ -203,7 +211,9 @@ class Saver:
     save: stores arrays.  clock: seconds.  The first offer is saved at once; one that came too soon is saved by `flush`.
     """
 
-    def __init__(self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._save, self._clock = save, clock
         self._due = -math.inf
         self._waiting: Callable[[], Arrays] | None = None
@@ -226,7 +236,9 @@ class Saver:
 
 
 @contextmanager
-def saving(save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> Iterator[Saver]:
+def saving(
+    save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter
+) -> Iterator[Saver]:
     """A `Saver` for a run; if the run ends with an exception, its last state is saved."""
     saver = Saver(save, clock)
     try:
@@ -292,7 +304,9 @@ def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
         },
         "ablation": ablation,
     }
-    if ablation == "mean":  # heads' means over these examples, whichever split is scored or evaluated
+    if (
+        ablation == "mean"
+    ):  # heads' means over these examples, whichever split is scored or evaluated
         spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
     return spec
 
@@ -332,7 +346,9 @@ def score(
         store.note_places(spec, model, task)
     done = stored(run, model.grid) if run is not None else None
     if done is not None:
-        return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold
+        return replace(
+            done.record, omissions=evaluator.omissions
+        )  # which older results do not hold
     evaluator.tick = tick or evaluator.tick
     return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
 
@@ -391,7 +407,10 @@ def _compute(
     helpers: Helpers | None,
 ) -> HeadScores:
     saved = run.checkpoint() if run is not None else None
-    before, started = float(saved["seconds"]) if saved and "seconds" in saved else 0.0, time.perf_counter()
+    before, started = (
+        float(saved["seconds"]) if saved and "seconds" in saved else 0.0,
+        time.perf_counter(),
+    )
 
     def spent() -> float:
         """Seconds of computing, in this process or summed over the helpers' devices."""
@@ -402,13 +421,24 @@ def _compute(
             run.save({**arrays, "seconds": np.array(spent())})
 
     options = spec["method"]["options"]
-    work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save, helpers)
+    work = Work(
+        evaluator,
+        int(spec["seed"]),
+        options,
+        str(spec["ablation"]),
+        on_progress,
+        saved,
+        save,
+        helpers,
+    )
     outcome = outcome_of(chosen, work)
     if not np.isfinite(outcome.values).all():
         first = evaluator.model.grid.heads[int(np.flatnonzero(~np.isfinite(outcome.values))[0])]
         place = f"layer {first.layer}, head {first.head}, in {evaluator.language}"
         raise not_finite(
-            evaluator.model, f"a {chosen.key} score that is not finite for {place}", code="model.answers_not_finite"
+            evaluator.model,
+            f"a {chosen.key} score that is not finite for {place}",
+            code="model.answers_not_finite",
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     scores = replace(scores, omissions=evaluator.omissions)
@@ -444,7 +474,9 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
     outcome = _outcome(run, saved, grid.size)
     if outcome is None or not _told(outcome):
         return None
-    return outcome.scores(grid, run.spec, int(saved.get("forwards", 0)), float(saved.get("seconds", 0.0)))
+    return outcome.scores(
+        grid, run.spec, int(saved.get("forwards", 0)), float(saved.get("seconds", 0.0))
+    )
 
 
 def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
@@ -508,12 +540,24 @@ class Stopwatch:
         return self.seconds / max(1, self.forwards)
 
 
-def timed(evaluator: Evaluator, method: str | None = None, options: Mapping[str, Any] = MappingProxyType({})) -> float:
+def timed(
+    evaluator: Evaluator,
+    method: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> float:
     """Seconds per forward pass of a method, or of a plain one (None), on this device now; nothing is stored."""
-    count, whole = len(evaluator.examples), evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
-    batches = evaluator.cut(np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64)), TIMED_SHARE)
+    count, whole = (
+        len(evaluator.examples),
+        evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool)),
+    )
+    batches = evaluator.cut(
+        np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64)), TIMED_SHARE
+    )
     middle = len(batches) // 2  # batches are sorted by length: the usual one first
-    batches = [batches[place] for place in sorted(range(len(batches)), key=lambda place: abs(place - middle))]
+    batches = [
+        batches[place]
+        for place in sorted(range(len(batches)), key=lambda place: abs(place - middle))
+    ]
     lane = copy(evaluator)
     lane.state_bytes = 0  # or a batch would go on from its own earlier pass
     deque(lane.answers(batches[:1], whole, "zero"), maxlen=0)  # the first batch of a model is slow

@@ -21,7 +21,9 @@ def order(seed: int, number: int, players: int) -> Ints:
     return np.random.default_rng([seed, 1, number]).permutation(players)
 
 
-def cycled_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
+def cycled_example(
+    seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0
+) -> int:
     """The example of a draw under balanced cycling: every cycle of draws is a fresh random order of all examples.
 
     weights: share of the draws for each example, [example]; if given, draws are independent instead.
@@ -33,7 +35,9 @@ def cycled_example(seed: int, number: int, examples: int, weights: Floats | None
     return int(_example_rng(seed, 2, cycle, stream).permutation(examples)[place])
 
 
-def free_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
+def free_example(
+    seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0
+) -> int:
     """One example at random, independent of earlier draws; weights, if given, are the probabilities."""
     return int(_example_rng(seed, 6, number, stream).choice(examples, p=weights))
 
@@ -68,7 +72,9 @@ def placed(values: Floats, support: Floats, seed: int, number: int) -> Ints:
     indices into the support. A value that is in the support already is not changed.
     """
     dither = np.random.default_rng([seed, 7, number]).random(values.shape)
-    between = np.round(np.interp(values, support, np.arange(len(support))), 9)  # 0.1 + 0.2 is a multiple of 0.1 too
+    between = np.round(
+        np.interp(values, support, np.arange(len(support))), 9
+    )  # 0.1 + 0.2 is a multiple of 0.1 too
     return np.floor(between + np.minimum(dither, 1 - 1e-9)).astype(np.int64)
 
 
@@ -151,11 +157,17 @@ class Tally:
         new = cls.start(players, support, plan)
         if saved is None or not {"counts", "draws", "active", "second"} <= set(saved):
             return new
-        if any(saved[name].shape != getattr(new, name).shape for name in ("counts", "active", "second")):
+        if any(
+            saved[name].shape != getattr(new, name).shape for name in ("counts", "active", "second")
+        ):
             return new
         counts, second = (saved[name].astype(np.int64) for name in ("counts", "second"))
         return replace(
-            new, counts=counts, draws=int(saved["draws"]), active=saved["active"].astype(bool), second=second
+            new,
+            counts=counts,
+            draws=int(saved["draws"]),
+            active=saved["active"].astype(bool),
+            second=second,
         )
 
     def arrays(self) -> Arrays:
@@ -185,7 +197,9 @@ class Tally:
 
         late = counted(second)
         more = late + counted(~second)
-        return replace(self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late)
+        return replace(
+            self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late
+        )
 
     def looked_at(self) -> Self:
         """The tally with satisfied heads no longer active."""
@@ -195,7 +209,12 @@ class Tally:
 
     def of(self, heads: Bools) -> Self:
         """The tally restricted to some heads."""
-        return replace(self, counts=self.counts[:, heads], second=self.second[:, heads], active=self.active[heads])
+        return replace(
+            self,
+            counts=self.counts[:, heads],
+            second=self.second[:, heads],
+            active=self.active[heads],
+        )
 
     def satisfied(self) -> Bools:
         """Heads whose interval has the target width or, if the plan allows it, a decided sign; bool [head]."""
@@ -221,7 +240,9 @@ class Tally:
         The bets are on gains as shares of the reach; the interval is clipped to [-1, 1], where the mean must lie.
         """
         counts = self.counts if counts is None else counts
-        low, high = betting_interval(self.support / self.reach, counts, self.plan.level, self.stakes())
+        low, high = betting_interval(
+            self.support / self.reach, counts, self.plan.level, self.stakes()
+        )
         return Interval(np.maximum(low * self.reach, -1.0), np.minimum(high * self.reach, 1.0))
 
     def outcome(self) -> Outcome:

@@ -114,12 +114,16 @@ class Screen:
         return cls(none, none, zero, zero, none, True)
 
     @classmethod
-    def restore(cls, saved: Mapping[str, np.ndarray[Any, Any]], bins: int, players: int) -> Screen | None:
+    def restore(
+        cls, saved: Mapping[str, np.ndarray[Any, Any]], bins: int, players: int
+    ) -> Screen | None:
         """The screen that `arrays` returned; None if the arrays do not fit."""
         new = cls.start(bins, players).arrays()
         if any(name not in saved or saved[name].shape != new[name].shape for name in new):
             return None
-        foreseen, computed, surprise, square, halvings, whole = (saved[name].astype(new[name].dtype) for name in new)
+        foreseen, computed, surprise, square, halvings, whole = (
+            saved[name].astype(new[name].dtype) for name in new
+        )
         return cls(foreseen, computed, surprise, square, halvings, bool(whole))
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -144,7 +148,9 @@ class Screen:
         halvings.  slack: added to the variance of a gain, for the samples an interval needs whatever their variance.
         """
         group = groups(costs)
-        surprise, square = (self._rate(sums, scale.prior, group) for sums in (self.surprise, self.square))
+        surprise, square = (
+            self._rate(sums, scale.prior, group) for sums in (self.surprise, self.square)
+        )
         rows = self.foreseen[:, active]
         if not rows.any():
             return replace(self, halvings=_halvings(FIRST, surprise, costs, most), whole=False)
@@ -165,7 +171,9 @@ class Screen:
         """Mean of the summed quantity by bin and group, [bin, player]; shrunk to the prior where data are few."""
         whole, count = sums.sum(axis=1), self.computed.sum(axis=1)
         pooled = (whole + TRUST * np.array(prior)) / (count + TRUST)
-        pooled = np.maximum.accumulate(pooled[::-1])[::-1]  # a bin's error is no smaller than that of the bins after it
+        pooled = np.maximum.accumulate(pooled[::-1])[
+            ::-1
+        ]  # a bin's error is no smaller than that of the bins after it
         out = np.empty_like(sums)
         for number in np.unique(group):
             mine = group == number

@@ -61,7 +61,11 @@ BY_CYCLES = Option(
     open=True,
     optional=True,
 )
-STOP = Option("sign", "a head is done when its sign is decided or it is narrow enough, or only then", ("sign", "width"))
+STOP = Option(
+    "sign",
+    "a head is done when its sign is decided or it is narrow enough, or only then",
+    ("sign", "width"),
+)
 VALUE = Option("accuracy", "how an answer is valued", tuple(VALUES))
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
@@ -111,7 +115,9 @@ BUILT_IN: dict[str, Method] = {
                 shapley_forwards,
                 starts_at_head=True,
                 # The shares are observed; the weight is that of `headlab.methods.tmab`.
-                screening=Screening(largest_weight=4, computed_with_target=0.35, computed_without_target=0.15),
+                screening=Screening(
+                    largest_weight=4, computed_with_target=0.35, computed_without_target=0.15
+                ),
             ),
             paper="Held & Yang, EACL 2023, section 3.2",
             estimand="shapley-top50",
@@ -149,7 +155,9 @@ BUILT_IN: dict[str, Method] = {
             options={
                 "estimand": FULL,
                 "value": VALUE,
-                "samples": Option(1024, "orders at most; one sample is one example and one order", kind=int, low=1),
+                "samples": Option(
+                    1024, "orders at most; one sample is one example and one order", kind=int, low=1
+                ),
                 "target": TARGET,
                 "stop": STOP,
                 "level": LEVEL,
@@ -159,7 +167,9 @@ BUILT_IN: dict[str, Method] = {
         Method(
             key="paper",
             title="Shapley value (the paper's recipe)",
-            cost=MethodCost("orders × examples × heads forwards: days", paper_forwards, in_walks=True),
+            cost=MethodCost(
+                "orders × examples × heads forwards: days", paper_forwards, in_walks=True
+            ),
             paper="Held & Yang, EACL 2023, equation 4; its intervals are not anytime-valid",
             estimand="shapley-top50",
             unit="accuracy",
@@ -169,8 +179,17 @@ BUILT_IN: dict[str, Method] = {
             options={
                 "estimand": TOP50,
                 "value": VALUE,
-                "samples": Option(100, "orders at most; one sample is one order and all examples", kind=int, low=1),
-                "delta": Option(0.1, "chance of error that Equation 4 is given", kind=float, low=0, high=1, open=True),
+                "samples": Option(
+                    100, "orders at most; one sample is one order and all examples", kind=int, low=1
+                ),
+                "delta": Option(
+                    0.1,
+                    "chance of error that Equation 4 is given",
+                    kind=float,
+                    low=0,
+                    high=1,
+                    open=True,
+                ),
             },
             caution="intervals by Equation 4, range 1, checked after every sample without correction for repeated "
             "looks: not anytime-valid",
@@ -181,7 +200,9 @@ BUILT_IN: dict[str, Method] = {
             key="exact",
             title="Shapley value (every coalition)",
             cost=MethodCost(
-                "2 ^ heads × examples forwards: up to 16 heads", every_coalition_forwards, starts_at_head=True
+                "2 ^ heads × examples forwards: up to 16 heads",
+                every_coalition_forwards,
+                starts_at_head=True,
             ),
             paper="Shapley 1953",
             estimand="shapley-top50",
@@ -195,7 +216,11 @@ BUILT_IN: dict[str, Method] = {
         Method(
             key="gradient",
             title="Gradient importance",
-            cost=MethodCost("1 forward and backward an example", one_forward_an_example, pass_cost=BACKWARD_PASS_COST),
+            cost=MethodCost(
+                "1 forward and backward an example",
+                one_forward_an_example,
+                pass_cost=BACKWARD_PASS_COST,
+            ),
             paper="Michel, Levy & Neubig, NeurIPS 2019",
             estimand="gradient",
             unit="loss",
@@ -208,8 +233,12 @@ BUILT_IN: dict[str, Method] = {
                     "absolute value per example (the paper), per token (its BERT code), or per batch",
                     ("example", "token", "batch"),
                 ),
-                "normalise": Option(False, "divide each layer's scores by their Euclidean length", kind=bool),
-                "batch_size": Option(32, "examples a batch (changes the scores of form batch only)", kind=int, low=1),
+                "normalise": Option(
+                    False, "divide each layer's scores by their Euclidean length", kind=bool
+                ),
+                "batch_size": Option(
+                    32, "examples a batch (changes the scores of form batch only)", kind=int, low=1
+                ),
             },
             whole=True,
             version=2,
@@ -221,7 +250,9 @@ BUILT_IN: dict[str, Method] = {
             key="leave-one-out",
             title="Leave one out",
             cost=MethodCost(
-                "heads × examples forwards, each started at the head's layer", every_head_forwards, starts_at_head=True
+                "heads × examples forwards, each started at the head's layer",
+                every_head_forwards,
+                starts_at_head=True,
             ),
             paper="Michel, Levy & Neubig, NeurIPS 2019, section 3.2",
             estimand="leave-one-out",
@@ -243,7 +274,11 @@ BUILT_IN: dict[str, Method] = {
             intervals=True,
             module="confidence",
             options={
-                "exclude": Option("separator", "tokens that do not count as targets", ("separator", "special", "none")),
+                "exclude": Option(
+                    "separator",
+                    "tokens that do not count as targets",
+                    ("separator", "special", "none"),
+                ),
             },
             whole=True,
             version=2,
@@ -252,7 +287,9 @@ BUILT_IN: dict[str, Method] = {
             key="relevance",
             title="Relevance (LRP)",
             cost=MethodCost(
-                "1 forward an example and 1 backward an answer", one_forward_an_example, pass_cost=BACKWARD_PASS_COST
+                "1 forward an example and 1 backward an answer",
+                one_forward_an_example,
+                pass_cost=BACKWARD_PASS_COST,
             ),
             paper="Voita et al., ACL 2019, section 4",
             estimand="relevance",
@@ -261,8 +298,12 @@ BUILT_IN: dict[str, Method] = {
             intervals=True,
             module="relevance",
             options={
-                "attention_constant": Option(True, "treat attention weights as constants", kind=bool),
-                "normalise": Option(True, "share of its layer's relevance, not its size in logits", kind=bool),
+                "attention_constant": Option(
+                    True, "treat attention weights as constants", kind=bool
+                ),
+                "normalise": Option(
+                    True, "share of its layer's relevance, not its size in logits", kind=bool
+                ),
             },
             whole=True,
             raw_unit="logit",
@@ -318,5 +359,7 @@ def method(key: str) -> Method:
     """A method by its key. Raises HeadlabError listing the keys."""
     key = ALIASES.get(key, key)
     if key not in METHODS:
-        raise HeadlabError(f"unknown method {key!r}; use one of {', '.join(METHODS)}", code="method.unknown")
+        raise HeadlabError(
+            f"unknown method {key!r}; use one of {', '.join(METHODS)}", code="method.unknown"
+        )
     return METHODS[key]

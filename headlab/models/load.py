@@ -16,7 +16,14 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError, as_sentence, first_line, library_errors, out_of_memory, require_type
+from headlab.errors import (
+    HeadlabError,
+    as_sentence,
+    first_line,
+    library_errors,
+    out_of_memory,
+    require_type,
+)
 from headlab.files import is_folder, read_json
 from headlab.labels import told_by_names
 from headlab.masks.snippet import UNVERSIONED
@@ -80,8 +87,18 @@ from headlab.tasks.base import Task
 ADAPTER = "adapter_config.json"
 MOST_BYTES = 4  # of a number in a file of weights that headlab loads
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
-STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")  # by which accelerate spreads a model over devices
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+STRATEGIES = (
+    "auto",
+    "balanced",
+    "balanced_low_0",
+    "sequential",
+)  # by which accelerate spreads a model over devices
 DeviceMap = str | Mapping[str, str | int]
 
 
@@ -93,7 +110,9 @@ def read(
     require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
     name = str(name)
     if dtype not in DTYPES:
-        raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown")
+        raise HeadlabError(
+            f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown"
+        )
     place, spread = pick_device(device), dict[str, Any]()
     if device_map is not None:
         check_map(device_map, name, device)
@@ -102,7 +121,8 @@ def read(
     if name in EMBEDDED:
         if revision is not None:
             raise HeadlabError(
-                f"{name} is embedded and has one revision; leave the revision out", code="model.revision_fixed"
+                f"{name} is embedded and has one revision; leave the revision out",
+                code="model.revision_fixed",
             )
         read = partial(read_embedded, name)
     else:
@@ -126,7 +146,9 @@ def read(
 
 def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
     """Raise HeadlabError for a device map that cannot be used for a model of this name, as far as the name tells."""
-    require_type("device_map", device_map, (str, Mapping), "the name of a strategy, or {module path: device}")
+    require_type(
+        "device_map", device_map, (str, Mapping), "the name of a strategy, or {module path: device}"
+    )
     if device is not None:
         raise HeadlabError(
             "device puts a model on one device, device_map spreads it over several; give one of them",
@@ -139,10 +161,13 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
         )
     if name in EMBEDDED or is_delta(Path(name)):
         raise HeadlabError(
-            f"{name} is assembled in memory, and fits one device; leave device_map out", code="device_map.embedded"
+            f"{name} is assembled in memory, and fits one device; leave device_map out",
+            code="device_map.embedded",
         )
     for place in device_map.values() if isinstance(device_map, Mapping) else ():
-        require_type("a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"')
+        require_type(
+            "a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"'
+        )
         if place != "disk":
             pick_device(place)
 
@@ -170,7 +195,9 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     except HeadlabError as error:
         if "/" in name:
             raise
-        raise HeadlabError(f"{error}; embedded here: {', '.join(EMBEDDED)}", code=error.code) from error
+        raise HeadlabError(
+            f"{error}; embedded here: {', '.join(EMBEDDED)}", code=error.code
+        ) from error
     return folder, folder.name
 
 
@@ -183,7 +210,8 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
     require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
         raise HeadlabError(
-            f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"
+            f"{name} holds an adapter, not a whole model; merge it into its base and save that",
+            code="model.is_adapter",
         )
     changes = is_delta(folder)
     with library_errors(partial(_unreadable, name)):
@@ -210,7 +238,12 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
 def _stored_bytes(folder: Path) -> int:
     """The size of a folder's weights; with those of the embedded base, where it changes that."""
     folders = [folder, base_of(folder)] if is_delta(folder) else [folder]
-    return sum(path.stat().st_size for place in folders for path in place.glob(SAFETENSORS) if path.is_file())
+    return sum(
+        path.stat().st_size
+        for place in folders
+        for path in place.glob(SAFETENSORS)
+        if path.is_file()
+    )
 
 
 def _config(folder: Path, name: str) -> Any:
@@ -248,7 +281,9 @@ def _stated_quantisation(folder: Path) -> Any:
 def _unreadable(name: str, error: BaseException) -> HeadlabError:
     zero = "a number in its configuration, such as that of its heads, is 0"
     reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
-    return HeadlabError(f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable")
+    return HeadlabError(
+        f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
+    )
 
 
 def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
@@ -260,7 +295,9 @@ def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
             own_padding = tokenizer.pad_token_id
-            part.pad_token_id = own_padding if is_known(own_padding, config) else generation_padding(folder, config)
+            part.pad_token_id = (
+                own_padding if is_known(own_padding, config) else generation_padding(folder, config)
+            )
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
         if getattr(part, "chunk_size_feed_forward", 0):
@@ -272,7 +309,9 @@ def _require_covered(found: Any, config: Any, device_map: Mapping[str, Any], nam
     with torch.device("meta"):
         module = found(config)
     known = {path for path, _ in module.named_modules()} | {*module.state_dict()}
-    wrong = [f"names {path}, which the model does not have" for path in device_map if path not in known]
+    wrong = [
+        f"names {path}, which the model does not have" for path in device_map if path not in known
+    ]
     for weight in module.state_dict():
         over = [path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")]
         if len(over) != 1:
@@ -284,11 +323,17 @@ def _require_covered(found: Any, config: Any, device_map: Mapping[str, Any], nam
         )
 
 
-def _spread_out(found: Any, folder: Path | None, **options: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
+def _spread_out(
+    found: Any, folder: Path | None, **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
     """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
     with ExitStack() as undo:
-        place = undo.enter_context(TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True))
-        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(folder, offload_folder=place, **options)
+        place = undo.enter_context(
+            TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True)
+        )
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
+            folder, offload_folder=place, **options
+        )
         weakref.finalize(loaded[0], undo.pop_all().close)
     return loaded
 
@@ -325,7 +370,9 @@ def _complete(
         del module  # before the second one takes memory
         module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
-    return module, "" if is_delta(folder) else fit.note  # a delta's base has parts that not every class takes
+    return module, "" if is_delta(
+        folder
+    ) else fit.note  # a delta's base has parts that not every class takes
 
 
 def _require_numbers(module: PreTrainedModel, folder: Path, config: Any, name: str) -> None:
@@ -387,7 +434,9 @@ def _loaded(
                 **weights,
                 **devices,
             )
-        except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
+        except (
+            HeadlabError
+        ) as error:  # a shrunk model whose configuration lists heads it does not have
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
             module = dequantised(module)
@@ -395,7 +444,9 @@ def _loaded(
 
 
 def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
-    return HeadlabError(f"{name} was written incorrectly: {error}; shrink the model again", code=error.code)
+    return HeadlabError(
+        f"{name} was written incorrectly: {error}; shrink the model again", code=error.code
+    )
 
 
 def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
@@ -521,7 +572,11 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
             class_names = _class_names(config)
     except HeadlabError as error:
         problem = _unreadable_weights(folder, sizes, name)
-        return [*facts, Fact("Configuration", False, as_sentence(error)), *([problem] if problem else [])]
+        return [
+            *facts,
+            Fact("Configuration", False, as_sentence(error)),
+            *([problem] if problem else []),
+        ]
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, class_names))
     weights = _weights(folder, sizes, config, name)
@@ -535,10 +590,18 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
     facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
-    facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
+    facts += [
+        _architecture(kind.__name__, str(config.model_type)),
+        _grid(config),
+        _vocabulary(folder, name),
+    ]
     if task is not None and task.likelihood:
         return [*facts, _continues(kind.__name__, config, task)]
-    return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
+    return (
+        facts
+        if task is None or not task.labels
+        else [*facts, _classes(kind.__name__, config, task)]
+    )
 
 
 def _embedded(name: str) -> Fact:
@@ -553,7 +616,11 @@ def _embedded(name: str) -> Fact:
 def _class_names(config: Any) -> tuple[str, ...]:
     """The names of a classifier's classes; none for another model, whose config has names that mean nothing."""
     classifies = any(str(kind).endswith("Classification") for kind in config.architectures or ())
-    return tuple(str(label) for _, label in sorted((config.id2label or {}).items())) if classifies else ()
+    return (
+        tuple(str(label) for _, label in sorted((config.id2label or {}).items()))
+        if classifies
+        else ()
+    )
 
 
 def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
@@ -579,7 +646,12 @@ def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     index = folder / "model.safetensors.index.json"
     try:
         named = read_json(index)["weight_map"].values() if index.is_file() else ()
-    except (HeadlabError, LookupError, TypeError, AttributeError):  # reading the weights says what is wrong with it
+    except (
+        HeadlabError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):  # reading the weights says what is wrong with it
         return []
     return sorted({str(file) for file in named} - set(sizes))
 
@@ -604,7 +676,11 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
         files = [DELTA] if is_delta(folder) else weight_files(folder, sizes, config)
         if not files:
             other = next(file for file in sizes if _is_safetensors(file))
-            return Fact("Weights", False, f"{other} is not read; name the file of weights model.safetensors.")
+            return Fact(
+                "Weights",
+                False,
+                f"{other} is not read; name the file of weights model.safetensors.",
+            )
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
@@ -621,18 +697,25 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
 
 def _torn_weights(error: BaseException) -> HeadlabError:
     return HeadlabError(
-        f"the safetensors cannot be read ({first_line(error)}); copy the model again", code="model.weights_torn"
+        f"the safetensors cannot be read ({first_line(error)}); copy the model again",
+        code="model.weights_torn",
     )
 
 
 def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
     """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
     if ADAPTER in sizes:
-        return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
+        return Fact(
+            "Weights",
+            False,
+            "The folder holds an adapter; merge it into its base and save the whole model.",
+        )
     if not sizes:
         return Fact("Weights", None, "The hub could not be asked which weights it has.")
     if not any(map(_is_safetensors, sizes)):
-        return Fact("Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name)))
+        return Fact(
+            "Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name))
+        )
     absent = _lacking(folder, sizes)
     if absent:
         words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
@@ -653,7 +736,9 @@ def _are_here(folder: Path, files: Iterable[str]) -> bool:
     return all((folder / file).is_file() for file in files)
 
 
-def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Path, name: str) -> Fact:
+def _fitting(
+    weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Path, name: str
+) -> Fact:
     """The fact about the weights, and whether the class takes them all, told by the headers of their files.
 
     Args:
@@ -667,11 +752,17 @@ def _fitting(weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Pa
         with library_errors(partial(_unreadable, name)):
             dequantising_options(config, name)  # raises where they cannot be read
             if not shows_fit_in_headers(config, name):
-                return weights._replace(words=f"{weights.words} Loading it compares them with the class.")
-            is_here = is_delta(folder) or _are_here(folder, weight_files(folder, _file_names(folder), config) or [""])
+                return weights._replace(
+                    words=f"{weights.words} Loading it compares them with the class."
+                )
+            is_here = is_delta(folder) or _are_here(
+                folder, weight_files(folder, _file_names(folder), config) or [""]
+            )
             shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
             if shapes is None:
-                return weights._replace(words=f"{weights.words} Once fetched, they are compared with the class.")
+                return weights._replace(
+                    words=f"{weights.words} Once fetched, they are compared with the class."
+                )
             stored_bytes = MOST_BYTES * sum(map(math.prod, shapes.values()))
             with growing_no_larger(stored_bytes, name):
                 fit = fit_weights(kind, config, shapes, name)
@@ -693,9 +784,7 @@ def _capitalised(sentence: str) -> str:
 def _architecture(kind: str, model_type: str) -> Fact:
     known = families()["families"].get(model_type.removeprefix(SHRUNK))
     if known is None:
-        words = (
-            f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
-        )
+        words = f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
         return Fact("Architecture", None, words)
     if not known["gated"]:
         return Fact("Architecture", False, f"Model type {model_type} was tried: {known['why']}.")
@@ -705,11 +794,24 @@ def _architecture(kind: str, model_type: str) -> Fact:
 def _grid(config: Any) -> Fact:
     """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
     text = config.get_text_config()
-    layers, heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
-    hybrid = len(set(getattr(text, "layer_types", None) or ["attention"])) > 1  # some layers may have no attention
-    uneven = str(config.model_type).startswith(SHRUNK) or getattr(config, "is_encoder_decoder", False) or hybrid
+    layers, heads = (
+        getattr(text, "num_hidden_layers", None),
+        getattr(text, "num_attention_heads", None),
+    )
+    hybrid = (
+        len(set(getattr(text, "layer_types", None) or ["attention"])) > 1
+    )  # some layers may have no attention
+    uneven = (
+        str(config.model_type).startswith(SHRUNK)
+        or getattr(config, "is_encoder_decoder", False)
+        or hybrid
+    )
     if uneven or not isinstance(layers, int) or not isinstance(heads, int):
-        return Fact("Heads", None, "The configuration does not tell how many there are; loading the model finds them.")
+        return Fact(
+            "Heads",
+            None,
+            "The configuration does not tell how many there are; loading the model finds them.",
+        )
     words = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
     pairs = getattr(text, "num_key_value_heads", None)
     if isinstance(pairs, int) and 0 < pairs < heads:
@@ -732,10 +834,22 @@ def _continues(kind: str, config: Any, task: Task) -> Fact:
     decodes = config.is_encoder_decoder and kind.endswith(
         ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
     )
-    if causal or (decodes and task.likelihood == "choices") or (masked and task.likelihood == "tokens"):
+    if (
+        causal
+        or (decodes and task.likelihood == "choices")
+        or (masked and task.likelihood == "tokens")
+    ):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    what = "predicts masked tokens, and not the next one" if masked else "does not predict the next token of a text"
-    return Fact("Answers", False, f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.")
+    what = (
+        "predicts masked tokens, and not the next one"
+        if masked
+        else "does not predict the next token of a text"
+    )
+    return Fact(
+        "Answers",
+        False,
+        f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.",
+    )
 
 
 def _classes(kind: str, config: Any, task: Task) -> Fact:
@@ -748,7 +862,11 @@ def _classes(kind: str, config: Any, task: Task) -> Fact:
         by_word = kind.endswith("ForTokenClassification")
     if by_word != kind.endswith("ForTokenClassification"):
         what = "words" if by_word else "texts"
-        return Fact("Labels", False, f"{kind} does not label {what}, as task {task.name} asks; use a model that does.")
+        return Fact(
+            "Labels",
+            False,
+            f"{kind} does not label {what}, as task {task.name} asks; use a model that does.",
+        )
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:
         return Fact("Labels", *told_by_names(task.name, task.labels, names, task.label_map))

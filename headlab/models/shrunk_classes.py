@@ -16,7 +16,16 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk_cut import FAMILIES, HEADS, LLAMA, PREFIX, Layers, base_type, cut_structure, units
+from headlab.models.shrunk_cut import (
+    FAMILIES,
+    HEADS,
+    LLAMA,
+    PREFIX,
+    Layers,
+    base_type,
+    cut_structure,
+    units,
+)
 
 # Configuration files of shrunk models, which no class with attention heads can mistake for a full model's.
 
@@ -47,7 +56,12 @@ class Sealed:
         """As the family's, with the values of NAMES moved to SEALED."""
         facts = json.loads(super().to_json_string(use_diff=use_diff))  # type: ignore[misc]
         aside = {name: facts[name] for name in NAMES if name in facts}
-        return json.dumps(facts | dict.fromkeys(NAMES, SENTENCE) | {SEALED: aside}, indent=2, sort_keys=True) + "\n"
+        return (
+            json.dumps(
+                facts | dict.fromkeys(NAMES, SENTENCE) | {SEALED: aside}, indent=2, sort_keys=True
+            )
+            + "\n"
+        )
 
 
 def opened(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +110,11 @@ class ShrunkModel:
 def shrunk_config(family: str) -> type[PretrainedConfig]:
     """The configuration class of a family's shrunk models, with a model type of its own."""
     whole = CONFIG_MAPPING[family]
-    return type(f"{NAME}{whole.__name__}", (Sealed, whole), {"model_type": PREFIX + family, "__module__": __name__})
+    return type(
+        f"{NAME}{whole.__name__}",
+        (Sealed, whole),
+        {"model_type": PREFIX + family, "__module__": __name__},
+    )
 
 
 @cache
@@ -114,7 +132,9 @@ def is_shrunk(config: Any) -> bool:
 def class_named(config: Any, name: str) -> type[PreTrainedModel] | None:
     """The class named in a shrunk model's configuration; None for other models and names."""
     whole: Any = getattr(transformers, name.removeprefix(NAME), None)
-    if not is_shrunk(config) or not (isinstance(whole, type) and issubclass(whole, PreTrainedModel)):
+    if not is_shrunk(config) or not (
+        isinstance(whole, type) and issubclass(whole, PreTrainedModel)
+    ):
         return None
     kind: Any = whole
     return shrunk_class(kind, config.model_type.removeprefix(PREFIX))
@@ -130,7 +150,8 @@ def make_known(model_type: str | None = None) -> None:
     for family in families:
         if family not in FAMILIES:
             raise HeadlabError(
-                f"{model_type} is not a shrunk model that this headlab knows; update headlab", code="model.type_unknown"
+                f"{model_type} is not a shrunk model that this headlab knows; update headlab",
+                code="model.type_unknown",
             )
         _register(family)
 
@@ -180,13 +201,22 @@ def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | No
     if not heads:
         return None
     try:
-        names = {"num_attention_heads": heads, "num_key_value_heads": heads // group, "head_dim": size}
+        names = {
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads // group,
+            "head_dim": size,
+        }
         return _config(module, names)
-    except (ValueError, StrictDataclassError):  # Llama's requires a hidden size divisible by the number of heads
+    except (
+        ValueError,
+        StrictDataclassError,
+    ):  # Llama's requires a hidden size divisible by the number of heads
         return None
 
 
 def _config(module: PreTrainedModel, sizes: dict[str, Any]) -> PretrainedConfig:
-    facts = {name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED}
+    facts = {
+        name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED
+    }
     config: PretrainedConfig = type(module.config).from_dict(facts | sizes)
     return config

@@ -85,7 +85,9 @@ GPT2 = Family(
     ((r"h\.\d+\.attn", "decoder"),), ("c_attn",), "c_proj", "head_dim", fused=True, counts=("num_heads",),
     widths=("split_size",),
 )  # fmt: skip
-LLAMA = Family(((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim")
+LLAMA = Family(
+    ((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim"
+)
 FAMILIES = {
     "bert": BERT,
     "roberta": BERT,
@@ -105,7 +107,10 @@ FAMILIES = {
     "qwen3": LLAMA,
 }
 PREFIX = "headlab-shrunk-"
-HEADS, MASKED = "headlab_heads", "headlab_masked"  # fields of a shrunk model's configuration that its family's lacks
+HEADS, MASKED = (
+    "headlab_heads",
+    "headlab_masked",
+)  # fields of a shrunk model's configuration that its family's lacks
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,10 @@ def units(module: PreTrainedModel) -> list[Unit]:
     for path, stack in _places(module, family):
         part = module.get_submodule(path)
         core = part.get_submodule(family.core)
-        size, rows = int(getattr(core, family.size)), [part.get_submodule(name) for name in family.rows]
+        size, rows = (
+            int(getattr(core, family.size)),
+            [part.get_submodule(name) for name in family.rows],
+        )
         heads = outputs(rows[0]) // size // (3 if family.fused else 1)
         group = 1 if family.fused or not heads else heads * size // outputs(rows[1])
         found.append(Unit(path, stack, layers.setdefault(stack, 0), part, core, heads, group, size))
@@ -150,7 +158,10 @@ def units(module: PreTrainedModel) -> list[Unit]:
 def stacks(module: PreTrainedModel) -> list[str]:
     """The stacks that the family's models may have, in the order of `Family.places`."""
     own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
-    return [own if stack == OWN_STACK else stack for _, stack in FAMILIES[base_type(module.config)].places]
+    return [
+        own if stack == OWN_STACK else stack
+        for _, stack in FAMILIES[base_type(module.config)].places
+    ]
 
 
 def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]]:
@@ -184,9 +195,18 @@ class PickedBias:
         **more: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """As T5Attention.forward."""
-        whole = position_bias if position_bias is not None else shared_bias(self, hidden_states, past_key_values)
+        whole = (
+            position_bias
+            if position_bias is not None
+            else shared_bias(self, hidden_states, past_key_values)
+        )
         mine = whole[:, self.picked]
-        given = {"mask": mask, "key_value_states": key_value_states, "past_key_values": past_key_values, **more}
+        given = {
+            "mask": mask,
+            "key_value_states": key_value_states,
+            "past_key_values": past_key_values,
+            **more,
+        }
         out, _, weights = super().forward(hidden_states, position_bias=mine, **given)  # type: ignore[misc]
         return out, whole, weights
 
@@ -194,7 +214,9 @@ class PickedBias:
 class OwnBias:
     """A T5 cross-attention, whose bias is zero: it ignores that of the layer before, which has different heads."""
 
-    def forward(self, hidden_states: torch.Tensor, position_bias: torch.Tensor | None = None, **more: Any) -> Any:
+    def forward(
+        self, hidden_states: torch.Tensor, position_bias: torch.Tensor | None = None, **more: Any
+    ) -> Any:
         """As T5Attention.forward."""
         return super().forward(hidden_states, position_bias=None, **more)  # type: ignore[misc]
 
@@ -208,7 +230,11 @@ class Headless:
     config: Any
 
     def forward(
-        self, hidden_states: torch.Tensor, past_key_values: Any = None, position_bias: Any = None, **more: Any
+        self,
+        hidden_states: torch.Tensor,
+        past_key_values: Any = None,
+        position_bias: Any = None,
+        **more: Any,
     ) -> tuple[Any, ...]:
         """As the attention that it replaces."""
         other = more.get("key_value_states")
@@ -255,11 +281,15 @@ def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor
     own = own_cache(past)
     seen = 0 if own is None else own.get_seq_length(attention.layer_idx)
     keys = keys_seen(attention, hidden, own)
-    bias: torch.Tensor = attention.compute_bias(hidden.shape[1], keys, device=hidden.device, past_seen_tokens=seen)
+    bias: torch.Tensor = attention.compute_bias(
+        hidden.shape[1], keys, device=hidden.device, past_seen_tokens=seen
+    )
     return bias
 
 
-def no_weights(attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any) -> torch.Tensor:
+def no_weights(
+    attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any
+) -> torch.Tensor:
     """Attention weights of no heads, [row, 0, query, key]; returning nothing would misnumber later layers."""
     keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
     return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
@@ -272,7 +302,11 @@ def own_cache(past: Any) -> Any:
 
 def keys_seen(attention: Any, hidden: torch.Tensor, own: Any) -> int:
     """Number of keys that a layer attends to before these states are added to its cache."""
-    found: int = hidden.shape[1] if own is None else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
+    found: int = (
+        hidden.shape[1]
+        if own is None
+        else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
+    )
     return found
 
 
@@ -324,7 +358,9 @@ def cut_state(
     return state
 
 
-def picks(unit: Unit, family: Family, stay: Sequence[int]) -> Iterator[tuple[str, int, torch.Tensor]]:
+def picks(
+    unit: Unit, family: Family, stay: Sequence[int]
+) -> Iterator[tuple[str, int, torch.Tensor]]:
     """(parameter relative to the unit, dimension, indices to keep) for the heads that stay."""
     queries = _spread(stay, unit.size)
     keys = _spread(sorted({head // unit.group for head in stay}), unit.size)
@@ -338,7 +374,9 @@ def picks(unit: Unit, family: Family, stay: Sequence[int]) -> Iterator[tuple[str
     yield f"{family.out}.weight", _inputs(unit.module.get_submodule(family.out)), queries
 
 
-def _outputs(unit: Unit, name: str, places: torch.Tensor) -> Iterator[tuple[str, int, torch.Tensor]]:
+def _outputs(
+    unit: Unit, name: str, places: torch.Tensor
+) -> Iterator[tuple[str, int, torch.Tensor]]:
     projection = unit.module.get_submodule(name)
     yield f"{name}.weight", 1 - _inputs(projection), places
     if projection.bias is not None:
@@ -352,7 +390,9 @@ def _inputs(projection: nn.Module) -> int:
 
 def _spread(heads: Sequence[int], size: int) -> torch.Tensor:
     """Indices of heads in a dimension that holds them side by side, int64 [head × size]."""
-    return (torch.tensor(list(heads), dtype=torch.long)[:, None] * size + torch.arange(size)).flatten()
+    return (
+        torch.tensor(list(heads), dtype=torch.long)[:, None] * size + torch.arange(size)
+    ).flatten()
 
 
 def _shape(unit: Unit, family: Family, stay: Sequence[int]) -> None:
@@ -388,7 +428,11 @@ def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
 def _of_class(module: PreTrainedModel, found: Sequence[Unit], heads: Any) -> Any:
     """The heads without those of stacks that the family has but this class lacks, for example a decoder-only class."""
     absent = set(stacks(module)) - {unit.stack for unit in found}
-    return {name: rows for name, rows in heads.items() if name not in absent} if isinstance(heads, Mapping) else heads
+    return (
+        {name: rows for name, rows in heads.items() if name not in absent}
+        if isinstance(heads, Mapping)
+        else heads
+    )
 
 
 def check_heads(found: Sequence[Unit], heads: Any) -> None:
@@ -417,7 +461,9 @@ def check_heads(found: Sequence[Unit], heads: Any) -> None:
 
 
 def _fits(unit: Unit, row: Any) -> bool:
-    if not isinstance(row, list | tuple) or not all(type(head) is int and 0 <= head < unit.heads for head in row):
+    if not isinstance(row, list | tuple) or not all(
+        type(head) is int and 0 <= head < unit.heads for head in row
+    ):
         return False
     groups = {head // unit.group for head in row}
     return list(row) == sorted(set(row)) and len(row) == len(groups) * unit.group

@@ -29,7 +29,9 @@ CONVERTER = 1  # increase when what is written changes
 @cache
 def source() -> Mapping[str, Any]:
     """Package, version, file and sha256 of the model, and what pages show of it before it is loaded."""
-    found: Mapping[str, Any] = read_json(Path(str(files("headlab"))) / "embedded" / NAME / "source.json")
+    found: Mapping[str, Any] = read_json(
+        Path(str(files("headlab"))) / "embedded" / NAME / "source.json"
+    )
     return found
 
 
@@ -58,14 +60,18 @@ def read(folder: Path) -> Checkpoint:
     with alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)
         tokenizer: Any = AutoTokenizer.from_pretrained(own, trust_remote_code=False)
-    return Checkpoint(NAME, f"{source()['package']}-{source()['version']}", fingerprint(), module, tokenizer)
+    return Checkpoint(
+        NAME, f"{source()['package']}-{source()['version']}", fingerprint(), module, tokenizer
+    )
 
 
 def _file() -> Path:
     told = source()
     path = packaged(told["package"].replace("-", "_"), told["file"])
     if path is None:
-        raise HeadlabError(f"the package of {NAME} is not installed; {_advice()}", code="package.smollm_missing")
+        raise HeadlabError(
+            f"the package of {NAME} is not installed; {_advice()}", code="package.smollm_missing"
+        )
     check_file(path, told["sha256"], _advice())
     return path
 
@@ -73,18 +79,25 @@ def _file() -> Path:
 def _write(path: Path, folder: Path) -> None:
     try:
         with alone():
-            module = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype="float32")
+            module = AutoModelForCausalLM.from_pretrained(
+                path.parent, gguf_file=path.name, dtype="float32"
+            )
             tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except ImportError as error:  # transformers reads GGUF by the package gguf
         raise HeadlabError(
-            f"{NAME} cannot be read without the package gguf; {_advice()}", code="package.smollm_missing"
+            f"{NAME} cannot be read without the package gguf; {_advice()}",
+            code="package.smollm_missing",
         ) from error
     config = module.config.to_dict()
     del config["quantization_config"]  # what is written is not quantised
     config |= {"architectures": [type(module).__name__], "_name_or_path": NAME}
     (folder / "config.json").write_text(pretty(config), encoding="utf-8")
     tied = {"lm_head.weight"} if module.config.tie_word_embeddings else set()
-    weights = {name: tensor.contiguous() for name, tensor in module.state_dict().items() if name not in tied}
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in module.state_dict().items()
+        if name not in tied
+    }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
     (folder / "chat_template.jinja").unlink(missing_ok=True)

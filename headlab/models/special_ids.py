@@ -83,7 +83,9 @@ def pads_otherwise(module: PreTrainedModel, tokenizer: Any) -> bool:
     the padding.
     """
     own = tokenizer.pad_token_id
-    return own is not None and reads_last_token(type(module)) and padding_id(module, tokenizer) != own
+    return (
+        own is not None and reads_last_token(type(module)) and padding_id(module, tokenizer) != own
+    )
 
 
 def check_named_tokens(kind: type[PreTrainedModel], config: Any, name: str) -> None:
@@ -114,7 +116,9 @@ def _can_be_built(kind: type[PreTrainedModel], config: Any) -> bool:
 
 
 def _unknown_token(setting: str, token_id: Any, config: Any, name: str) -> HeadlabError:
-    fitting = "the id of a token" if setting == START else "the tokenizer's padding token, or to null"
+    fitting = (
+        "the id of a token" if setting == START else "the tokenizer's padding token, or to null"
+    )
     return HeadlabError(
         f"the configuration of {name} has {setting} {token_id}, but the model has tokens 0 to "
         f"{(vocabulary_size(config) or 1) - 1}; set {setting} in its config.json to {fitting}",

@@ -82,7 +82,10 @@ def is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
     if not tokenizer.is_fast:
         return hasattr(tokenizer, "byte_decoder")
     backend = tokenizer.backend_tokenizer
-    return any("ByteLevel" in str(part) for part in (backend.decoder, backend.pre_tokenizer, backend.normalizer))
+    return any(
+        "ByteLevel" in str(part)
+        for part in (backend.decoder, backend.pre_tokenizer, backend.normalizer)
+    )
 
 
 @cache
@@ -119,7 +122,11 @@ def texts_of_bytes(tokens: Sequence[bytes]) -> list[str]:
     for character in b"".join(tokens).decode("utf-8", "surrogateescape"):
         character_bytes = character.encode("utf-8", "surrogateescape")
         owners = sorted({*token_of_byte[start : start + len(character_bytes)]})
-        shown = character if character.isascii() or len(character_bytes) > 1 else f"[0x{character_bytes.hex().upper()}]"
+        shown = (
+            character
+            if character.isascii() or len(character_bytes) > 1
+            else f"[0x{character_bytes.hex().upper()}]"
+        )
         for part, owner in enumerate(owners, start=1):
             texts[owner] += shown if len(owners) == 1 else f"{shown}[{part}/{len(owners)}]"
         start += len(character_bytes)

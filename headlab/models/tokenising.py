@@ -44,7 +44,9 @@ def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[Any]:
     return lock
 
 
-def tokenizer_output(tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any) -> BatchEncoding:
+def tokenizer_output(
+    tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any
+) -> BatchEncoding:
     """What a tokenizer makes of texts; arguments as it takes them.
 
     Raises:
@@ -169,7 +171,9 @@ def with_segment_ids(
     Tokenizers in Python give 0 throughout since transformers 5; there the second text begins behind
     the first separator.
     """
-    batch = tokenizer_output(tokenizer, list(texts), second, return_token_type_ids=True, verbose=False, **options)
+    batch = tokenizer_output(
+        tokenizer, list(texts), second, return_token_type_ids=True, verbose=False, **options
+    )
     if second is not None and not tokenizer.is_fast:
         for segment_ids, tokens in zip(batch[SEGMENT_IDS], batch["input_ids"], strict=True):
             if not any(segment_ids) and tokenizer.sep_token_id in tokens:
@@ -283,10 +287,14 @@ def token_needs(
         mask: Whether the tokenizer leaves out which tokens are padding.
     """
     segments = segment_ids.of_pairs if pairs else segment_ids.of_texts
-    return TokenNeeds(segments=segments, spaced_words=words and spaces == "every", attention_mask=mask)
+    return TokenNeeds(
+        segments=segments, spaced_words=words and spaces == "every", attention_mask=mask
+    )
 
 
-def state_earlier_training(tokenizer: PreTrainedTokenizerBase, config: Any, *, labels_words: bool) -> None:
+def state_earlier_training(
+    tokenizer: PreTrainedTokenizerBase, config: Any, *, labels_words: bool
+) -> None:
     """Note in the tokenizer of a model that headlab trained with which tokens it was trained.
 
     headlab states in the tokenizer's files what it adds to the tokenizer's output. Earlier versions
@@ -403,7 +411,9 @@ def places_kept(sides: Sequence[int | None], max_tokens: int, truncation_side: s
             places[side].append(place)
     room = max(0, max_tokens - sides.count(None))
     removed: set[int] = set()
-    for own_places, share in zip(places, shares_of(len(places[0]), len(places[1]), room), strict=True):
+    for own_places, share in zip(
+        places, shares_of(len(places[0]), len(places[1]), room), strict=True
+    ):
         surplus = len(own_places) - share
         removed.update(own_places[:surplus] if truncation_side == "left" else own_places[share:])
     return [place for place in range(len(sides)) if place not in removed]

@@ -159,7 +159,9 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
         return tensor is not None and tensor.is_meta and threading.get_ident() == thread
 
     def count_weight(module: nn.Module, key: str, weight: torch.Tensor | None) -> None:
-        if is_built_here(weight) and (all_weights.is_exceeded_by(weight) or weight.numel() > largest_weight):
+        if is_built_here(weight) and (
+            all_weights.is_exceeded_by(weight) or weight.numel() > largest_weight
+        ):
             raise _overgrown(module, key, weight)
 
     def count_buffer(module: nn.Module, key: str, buffer: torch.Tensor | None) -> None:

@@ -72,7 +72,9 @@ def identity_of(folder: Path) -> FolderIdentity:
         HeadlabError: the index of weights, or a file that counts, cannot be read.
     """
     file_names = [path.name for path in folder.iterdir()]
-    identity = identify_folder(folder, weight_files(folder, file_names, SimpleNamespace(**_named_weights(folder))))
+    identity = identify_folder(
+        folder, weight_files(folder, file_names, SimpleNamespace(**_named_weights(folder)))
+    )
     remember_former(identity.fingerprint, identity.former)
     return identity
 
@@ -210,7 +212,11 @@ def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
     """Let `save_pretrained` write the class's own names; transformers would put the prefixes back."""
     patterns = set(key_mapping(renames) or ())
     conversions: list[Any] = getattr(module, "_weight_conversions", None) or []
-    own = [conversion for conversion in conversions if not patterns & {*conversion._original_source_patterns}]
+    own = [
+        conversion
+        for conversion in conversions
+        if not patterns & {*conversion._original_source_patterns}
+    ]
     module._weight_conversions = own  # type: ignore[assignment] # a plain attribute of transformers
 
 
@@ -237,7 +243,9 @@ def _unwrapped(name: str) -> str:
 
 def _common_prefix(names: Collection[str], depth: int) -> str | None:
     """The first components of most names, with a dot; None if no such prefix is that common."""
-    prefixes = Counter(".".join(name.split(".")[:depth]) + "." for name in names if name.count(".") >= depth)
+    prefixes = Counter(
+        ".".join(name.split(".")[:depth]) + "." for name in names if name.count(".") >= depth
+    )
     if not prefixes:
         return None
     prefix, count = prefixes.most_common(1)[0]
@@ -281,9 +289,13 @@ KNOWN_HEADS = re.compile(
 )  # fmt: skip
 # Parts beside a class's own that change what it reads (learned prompts) or what it answers (a decoder of labels).
 ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
-HEAD_BESIDE_ANOTHER = re.compile(r"^cls\.(seq_relationship|predictions)$")  # both of BERT's are in one module
+HEAD_BESIDE_ANOTHER = re.compile(
+    r"^cls\.(seq_relationship|predictions)$"
+)  # both of BERT's are in one module
 IN_A_LAYER = re.compile(r"\.\d+\.")
-ADAPTERS = re.compile(r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)")
+ADAPTERS = re.compile(
+    r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -367,7 +379,9 @@ def judge_report(
     if renames:
         sentences.insert(0, _prefix_sentence(renames))
     if _pruned_heads(config):
-        sentences.append("its config.json names pruned heads, but its weights have them all, so that all are used")
+        sentences.append(
+            "its config.json names pruned heads, but its weights have them all, so that all are used"
+        )
     return WeightFit(renames, tuple(sentences))
 
 
@@ -385,10 +399,14 @@ def _closest(
     known = sum(name in known_names for name in shapes)
     for renames in options:
         known_if_renamed = sum(_renamed(name, renames) in known_names for name in shapes)
-        if known and known_if_renamed <= known:  # building a class of many layers again takes seconds
+        if (
+            known and known_if_renamed <= known
+        ):  # building a class of many layers again takes seconds
             continue
         _, report = load_without_memory(kind, config, shapes, renames)
-        if len(_lacking(report, module, with_new_head)) < len(_lacking(best_report, module, with_new_head)):
+        if len(_lacking(report, module, with_new_head)) < len(
+            _lacking(best_report, module, with_new_head)
+        ):
             best_renames, best_report = renames, report
     return module, best_renames, best_report
 
@@ -426,13 +444,19 @@ class _Inspection:
 
     def not_harmless(self, names: Iterable[str], with_new_head: bool) -> list[str]:
         """Those without which the class computes something else than was trained; `with_new_head` as there."""
-        foreign = sorted(name for name in names if not (self.is_constant(name) or self.is_unused_part(name)))
+        foreign = sorted(
+            name for name in names if not (self.is_constant(name) or self.is_unused_part(name))
+        )
         return [name for name in foreign if self.is_in_body(name)] if with_new_head else foreign
 
     def is_constant(self, name: str) -> bool:
         """Whether a weight is no weight, but numbers that transformers makes itself, such as positions or a mask."""
         shape = self.shapes.get(name, ())
-        is_causal_mask = name.endswith((".attn.bias", ".attention.bias")) and shape[:2] == (1, 1) and len(shape) == 4
+        is_causal_mask = (
+            name.endswith((".attn.bias", ".attention.bias"))
+            and shape[:2] == (1, 1)
+            and len(shape) == 4
+        )
         return is_causal_mask or CONSTANTS.search(name) is not None
 
     def is_unused_part(self, name: str) -> bool:
@@ -457,7 +481,11 @@ class _Inspection:
         if self.has_body:
             if is_named_as_body:
                 return name, True
-            if self.is_prefixed or name.partition(".")[0] in self.modules or KNOWN_HEADS.match(name):
+            if (
+                self.is_prefixed
+                or name.partition(".")[0] in self.modules
+                or KNOWN_HEADS.match(name)
+            ):
                 return name, False
             return self.prefix + name, True
         if is_named_as_body:
@@ -528,7 +556,9 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
         )
 
 
-def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name: str, quantised: str) -> HeadlabError:
+def _lacking_error(
+    report: LoadReport, lacking: Sequence[str], config: Any, name: str, quantised: str
+) -> HeadlabError:
     """The error for weights that the class needs and the file lacks, or has in another shape.
 
     Args:
@@ -551,7 +581,9 @@ def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name
         stored, built = (list(shape) for shape in report.mismatched[mismatched[0]])
         details.append(f"{mismatched[0]} is {stored} in its files, {built} by its config")
     if report.missing and report.unexpected:
-        details.append(f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class")
+        details.append(
+            f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class"
+        )
     detail = f": {'; '.join(details)}" if details else ""
     count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
     remedy = quantised or "use a complete model, with the config.json it was saved with"
@@ -561,7 +593,9 @@ def _lacking_error(report: LoadReport, lacking: Sequence[str], config: Any, name
     )
 
 
-def _foreign_error(names: Sequence[str], inspection: _Inspection, name: str, quantised: str) -> HeadlabError:
+def _foreign_error(
+    names: Sequence[str], inspection: _Inspection, name: str, quantised: str
+) -> HeadlabError:
     """The error for weights that a class would ignore though the model was trained with them.
 
     Args:

@@ -69,11 +69,19 @@ def open_map(gates: LearnedGates) -> go.Figure:
     stacks, times = gates.grid.stacks, moments(len(gates.steps))
     likely = np.where(gates.gated, gates.open_probability, np.nan).round(DIGITS)
     figure = make_subplots(
-        1, len(stacks), subplot_titles=_titles(gates.grid), horizontal_spacing=0.04, shared_yaxes=True
+        1,
+        len(stacks),
+        subplot_titles=_titles(gates.grid),
+        horizontal_spacing=0.04,
+        shared_yaxes=True,
     )
     for place, z in enumerate(rectangles(gates.grid, likely[-1])):
-        hover = f"{stacks[place].name} layer %{{y}}, head %{{x}}: open with %{{z:.1%}}<extra></extra>"
-        figure.add_heatmap(z=z, coloraxis="coloraxis", xgap=1, ygap=1, hovertemplate=hover, row=1, col=place + 1)
+        hover = (
+            f"{stacks[place].name} layer %{{y}}, head %{{x}}: open with %{{z:.1%}}<extra></extra>"
+        )
+        figure.add_heatmap(
+            z=z, coloraxis="coloraxis", xgap=1, ygap=1, hovertemplate=hover, row=1, col=place + 1
+        )
     figure.frames = [
         go.Frame(name=str(gates.steps[time]), data=[{"type": "heatmap", "z": z} for z in rectangles(gates.grid, now)],
                  traces=list(range(len(stacks))))
@@ -81,7 +89,9 @@ def open_map(gates: LearnedGates) -> go.Figure:
     ]  # fmt: skip
     figure.update_layout(player([frame.name for frame in figure.frames], "step"))
     rows, wide = max(stack.layers for stack in stacks), max(gates.grid.width, 1)
-    figure.update_yaxes(autorange="reversed", dtick=1 if rows <= FEW else None, showgrid=False, zeroline=False)
+    figure.update_yaxes(
+        autorange="reversed", dtick=1 if rows <= FEW else None, showgrid=False, zeroline=False
+    )
     figure.update_yaxes(title="layer", col=1).update_yaxes(ticks="")
     few = wide * len(stacks) <= FEW
     figure.update_xaxes(title="head", dtick=1 if few else None, showgrid=False, zeroline=False)
@@ -140,11 +150,19 @@ def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) ->
 
     rows: names of the runs.  kept: bool [head] of each run.
     """
-    layers = [(stack, layer, len(heads)) for stack, layer, heads in by_layer(grid, np.arange(grid.size)) if len(heads)]
-    counts = [[int(heads.sum()) for _, _, heads in by_layer(grid, mask) if len(heads)] for mask in kept]
+    layers = [
+        (stack, layer, len(heads))
+        for stack, layer, heads in by_layer(grid, np.arange(grid.size))
+        if len(heads)
+    ]
+    counts = [
+        [int(heads.sum()) for _, _, heads in by_layer(grid, mask) if len(heads)] for mask in kept
+    ]
     several = len(grid.stacks) > 1
     shares = [[n / size for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
-    told = [[f"{n} of {size}" for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
+    told = [
+        [f"{n} of {size}" for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts
+    ]
     columns = [f"{stack} {layer}" if several else str(layer) for stack, layer, _ in layers]
     figure = cells(
         shares, columns, rows, text=counts, texttemplate="%{text}" if len(columns) <= MANY else None, customdata=told,
@@ -154,7 +172,9 @@ def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) ->
     return finish(figure, height=max(170, 110 + ROW_PIXELS * len(rows)))
 
 
-def kept_by_stack(weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> go.Figure:
+def kept_by_stack(
+    weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int]
+) -> go.Figure:
     """The share of each stack's heads kept as the weight grows, which shows the stack that loses heads first.
 
     kept: {stack: heads kept at each weight}.  sizes: {stack: heads}.
@@ -170,7 +190,12 @@ def kept_by_stack(weights: Sequence[float], kept: Mapping[str, Sequence[int]], s
     ticks = {"tickvals": list(weights), "ticktext": [f"{weight:g}" for weight in weights]}
     kind = "log" if min(weights, default=0) > 0 else "linear"
     figure.update_xaxes(title="λ", type=kind, zeroline=False, showgrid=False, **ticks)
-    figure.update_yaxes(title="share of the stack's heads kept", tickformat=".0%", rangemode="tozero", zeroline=False)
+    figure.update_yaxes(
+        title="share of the stack's heads kept",
+        tickformat=".0%",
+        rangemode="tozero",
+        zeroline=False,
+    )
     return finish(figure, height=340, showlegend=True, legend=LEGEND)
 
 
@@ -215,4 +240,9 @@ def trade_off(
 def _marker(place: int, dots: int, chosen: int | None) -> dict[str, Any]:
     ring = [3 if at == chosen else 0 for at in range(dots)]
     sizes = [14 if at == chosen else 9 for at in range(dots)]
-    return {"symbol": SYMBOLS[place], "size": sizes, "color": LINES[place], "line": {"width": ring, "color": UNSURE}}
+    return {
+        "symbol": SYMBOLS[place],
+        "size": sizes,
+        "color": LINES[place],
+        "line": {"width": ring, "color": UNSURE},
+    }

@@ -37,7 +37,10 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     of these scores.
     """
     shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
-    figure, tips = go.Figure(), _rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips]))
+    figure, tips = (
+        go.Figure(),
+        _rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips])),
+    )
     for at, (name, rows) in enumerate(_rows(shown.grid, shown.values).items()):
         figure.add_heatmap(
             z=rows,
@@ -57,9 +60,15 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
             },
         )
         if shown.marks.any():
-            figure.add_scatter(visible=at == 0, name=name, **_marks(_rows(shown.grid, shown.marks)[name]))
-    figure.update_yaxes(autorange="reversed", title="layer", dtick=1).update_xaxes(title="head", dtick=1)
-    return finish(figure, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}")
+            figure.add_scatter(
+                visible=at == 0, name=name, **_marks(_rows(shown.grid, shown.marks)[name])
+            )
+    figure.update_yaxes(autorange="reversed", title="layer", dtick=1).update_xaxes(
+        title="head", dtick=1
+    )
+    return finish(
+        figure, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}"
+    )
 
 
 def _marks(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -74,25 +83,43 @@ def _marks(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rows(grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Mapping[str, list[list[float]]]:
+def _rows(
+    grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]
+) -> Mapping[str, list[list[float]]]:
     nested = grid.nest(flat)
     return nested if isinstance(nested, dict) else {grid.stacks[0].name: nested}
 
 
-def across_languages(names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str) -> go.Figure:
+def across_languages(
+    names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str
+) -> go.Figure:
     """One head's value in every language, one row each: a dot with its interval.
 
     values, low, high: float [language] in `unit`; low and high are NaN without an interval.
     """
-    colours = [HELPS if a > 0 else HARMS if b < 0 else UNSURE for a, b in zip(low, high, strict=True)]
+    colours = [
+        HELPS if a > 0 else HARMS if b < 0 else UNSURE for a, b in zip(low, high, strict=True)
+    ]
     figure = go.Figure()
     for name, value, start, end, colour in zip(names, values, low, high, colours, strict=True):
         figure.add_scatter(
-            x=[start, end], y=[name, name], mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip"
+            x=[start, end],
+            y=[name, name],
+            mode="lines",
+            line={"color": colour, "width": 2},
+            hoverinfo="skip",
         )
-        hover = f"{name}: {value:+.4f}" + ("" if np.isnan(start) else f" [{start:+.4f}, {end:+.4f}]")
+        hover = f"{name}: {value:+.4f}" + (
+            "" if np.isnan(start) else f" [{start:+.4f}, {end:+.4f}]"
+        )
         look = {"color": colour, "size": 9}
-        figure.add_scatter(x=[value], y=[name], mode="markers", marker=look, hovertemplate=f"{hover}<extra></extra>")
+        figure.add_scatter(
+            x=[value],
+            y=[name],
+            mode="markers",
+            marker=look,
+            hovertemplate=f"{hover}<extra></extra>",
+        )
     figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_xaxes(title=unit, zeroline=False)
@@ -177,4 +204,6 @@ def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: s
     figure.update_yaxes(title=unit, rangemode="tozero", zeroline=False)
     legend = LEGEND | {"traceorder": "normal"}
     height = 380 + 12 * len(counts)  # a phone stacks the legend
-    return finish(figure, height=height, barmode="stack", bargap=0.15, showlegend=True, legend=legend)
+    return finish(
+        figure, height=height, barmode="stack", bargap=0.15, showlegend=True, legend=legend
+    )

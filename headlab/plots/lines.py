@@ -48,7 +48,9 @@ def curve_figure(curves: Sequence[Curve], band: Band | None = None) -> go.Figure
     return finish(figure, height=420, showlegend=False, hovermode="closest")
 
 
-def shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, opacity: float = SHADE) -> None:
+def shade(
+    figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, opacity: float = SHADE
+) -> None:
     """Add the area between two lines, in a translucent colour."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     figure.add_scatter(
@@ -62,9 +64,13 @@ def label_lines(figure: go.Figure) -> None:
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     for line in lines:
         x, y = np.asarray(line.x, float), np.asarray(line.y, float)
-        others = np.array([np.interp(x, o.x, o.y) for o in lines if o is not line]).reshape(-1, len(x))
+        others = np.array([np.interp(x, o.x, o.y) for o in lines if o is not line]).reshape(
+            -1, len(x)
+        )
         gaps = np.abs(others - y).min(axis=0, initial=np.inf)
-        inner = slice(1, -1) if len(x) > 2 else slice(None)  # all curves start together and nearly end together
+        inner = (
+            slice(1, -1) if len(x) > 2 else slice(None)
+        )  # all curves start together and nearly end together
         at = int(np.arange(len(x))[inner][np.argmax(gaps[inner])])
         nearest = others[np.abs(others[:, at] - y[at]).argmin(), at] if len(others) else -np.inf
         above = nearest <= y[at]
@@ -125,7 +131,9 @@ class Dots(NamedTuple):
     sure: Bools
 
 
-def dots(rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True) -> go.Figure:
+def dots(
+    rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True
+) -> go.Figure:
     """Rows from top to bottom, each with one dot per series, one below the other.
 
     unit: of all values.  zero: whether to draw a line at 0.  Filled dots are sure; random is grey.
@@ -203,7 +211,12 @@ def front_figure(
     if answer is not None:
         ring = {"symbol": "circle-open", "color": UNSURE, "size": CHOSEN, "line": {"width": 2}}
         figure.add_scatter(
-            x=[answer.cost], y=[answer.value], mode="markers", name="the answer", hoverinfo="skip", marker=ring
+            x=[answer.cost],
+            y=[answer.value],
+            mode="markers",
+            name="the answer",
+            hoverinfo="skip",
+            marker=ring,
         )
     figure.add_hline(y=0, line={"color": UNSURE, "width": 1})
     if loss is not None:
@@ -215,13 +228,17 @@ def front_figure(
         room = 0.06 * (max(shown) - min(shown)) or 1.0
         figure.update_yaxes(range=[-deep, max(1.0, 1.2 * max(dot.value for dot in dots))])
         figure.update_xaxes(range=[min(shown) - room, max(shown) + room])
-    return finish(figure, height=HEIGHT, legend=LEGEND, clickmode="event+select", hovermode="closest")
+    return finish(
+        figure, height=HEIGHT, legend=LEGEND, clickmode="event+select", hovermode="closest"
+    )
 
 
 def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int) -> None:
     """Add the dots of one order; those that are not dominated show their lower bound."""
     colour, symbol = LINES[number % len(LINES)], SYMBOLS[number % len(SYMBOLS)]
-    down = [0.0 if dot.low is None or not dot.best else max(0.0, dot.value - dot.low) for dot in dots]
+    down = [
+        0.0 if dot.low is None or not dot.best else max(0.0, dot.value - dot.low) for dot in dots
+    ]
     figure.add_scatter(
         x=[dot.cost for dot in dots], y=[dot.value for dot in dots], mode="markers", name=order,
         marker={"color": colour, "symbol": [symbol if dot.best else f"{symbol}-open" for dot in dots],

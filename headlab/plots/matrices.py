@@ -43,7 +43,9 @@ def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
     return finish(figure, height=max(260, 110 + ROW_PIXELS * len(names)))
 
 
-def transfer_matrix(values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]) -> go.Figure:
+def transfer_matrix(
+    values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]
+) -> go.Figure:
     """Effect of masks chosen on one language (rows) on others (columns): differences on a scale centred at 0.
 
     values: float [row, column] in points, NaN for none.  sure: bool [row, column], marked by a dot.  With many
@@ -57,7 +59,10 @@ def transfer_matrix(values: Floats, sure: Bools, rows: Sequence[str], columns: S
 
 
 def sign_matrix(
-    helps: Sequence[Sequence[str]], harms: Sequence[Sequence[str]], heads: Sequence[str], languages: Sequence[str]
+    helps: Sequence[Sequence[str]],
+    harms: Sequence[Sequence[str]],
+    heads: Sequence[str],
+    languages: Sequence[str],
 ) -> go.Figure:
     """In which languages heads help (blue, +) and harm (orange, −); other cells are empty.
 
@@ -93,7 +98,9 @@ def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True) ->
     return correlation_matrix(pairs, names, ("language", "other"), "the same language")
 
 
-def correlation_matrix(pairs: Table, names: Sequence[str], of: tuple[str, str], same: str) -> go.Figure:
+def correlation_matrix(
+    pairs: Table, names: Sequence[str], of: tuple[str, str], same: str
+) -> go.Figure:
     """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
     pairs: a table with the columns of "agreement".  of: the two columns of names.  same: hover text of the diagonal.
@@ -107,7 +114,9 @@ def correlation_matrix(pairs: Table, names: Sequence[str], of: tuple[str, str], 
             rho[a, b] = np.nan if value is None else value
             words[a][b] = _words(cell)
     figure = agreement(rho, names)
-    return figure.update_traces(customdata=words, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>")
+    return figure.update_traces(
+        customdata=words, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>"
+    )
 
 
 def _words(cell: dict[str, str]) -> str:
@@ -118,8 +127,12 @@ def _words(cell: dict[str, str]) -> str:
     if cell["ceiling"] == NOTHING:
         lines.append("noise ceiling unknown")
     else:
-        lines.append(f"noise ceiling {cell['ceiling']} [{cell['ceiling, low']}, {cell['ceiling, high']}]")
-        lines.append(cell["noise"] or f"corrected {cell['corrected']}, across halves {cell['across halves']}")
+        lines.append(
+            f"noise ceiling {cell['ceiling']} [{cell['ceiling, low']}, {cell['ceiling, high']}]"
+        )
+        lines.append(
+            cell["noise"] or f"corrected {cell['corrected']}, across halves {cell['across halves']}"
+        )
     return "<br>".join(lines)
 
 
@@ -132,7 +145,9 @@ def dendrogram(merges: Table, languages: Table) -> go.Figure:
     ends = {int(number): (float(row), 0.0) for row, number in enumerate(languages.column("number"))}
     figure = go.Figure()
     columns = ("merge", "left", "right", "languages", "size", "1 − rho", "support, %")
-    for merge, left, right, below, size, height, support in zip(*map(merges.column, columns), strict=True):
+    for merge, left, right, below, size, height, support in zip(
+        *map(merges.column, columns), strict=True
+    ):
         (y1, x1), (y2, x2) = ends[left], ends[right]
         ends[merge] = ((y1 + y2) / 2, height)
         figure.add_scatter(
@@ -146,10 +161,16 @@ def dendrogram(merges: Table, languages: Table) -> go.Figure:
                 font={"size": 11},
             )  # fmt: skip
     figure.update_yaxes(
-        tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], showgrid=False, zeroline=False
+        tickvals=list(range(len(names))),
+        ticktext=names,
+        range=[len(names) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
     )
     far = 1.06 * max((height for _, height in ends.values()), default=1.0)
-    figure.update_xaxes(title="1 − ρ, mean over the pairs of two clusters", range=[0, far], zeroline=False)
+    figure.update_xaxes(
+        title="1 − ρ, mean over the pairs of two clusters", range=[0, far], zeroline=False
+    )
     return finish(figure, height=max(220, 90 + ROW_PIXELS * len(names)))
 
 
@@ -168,7 +189,9 @@ def visible(text: str) -> str:
     Characters that no font draws are written by name, like [U+202E], line breaks as ↵, tabs as ⇥. A
     vowel sign or an accent that a token begins with, without its letter, stands on a dotted circle.
     """
-    return "".join(_visible_character(text[:place], character) for place, character in enumerate(text))
+    return "".join(
+        _visible_character(text[:place], character) for place, character in enumerate(text)
+    )
 
 
 def _visible_character(before: str, character: str) -> str:
@@ -219,7 +242,10 @@ class Panel:
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        special, ends = (tuple(int(at) for at in answer.get(name, ()) if at < n) for name in ("special", "separators"))
+        special, ends = (
+            tuple(int(at) for at in answer.get(name, ()) if at < n)
+            for name in ("special", "separators")
+        )
         cut = bool(answer.get("truncated")) or n < len(tokens)
         places, ids = (tuple(answer.get(name, ()))[:n] for name in ("places", "ids"))
         return Panel(title, tokens[:n], kept, cut, special, words, places, ends, ids)
@@ -238,12 +264,16 @@ class Panel:
 
         Unchanged where there is nothing else.
         """
-        left = [at for at in range(len(self.tokens)) if at not in self.special] or list(range(len(self.tokens)))
+        left = [at for at in range(len(self.tokens)) if at not in self.special] or list(
+            range(len(self.tokens))
+        )
         kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
         places = tuple(self.places[at] for at in left) if self.places else ()
         ids = tuple(self.ids[at] for at in left) if self.ids else ()
         tokens = tuple(self.tokens[at] for at in left)
-        return replace(self, tokens=tokens, weights=kept, special=(), separators=(), places=places, ids=ids)
+        return replace(
+            self, tokens=tokens, weights=kept, special=(), separators=(), places=places, ids=ids
+        )
 
     def in_words(self) -> Panel:
         """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
@@ -255,15 +285,29 @@ class Panel:
         if not known or (len(known) == 1 and len(self.title.split()) > 1):
             return self
         own = [(place, -1 if place >= 0 else at) for at, place in enumerate(self.places)]
-        parts = [[at for at, other in enumerate(own) if other == part] for part in dict.fromkeys(own)]
+        parts = [
+            [at for at, other in enumerate(own) if other == part] for part in dict.fromkeys(own)
+        ]
         sums = np.array([[float(at in part) for at in range(len(own))] for part in parts])
         merged = {
             name: (sums / sums.sum(axis=1, keepdims=True) @ rows @ sums.T).round(3)
             for name, rows in self.weights.items()
         }
-        texts = tuple(self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]] for at, *_ in parts)
+        texts = tuple(
+            self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]]
+            for at, *_ in parts
+        )
         special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
-        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=(), separators=(), ids=())
+        return replace(
+            self,
+            tokens=texts,
+            weights=merged,
+            special=special,
+            words=(),
+            places=(),
+            separators=(),
+            ids=(),
+        )
 
     def of_maps(self, maps: Mapping[str, str]) -> Panel:
         """The same sentence with other heads, from what the worker sends of every head in `maps`."""
@@ -278,8 +322,12 @@ class Panel:
     @property
     def rtl(self) -> bool:
         """Whether its text runs from right to left: whether the first letter outside special tokens does."""
-        letters = (c for at, token in enumerate(self.tokens) if at not in self.special for c in token)
-        return next((kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False)
+        letters = (
+            c for at, token in enumerate(self.tokens) if at not in self.special for c in token
+        )
+        return next(
+            (kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False
+        )
 
     def small(self, name: str) -> str:
         """A head's weights as a picture (see `pictures.picture`), its largest weight darkest; laid out as a map is."""
@@ -297,7 +345,9 @@ class Panel:
     def largest_on_special(self, name: str) -> tuple[int, int]:
         """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
         where = np.isin(np.arange(len(self.tokens)), self.special)
-        on, off = (self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where))
+        on, off = (
+            self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where)
+        )
         return int((on > off).sum()), int((on == off).sum())
 
 
@@ -305,7 +355,10 @@ def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str
     """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
     seen = [panel for panel in panels if panel.special]
     heads = dict.fromkeys(name for panel in seen for name in panel.weights)
-    return [f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}" for name in heads]
+    return [
+        f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}"
+        for name in heads
+    ]
 
 
 def _on_special(panel: Panel, name: str) -> str:
@@ -363,7 +416,9 @@ def bare(token: str) -> str:
 
 def attention_map(panel: Panel, name: str) -> go.Figure:
     """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
-    texts = [escape(token[:24], quote=False) for token in panel.tokens]  # Plotly reads <s> as markup
+    texts = [
+        escape(token[:24], quote=False) for token in panel.tokens
+    ]  # Plotly reads <s> as markup
     at, many = list(range(len(texts))), len(texts) > MOST_TOKENS
     ticks = {"tickvals": at, "ticktext": texts, "showgrid": False, "zeroline": False}
     ticks |= {"tickfont": {"size": 9 if many else 12}}
@@ -377,6 +432,9 @@ def attention_map(panel: Panel, name: str) -> go.Figure:
     )  # fmt: skip
     figure.update_yaxes(autorange="reversed", **ticks)
     figure.update_xaxes(
-        side="top", tickangle=-90 if many else -60, autorange="reversed" if panel.rtl else True, **ticks
+        side="top",
+        tickangle=-90 if many else -60,
+        autorange="reversed" if panel.rtl else True,
+        **ticks,
     )
     return finish(figure, height=max(260, 110 + (14 if many else 24) * len(at)))

@@ -11,7 +11,13 @@ import plotly.graph_objects as go
 
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
-from headlab.plots.matrices import agreement_matrix, correlation_matrix, dendrogram, sign_matrix, transfer_matrix
+from headlab.plots.matrices import (
+    agreement_matrix,
+    correlation_matrix,
+    dendrogram,
+    sign_matrix,
+    transfer_matrix,
+)
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
 from headlab.tables import Cell, Report, Table
@@ -32,7 +38,9 @@ def report_figures(report: Report) -> Figures:
 
 def column(table: Table, name: str) -> Floats:
     """A column's numbers, float [row], NaN for empty cells."""
-    return np.array([np.nan if value is None else value for value in table.column(name)], dtype=np.float64)
+    return np.array(
+        [np.nan if value is None else value for value in table.column(name)], dtype=np.float64
+    )
 
 
 def heads_by_row(table: Table) -> list[Head]:
@@ -79,7 +87,9 @@ def _curves(points: Table) -> Figures:
     """One figure per language, with a curve for every ordering."""
     found: dict[str, dict[str, Line]] = {}
     for (language, ordering), rows in rows_by(points, "language", "ordering").items():
-        removed, *rest = (column(rows, name) for name in ("removed", "accuracy, %", "low, %", "high, %"))
+        removed, *rest = (
+            column(rows, name) for name in ("removed", "accuracy, %", "low, %", "high, %")
+        )
         found.setdefault(language, {})[ordering] = Line(removed.astype(np.int64), *rest)
     return {f"{points.name}-{name}": orderings_figure(lines, name) for name, lines in found.items()}
 
@@ -88,8 +98,12 @@ def _methods(report: Report) -> Figures:
     pairs, verdicts = report.table("methods-agreement"), report.table("methods-verdict")
     names = list(dict.fromkeys([*pairs.column("method"), *pairs.column("other")]))
     out = {}
-    for (place,), rows in sorted(rows_by(pairs, "language").items(), key=lambda item: item[0] != ("mean",)):
-        out[f"methods-agreement-{place}"] = correlation_matrix(rows, names, ("method", "other"), "the same method")
+    for (place,), rows in sorted(
+        rows_by(pairs, "language").items(), key=lambda item: item[0] != ("mean",)
+    ):
+        out[f"methods-agreement-{place}"] = correlation_matrix(
+            rows, names, ("method", "other"), "the same method"
+        )
     cells = zip(*(verdicts.column(name) for name in ("language", "best", "next")), strict=True)
     against = {"the next method": ("minus next, points", *POINTS[1:]),
                "random": ("minus random, points", "random low, points", "random high, points")}  # fmt: skip
@@ -107,7 +121,9 @@ def _separators(report: Report) -> Figures:
     mean = {head: float(column(rows, "sentences, %").mean()) for head, rows in by_head.items()}
     out = {"separators": share_map(mean, "sentences, %")}
     names, series = side_by_side(kinds, "language", "heads", ("sentences, %", "low, %", "high, %"))
-    out["separator-kinds"] = dots(names, series, "sentences that look at separators only, %", zero=False)
+    out["separator-kinds"] = dots(
+        names, series, "sentences that look at separators only, %", zero=False
+    )
     return out
 
 
@@ -133,14 +149,20 @@ def _transfer(report: Report) -> Figures:
     pairs = report.table("transfer")
     by, on = (list(map(str, pairs.column(name))) for name in ("chosen on", "language"))
     chosen, tested = list(dict.fromkeys(by)), list(dict.fromkeys(on))
-    values, sure = np.full((len(chosen), len(tested)), np.nan), np.zeros((len(chosen), len(tested)), bool)
+    values, sure = (
+        np.full((len(chosen), len(tested)), np.nan),
+        np.zeros((len(chosen), len(tested)), bool),
+    )
     at = list(map(chosen.index, by)), list(map(tested.index, on))
     values[at], sure[at] = column(pairs, POINTS[0]), column(pairs, "p") < SURE
     out = {"transfer": transfer_matrix(values, sure, chosen, tested)}
     shot = next((table for table in report.tables if table.name == "zero-shot"), None)
     if shot is None:  # the source language is not among the languages
         return out
-    parts = {"against the untouched model": (POINTS, "p"), "against its own mask": (AGAINST_OWN, "minus own p")}
+    parts = {
+        "against the untouched model": (POINTS, "p"),
+        "against its own mask": (AGAINST_OWN, "minus own p"),
+    }
     series = {name: _dots(shot, columns, p) for name, (columns, p) in parts.items()}
     out["zero-shot"] = dots(shot.column("language"), series, "difference in accuracy, points")
     return out
@@ -154,11 +176,19 @@ def _dots(table: Table, columns: Columns, p: str = "") -> Dots:
 
 def _gap(report: Report) -> Figures:
     table, out = report.table("gap"), {}
-    kept = tuple(row for row, gone in zip(table.rows, column(table, "heads removed"), strict=True) if gone > 0)
+    kept = tuple(
+        row
+        for row, gone in zip(table.rows, column(table, "heads removed"), strict=True)
+        if gone > 0
+    )
     for (rule,), rows in rows_by(replace(table, rows=kept), "rule").items():
-        parts = {s: (f"{s}, points", f"{s} low, points", f"{s} high, points") for s in ("dev", "test")}
+        parts = {
+            s: (f"{s}, points", f"{s} low, points", f"{s} high, points") for s in ("dev", "test")
+        }
         series = {f"on {split}": _dots(rows, columns) for split, columns in parts.items()}
-        out[f"gap-{str(rule).lower().replace(' ', '-')}"] = dots(rows.column("language"), series, "gain, points")
+        out[f"gap-{str(rule).lower().replace(' ', '-')}"] = dots(
+            rows.column("language"), series, "gain, points"
+        )
     return out
 
 
@@ -179,7 +209,10 @@ def _heads(report: Report) -> Figures:
         ]
         order = str(dict(report.spec.get("task", {})).get("language", "")).split(",")
         named = [language for side in sides for row in side for language in row]
-        languages = [*(language for language in order if language in named), *sorted(set(named) - set(order))]
+        languages = [
+            *(language for language in order if language in named),
+            *sorted(set(named) - set(order)),
+        ]
         out[name] = sign_matrix(sides[0], sides[1], list(map(str, heads_by_row(table))), languages)
     return out
 

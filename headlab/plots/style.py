@@ -15,16 +15,37 @@ from plotly.io import to_json
 from headlab.pictures import DIVERGING, UNSURE, line_look
 from headlab.records import Bools, Floats
 
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")  # one per method, like its dashes
-LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}  # above, with room to wrap
+SYMBOLS = (
+    "circle",
+    "diamond",
+    "square",
+    "triangle-up",
+    "cross",
+    "x",
+)  # one per method, like its dashes
+LEGEND = {
+    "orientation": "h",
+    "yanchor": "bottom",
+    "y": 1,
+    "x": 0,
+    "xanchor": "left",
+}  # above, with room to wrap
 ROW_PIXELS = 26
 PRINT_WIDTH, PRINT_HEIGHT = 900, 420  # pixels of a figure in a file
-TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = 24, 62, 22  # pixels above a figure: its two lines of title, then its legend
+TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = (
+    24,
+    62,
+    22,
+)  # pixels above a figure: its two lines of title, then its legend
 ENTRY, LETTER = 45, 7.5  # pixels of an entry of the legend, and of each letter
 PRINT_FONT = {"family": "Arial, Helvetica, sans-serif", "size": 13, "color": "#222222"}
 PRINT_MARGIN = {"l": 16, "r": 16, "t": 16, "b": 16}
 MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on a narrow screen
-DOTTED = {"color": UNSURE, "width": 1, "dash": "dot"}  # of a line at 0, or at what others are compared with
+DOTTED = {
+    "color": UNSURE,
+    "width": 1,
+    "dash": "dot",
+}  # of a line at 0, or at what others are compared with
 
 
 def stroke(number: int, name: str = "", **more: object) -> dict[str, object]:
@@ -35,7 +56,14 @@ def stroke(number: int, name: str = "", **more: object) -> dict[str, object]:
 
 def interval(low: Floats, value: Floats, high: Floats, **more: object) -> dict[str, object]:
     """Bars from low to high around values, as Plotly's `error_x` or `error_y`."""
-    return {"type": "data", "symmetric": False, "array": high - value, "arrayminus": value - low, "width": 0, **more}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": high - value,
+        "arrayminus": value - low,
+        "width": 0,
+        **more,
+    }
 
 
 def bar(title: str, **more: object) -> dict[str, object]:
@@ -127,4 +155,6 @@ def legend_rows(figure: go.Figure) -> int:
     """How many rows the legend above a printed figure takes, about: plotly makes no room for a title and a legend."""
     names = {trace.name for trace in figure.data if trace.name and trace.showlegend is not False}
     shown = figure.layout.showlegend is not False and len(names) > 1
-    return math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH) if shown else 0
+    return (
+        math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH) if shown else 0
+    )

@@ -61,7 +61,9 @@ def _named(word: str, store: Store) -> Iterator[Item[Any]]:
     elif KEY.fullmatch(word):
         yield _run(_by_key(word, store))
     else:
-        raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown")
+        raise HeadlabError(
+            f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown"
+        )
 
 
 def _content(item: Item[Any]) -> str:
@@ -70,7 +72,9 @@ def _content(item: Item[Any]) -> str:
         match item.record:
             case Report() as report:
                 took = ("example_forwards", "seconds")
-                return content_key({name: value for name, value in report.to_json().items() if name not in took})
+                return content_key(
+                    {name: value for name, value in report.to_json().items() if name not in took}
+                )
             case Mask() as mask:
                 return content_key([mask.digest, dict(mask.model), dict(mask.chosen)])
     except ValueError:  # NaN or half a surrogate pair: a file may hold anything
@@ -93,7 +97,11 @@ def _told_apart(items: Iterable[Item[Any]]) -> Iterator[Item[Any]]:
 
 def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
     """The shortest end of a path that no other path shares."""
-    n = next(n for n in range(1, len(own) + 1) if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1)
+    n = next(
+        n
+        for n in range(1, len(own) + 1)
+        if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1
+    )
     return Path(*own[-n:]).as_posix()
 
 
@@ -106,7 +114,9 @@ def _by_key(word: str, store: Store) -> Path:
         )
     found = [folder for folder in store.folders() if folder.name.startswith(word)]
     if not found:
-        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown")
+        raise HeadlabError(
+            f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown"
+        )
     if len(found) > 1:
         keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
@@ -150,7 +160,9 @@ def _run(folder: Path) -> Item[Any]:
 def _file(path: Path) -> Iterator[Item[Any]]:
     items = list(_reports(read_json(path), path.name, "", DEEP))
     if not items:
-        raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown")
+        raise HeadlabError(
+            f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown"
+        )
     yield from (replace(item, file=str(path.absolute())) for item in items)
 
 
@@ -192,7 +204,9 @@ class Document:
     version: str
 
 
-def document(items: Sequence[Item[Any]], *, title: str = "", known: Known | None = None) -> Document:
+def document(
+    items: Sequence[Item[Any]], *, title: str = "", known: Known | None = None
+) -> Document:
     """The document about results.
 
     Args:
@@ -206,7 +220,13 @@ def document(items: Sequence[Item[Any]], *, title: str = "", known: Known | None
     sections = [section for group in by_model.values() for section in group]
     names = list(dict.fromkeys(name for name, _ in by_model))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return Document(title or f"Attention heads of {', '.join(names)}", sections, list(by_model), now, __version__)
+    return Document(
+        title or f"Attention heads of {', '.join(names)}",
+        sections,
+        list(by_model),
+        now,
+        __version__,
+    )
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
@@ -264,12 +284,28 @@ def ordered_on(store: Store) -> DevSize:
 # A document as one HTML file that needs no network and no scripts.
 
 LIMIT = 5_000_000  # bytes of a file
-STARTS, HTML = 200, (b"<!doctype html", b"<html")  # bytes that are checked, and what an HTML file begins with
-SHORT = (MOST_ROWS, 100, 25)  # maximum rows of a table: the first value that keeps the file below the limit
+STARTS, HTML = (
+    200,
+    (b"<!doctype html", b"<html"),
+)  # bytes that are checked, and what an HTML file begins with
+SHORT = (
+    MOST_ROWS,
+    100,
+    25,
+)  # maximum rows of a table: the first value that keeps the file below the limit
 # C0 and C1 controls except tab and line ends, halves of surrogate pairs, and noncharacters.
 UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
     code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+    for code in (
+        *range(9),
+        11,
+        12,
+        *range(14, 32),
+        *range(127, 160),
+        *range(0xD800, 0xE000),
+        0xFFFE,
+        0xFFFF,
+    )
 }
 
 
@@ -322,7 +358,8 @@ def check_replaceable(out: Path) -> None:
             begins = file.read(STARTS)
     except OSError as error:
         raise HeadlabError(
-            f"{out} exists and cannot be read ({error.strerror}); give --out another name", code="output.unreadable"
+            f"{out} exists and cannot be read ({error.strerror}); give --out another name",
+            code="output.unreadable",
         ) from error
     if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
         raise HeadlabError(
@@ -350,7 +387,9 @@ def html(found: Document) -> bytes:
 
 def rendered(found: Document, most: int) -> bytes:
     """The HTML file, with at most `most` rows per table; characters that HTML cannot hold are replaced."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     text = environment.from_string(file_text("report.html")).render(
         document=found,
         css=file_text("report.css"),
@@ -362,7 +401,11 @@ def rendered(found: Document, most: int) -> bytes:
 
 
 def _table(given: Table | Folded, most: int) -> Printed:
-    return printed(given.table, folded=True, most=most) if isinstance(given, Folded) else printed(given, most=most)
+    return (
+        printed(given.table, folded=True, most=most)
+        if isinstance(given, Folded)
+        else printed(given, most=most)
+    )
 
 
 def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
@@ -374,7 +417,8 @@ def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
     shared = [name for name in names if len({facts.get(name) for facts in every}) == 1]
     apart = [name for name in names if name not in shared]
     rows = tuple(
-        (one.title, one.key, *(facts.get(name) for name in apart)) for one, facts in zip(made, every, strict=True)
+        (one.title, one.key, *(facts.get(name) for name in apart))
+        for one, facts in zip(made, every, strict=True)
     )
     columns = ("result", "run or file", *apart)
     table = Table("runs", "What sets these runs apart", columns, ("",) * len(columns), rows)
@@ -389,6 +433,11 @@ def file_text(name: str) -> str:
 def summary(found: Document) -> list[dict[str, Any]]:
     """A document's contents, ready for JSON: its sections with the runs they are based on."""
     return [
-        {"title": section.title, "kind": section.kind, "model": section.model[0], "runs": [m.key for m in section.made]}
+        {
+            "title": section.title,
+            "kind": section.kind,
+            "model": section.model[0],
+            "runs": [m.key for m in section.made],
+        }
         for section in found.sections
     ]

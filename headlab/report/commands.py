@@ -26,7 +26,15 @@ from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
 from headlab.store.places import NOT_KNOWN, Places
-from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings
+from headlab.studies.table import (
+    EXPERIMENTS,
+    FRONT,
+    JOBS,
+    METHOD,
+    METHOD_OPTIONS,
+    Experiment,
+    Settings,
+)
 from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.training.l0_options import ALL as EVERY
@@ -38,7 +46,9 @@ LANGUAGES = "--languages"
 COMMIT = re.compile(r"[0-9a-f]{40}")  # the revision of a model of the hub
 MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
 Spec = Mapping[str, Any]
-WHERE: Settings = {name: Option(None, "") for name in ("model", "task", "data", "label_map", "languages")}
+WHERE: Settings = {
+    name: Option(None, "") for name in ("model", "task", "data", "label_map", "languages")
+}
 ON_TASK: Settings = {name: option for name, option in WHERE.items() if name != "languages"}
 ON_SENTENCES: Settings = {name: WHERE[name] for name in ("model", "task", "data")}
 DTYPE: Settings = {"dtype": Option("float32", "")}
@@ -96,7 +106,9 @@ def _method(details: Spec, options: str) -> list[str]:
 
 def _scores(kind: str, details: Spec) -> list[list[str]]:
     words = _method(details, "options")
-    return [["headlab", kind, *said(details, WHERE), *words, *said(details, {**JOBS[kind], **DTYPE})]]
+    return [
+        ["headlab", kind, *said(details, WHERE), *words, *said(details, {**JOBS[kind], **DTYPE})]
+    ]
 
 
 def _experiment(details: Spec) -> list[list[str]]:
@@ -143,7 +155,11 @@ def _gates(details: Spec) -> list[list[str]]:
     """One command per language; weights keep every digit, since another weight is another run."""
     options, given = dict(details.get("options") or {}), details.get("weights")
     stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
-    weights = [repr(w) for w in given if isinstance(w, int | float)] if isinstance(given, list | tuple) else []
+    weights = (
+        [repr(w) for w in given if isinstance(w, int | float)]
+        if isinstance(given, list | tuple)
+        else []
+    )
     return [[
         "headlab", "gates", *said(details, ON_TASK), "--language", language,
         *(word for weight in weights for word in ("--weight", weight)),
@@ -165,7 +181,9 @@ def _roles(details: Spec) -> list[list[str]]:
 
 def _worth(details: Spec) -> list[list[str]]:
     known = {**WHERE, **JOBS["worth"]}
-    return [["headlab", "worth", "--mask", MASK_FILE, *said(details, known, ("rounds", "batch_sizes"))]]
+    return [
+        ["headlab", "worth", "--mask", MASK_FILE, *said(details, known, ("rounds", "batch_sizes"))]
+    ]
 
 
 def _evaluate(details: Spec) -> list[list[str]]:
@@ -175,7 +193,14 @@ def _evaluate(details: Spec) -> list[list[str]]:
 
 
 def _finetune(details: Spec) -> list[list[str]]:
-    return [["headlab", "finetune", str(details["task"]), *said(details, JOBS["finetune"], ("steps", "learning_rate"))]]
+    return [
+        [
+            "headlab",
+            "finetune",
+            str(details["task"]),
+            *said(details, JOBS["finetune"], ("steps", "learning_rate")),
+        ]
+    ]
 
 
 LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
@@ -249,7 +274,9 @@ def _report_details(spec: Spec) -> dict[str, Any]:
     given = spec.get("options")
     options = dict(given) if isinstance(given, Mapping) else {}
     beside = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
-    sizes = {f"{split}_size": largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
+    sizes = {
+        f"{split}_size": largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")
+    }
     return {"experiment": spec.get("experiment"), **beside, "options": options, **sizes}
 
 
@@ -272,7 +299,10 @@ def _roles_details(spec: Spec) -> dict[str, Any]:
     }
 
 
-UNTOLD_OF = {"gates": ("ablation",), ROLES: ("seed", "ablation")}  # details that jobs of a kind do not have
+UNTOLD_OF = {
+    "gates": ("ablation",),
+    ROLES: ("seed", "ablation"),
+}  # details that jobs of a kind do not have
 DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
     "score": _score_details,
     "curve": _curve_details,
@@ -329,7 +359,9 @@ class Known:
 
     def again(self, kind: str, spec: Spec) -> Again:
         """How a run of this kind and spec is made again."""
-        return again(kind, spec, dev_size=self.scored(spec), places=self.places(spec), paths=self.paths)
+        return again(
+            kind, spec, dev_size=self.scored(spec), places=self.places(spec), paths=self.paths
+        )
 
     def scored(self, spec: Spec) -> int | None:
         """How many examples the scores are of that ordered a curve; None for another result, or if unknown."""
@@ -383,11 +415,16 @@ def leads_to(name: str, folder: Path) -> bool:
 
 def _require(job: str, spec: Spec) -> None:
     """Raise LookupError unless a spec has all that a command of this kind needs: a default would be another run."""
-    named = [part(spec, *path) for path in (("model", "name"), ("task", "name"), ("task", "language"))]
+    named = [
+        part(spec, *path) for path in (("model", "name"), ("task", "name"), ("task", "language"))
+    ]
     there = [isinstance(name, str) and bool(name) for name in named]
     there += [name in spec for name in ("seed", "ablation") if name not in UNTOLD_OF.get(job, ())]
     if job in ("experiment", FRONT.key):
-        there += [bool(part(spec, "task", "sizes", "dev")), isinstance(part(spec, "task", "sizes", "test"), list)]
+        there += [
+            bool(part(spec, "task", "sizes", "dev")),
+            isinstance(part(spec, "task", "sizes", "test"), list),
+        ]
     if job not in ("score", "curve"):
         there += [isinstance(spec.get("options"), Mapping)]
     if job == "gates":
@@ -406,7 +443,11 @@ def _cannot(kind: str, spec: Spec) -> str:
         )
     if kind == "score" and part(spec, "task", "split") != "dev":
         return "Scores of another split than dev are made from Python: headlab.score(…, split=…)."
-    if kind == "report" and str(name := spec.get("experiment")) not in (ROLES, FRONT.key, *EXPERIMENTS):
+    if kind == "report" and str(name := spec.get("experiment")) not in (
+        ROLES,
+        FRONT.key,
+        *EXPERIMENTS,
+    ):
         return f"No command is known here for reports of {name}."
     if kind != "curve":
         return ""
@@ -417,17 +458,26 @@ def _cannot(kind: str, spec: Spec) -> str:
             f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, "
             f"seed {order['seed']}. Report the front itself for its command."
         )
-    same = {"task": part(spec, "task", "name"), "split": "dev", "language": part(spec, "task", "language")}
+    same = {
+        "task": part(spec, "task", "name"),
+        "split": "dev",
+        "language": part(spec, "task", "language"),
+    }
     same |= {"seed": spec["seed"], "ablation": spec["ablation"]}
-    told = ", ".join(f"{name} {order.get(name)}" for name, value in same.items() if order.get(name) != value)
-    return f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…)." * bool(
-        told
+    told = ", ".join(
+        f"{name} {order.get(name)}" for name, value in same.items() if order.get(name) != value
+    )
+    return (
+        f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…)."
+        * bool(told)
     )
 
 
 def _beside(job: str, spec: Spec, dev_size: int | None, places: Places) -> Iterator[str]:
     """Notes on what a command of this kind leaves out."""
-    methods = (part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD)))
+    methods = (
+        part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD))
+    )
     for method in methods:
         if isinstance(method, str) and method not in METHODS:
             yield f"The method {method} comes with a package that has to be installed."
@@ -485,11 +535,15 @@ def joined(every: Sequence[Again]) -> Again:
     merged: dict[tuple[str, ...], list[str]] = {}
     for words in (words for one in every for words in one.commands):
         at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
-        merged.setdefault((*words[:at], "", *words[at + 1 :]) if at else words, []).append(words[at] if at else "")
+        merged.setdefault((*words[:at], "", *words[at + 1 :]) if at else words, []).append(
+            words[at] if at else ""
+        )
     commands = []
     for words, languages in merged.items():
         at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
-        commands.append((*words[:at], ",".join(dict.fromkeys(languages)), *words[at + 1 :]) if at else words)
+        commands.append(
+            (*words[:at], ",".join(dict.fromkeys(languages)), *words[at + 1 :]) if at else words
+        )
     return Again(tuple(commands), tuple(dict.fromkeys(note for one in every for note in one.notes)))
 
 
@@ -497,7 +551,11 @@ def joined(every: Sequence[Again]) -> Again:
 
 MADE_FROM = ("score", "gates", "front")  # keys of the specs in a file that a mask was made from
 RULES = ("harmful", "bottom", "threshold")
-QUESTION = ("within", "heads", "by")  # options that pose a front's question; only the mask that answers it has one
+QUESTION = (
+    "within",
+    "heads",
+    "by",
+)  # options that pose a front's question; only the mask that answers it has one
 CACHE = "headlab prune takes scores of the cache: give both commands the same --cache."
 UNTOLD = "The file does not record how its heads were chosen."
 NO_COMMAND = "No command makes this mask from them; in Python, scores.mask(…) and curve.mask(k) do."
@@ -507,9 +565,7 @@ BARE = (
 )
 
 
-NOT_SHRUNK = (
-    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
-)
+NOT_SHRUNK = "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
 
 
 @dataclass(frozen=True)
@@ -540,7 +596,10 @@ def cut(file: MaskFile) -> Again:
     If no command does it, or the file does not say how, a note says so.
     """
     rule = str(file.mask.chosen.get("rule") or "")
-    ways: dict[str, Callable[[MaskFile], Again]] = {"front": _mask_of_front, "gates": _mask_of_gates}
+    ways: dict[str, Callable[[MaskFile], Again]] = {
+        "front": _mask_of_front,
+        "gates": _mask_of_gates,
+    }
     ways |= dict.fromkeys(RULES, _pruned)
     try:
         return ways.get(rule, _otherwise)(file)
@@ -552,12 +611,21 @@ def _pruned(file: MaskFile) -> Again:
     """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
     chosen, spec = file.mask.chosen, file.spec("score")
     if "pooled" in chosen:
-        return Again((), ("Its heads were chosen by mean scores over languages: only the Prune page does that.",))
+        return Again(
+            (),
+            (
+                "Its heads were chosen by mean scores over languages: only the Prune page does that.",
+            ),
+        )
     if not spec:
         return Again((), ("The file does not record the scores that its heads were chosen by.",))
     made = file.known.again(kind_of(spec), spec)
     of_scores = part(spec, "order") or spec.get("task")
-    if not made.commands or part(of_scores, "split") != "dev" or chosen.get("method") not in METHODS:
+    if (
+        not made.commands
+        or part(of_scores, "split") != "dev"
+        or chosen.get("method") not in METHODS
+    ):
         return Again(made.commands, (*made.notes, NO_COMMAND))
     where = located({**on_task(spec), "model": file.model}, file.known.places(spec))
     words = [
@@ -588,7 +656,11 @@ def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
         if name in known:
             words += ["-o", f"{name}={written(value)}"]
     size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
-    for flag, value in (("--dev-size", size), ("--seed", spec.get("seed")), ("--ablation", spec.get("ablation"))):
+    for flag, value in (
+        ("--dev-size", size),
+        ("--seed", spec.get("seed")),
+        ("--ablation", spec.get("ablation")),
+    ):
         if value is not None:
             words += [flag, str(value)]
     return words
@@ -648,11 +720,15 @@ def _bare(mask: Mask, model: str) -> dict[str, Any]:
 def _otherwise(file: MaskFile) -> Again:
     """A mask by a rule that no command has: what the file says about it."""
     rule = str(file.mask.chosen.get("rule") or "")
-    made = [file.known.again(kind_of(spec), spec) for name in MADE_FROM if (spec := file.spec(name))]
+    made = [
+        file.known.again(kind_of(spec), spec) for name in MADE_FROM if (spec := file.spec(name))
+    ]
     if made:
         return joined([*made, Again((), (UNTOLD,))])
     if rule == "by hand":
-        return Again((), ("Its heads were switched by hand on the Prune page: no command does that.",))
+        return Again(
+            (), ("Its heads were switched by hand on the Prune page: no command does that.",)
+        )
     if rule.startswith("combined: "):
         how = rule.removeprefix("combined: ")
         return Again(

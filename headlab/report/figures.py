@@ -12,11 +12,30 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.pictures import UNSURE, on_scale
 from headlab.report.maps import key, roles_map
-from headlab.report.svg import SHADE, Area, Axis, Box, Chart, Dot, Entry, Line, Mark, Words, axis, draw, named, widened
+from headlab.report.svg import (
+    SHADE,
+    Area,
+    Axis,
+    Box,
+    Chart,
+    Dot,
+    Entry,
+    Line,
+    Mark,
+    Words,
+    axis,
+    draw,
+    named,
+    widened,
+)
 from headlab.roles.table import NAME as ROLES
 from headlab.tables import Report
 
-ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # height in pixels: of a row of cells, minimum of a plot, default of a plot
+ROW, LEAST, USUAL = (
+    24.0,
+    60.0,
+    300.0,
+)  # height in pixels: of a row of cells, minimum of a plot, default of a plot
 BESIDE = 110.0  # pixels of a Plotly figure's height that are not the plot's
 LACKING = "pip install 'headlab[figures]'"
 Part = Mapping[str, Any]
@@ -39,9 +58,15 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
             return {"the clearest role of each head": roles_map(report)}
         found = report_figures(report)
         return {name: translated(figure, name) for name, figure in found.items()}
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables from a file may hold anything
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # tables from a file may hold anything
         raise HeadlabError(
-            f"the tables do not hold what is drawn ({type(error).__name__})", code="figure.tables_mismatch"
+            f"the tables do not hold what is drawn ({type(error).__name__})",
+            code="figure.tables_mismatch",
         ) from error
 
 
@@ -52,14 +77,18 @@ def translated(figure: Any, name: str) -> tuple[str, ...]:
     unknown = sorted({str(trace.get("type")) for trace in traces} - {"heatmap", "scatter"})
     if unknown:
         raise HeadlabError(
-            f"figure {name} has {', '.join(unknown)}, which cannot be drawn here", code="figure.part_unknown"
+            f"figure {name} has {', '.join(unknown)}, which cannot be drawn here",
+            code="figure.part_unknown",
         )
     maps = [trace for trace in traces if trace["type"] == "heatmap"]
     if maps:
         return _heatmap(maps[0], layout, name)
     marks = [mark for trace in traces for mark in _marks(trace)]
     x, y = (_axis(layout.get(f"{which}axis", {}), list(_values(marks, which))) for which in "xy")
-    marks += [*_straight(layout.get("shapes") or (), x, y), *_annotations(layout.get("annotations") or ())]
+    marks += [
+        *_straight(layout.get("shapes") or (), x, y),
+        *_annotations(layout.get("annotations") or ()),
+    ]
     height = max(float(layout.get("height") or USUAL + BESIDE) - BESIDE, LEAST)
     legend = _legend(traces)
     shown = layout.get("showlegend", len(legend) > 1)
@@ -68,7 +97,9 @@ def translated(figure: Any, name: str) -> tuple[str, ...]:
 
 def _heatmap(trace: Part, layout: Part, name: str) -> tuple[str, ...]:
     z = np.asarray(trace["z"], float)
-    rows, columns = (_names(trace.get(which), count) for which, count in (("y", z.shape[0]), ("x", z.shape[1])))
+    rows, columns = (
+        _names(trace.get(which), count) for which, count in (("y", z.shape[0]), ("x", z.shape[1]))
+    )
     low = float(trace.get("zmin", np.nanmin(z) if np.isfinite(z).any() else 0))
     high = float(trace.get("zmax", np.nanmax(z) if np.isfinite(z).any() else 1))
     if not high > low:
@@ -90,7 +121,9 @@ def _heatmap(trace: Part, layout: Part, name: str) -> tuple[str, ...]:
 
 
 def _names(given: Any, count: int) -> list[str]:
-    return [str(place) for place in range(count)] if given is None else [str(name) for name in given]
+    return (
+        [str(place) for place in range(count)] if given is None else [str(name) for name in given]
+    )
 
 
 def _text(trace: Part, z: np.ndarray[Any, Any]) -> list[list[str]]:
@@ -99,9 +132,13 @@ def _text(trace: Part, z: np.ndarray[Any, Any]) -> list[list[str]]:
     if form == "%{text}" and text is not None:
         return [[str(cell) for cell in row] for row in text]
     if form == "%{z:.0f}":
-        return [["" if math.isnan(value) else f"{value:.0f}" for value in row] for row in z.tolist()]
+        return [
+            ["" if math.isnan(value) else f"{value:.0f}" for value in row] for row in z.tolist()
+        ]
     if form:
-        raise HeadlabError(f"a heat map has the unknown text template {form!r}", code="figure.template_unknown")
+        raise HeadlabError(
+            f"a heat map has the unknown text template {form!r}", code="figure.template_unknown"
+        )
     return [[""] * z.shape[1] for _ in range(z.shape[0])]
 
 
@@ -112,7 +149,11 @@ def _title(part: Part) -> str:
 
 def _marks(trace: Part) -> Iterator[Mark]:
     """Area, line and dots of one trace."""
-    x, y, mode = (list(map(float, trace["x"])), list(map(float, trace["y"])), str(trace.get("mode") or "lines"))
+    x, y, mode = (
+        list(map(float, trace["x"])),
+        list(map(float, trace["y"])),
+        str(trace.get("mode") or "lines"),
+    )
     if trace.get("fill") == "toself":
         colour, opacity = _filled(str(trace.get("fillcolor")))
         yield Area(x, y, colour, opacity)
@@ -120,7 +161,13 @@ def _marks(trace: Part) -> Iterator[Mark]:
     if "lines" in mode:
         if line.get("shape") == "hv":
             x, y = _stairs(x, y)
-        yield Line(x, y, str(line.get("color", UNSURE)), str(line.get("dash", "solid")), float(line.get("width", 2)))
+        yield Line(
+            x,
+            y,
+            str(line.get("color", UNSURE)),
+            str(line.get("dash", "solid")),
+            float(line.get("width", 2)),
+        )
     if "markers" in mode:
         yield from _dots(trace, x, y)
 
@@ -128,7 +175,9 @@ def _marks(trace: Part) -> Iterator[Mark]:
 def _stairs(x: list[float], y: list[float]) -> tuple[list[float], list[float]]:
     """The points of a step line that goes level first, then up or down (Plotly's shape "hv")."""
     level = [(b, c) for b, c in zip(x[1:], y[:-1], strict=True)]
-    pairs = [point for both in zip(level, zip(x[1:], y[1:], strict=True), strict=True) for point in both]
+    pairs = [
+        point for both in zip(level, zip(x[1:], y[1:], strict=True), strict=True) for point in both
+    ]
     points = [*zip(x[:1], y[:1], strict=True), *pairs]
     return [a for a, _ in points], [b for _, b in points]
 
@@ -144,7 +193,9 @@ def _filled(colour: str) -> tuple[str, float]:
 def _dots(trace: Part, x: list[float], y: list[float]) -> Iterator[Dot]:
     look, n = trace.get("marker") or {}, len(x)
     usual = {"color": UNSURE, "symbol": "circle", "size": 9, "opacity": 1}
-    colours, symbols, sizes, faint = (_each(look.get(name, value), n) for name, value in usual.items())
+    colours, symbols, sizes, faint = (
+        _each(look.get(name, value), n) for name, value in usual.items()
+    )
     told, along = _each(trace.get("text", ""), n), "x" if trace.get("error_x") else "y"
     error = trace.get(f"error_{along}") or {}
     more, less = (_each(error.get(name, math.nan), n) for name in ("array", "arrayminus"))
@@ -178,10 +229,17 @@ def _axis(given: Part, values: list[float]) -> Axis:
     title = _title(given)
     if given.get("ticktext") is not None and given.get("tickvals") is not None:
         low, high = given.get("range") or widened(values)
-        ticks = tuple((float(at), str(name)) for at, name in zip(given["tickvals"], given["ticktext"], strict=True))
+        ticks = tuple(
+            (float(at), str(name))
+            for at, name in zip(given["tickvals"], given["ticktext"], strict=True)
+        )
         return Axis(float(low), float(high), ticks, title, lines=given.get("showgrid") is not False)
     ends = given.get("range")
-    low, high = map(float, ends) if ends is not None else widened(values, zero=given.get("rangemode") == "tozero")
+    low, high = (
+        map(float, ends)
+        if ends is not None
+        else widened(values, zero=given.get("rangemode") == "tozero")
+    )
     form = str(given.get("tickformat") or "g")
     found = axis(min(low, high), max(low, high), title=title, form=form)
     return Axis(low, high, found.ticks, title) if low > high else found
@@ -196,7 +254,9 @@ def _straight(shapes: Sequence[Part], x: Axis, y: Axis) -> Iterator[Line]:
             place = float(shape["x0"])
             if 0 <= x.share(place) <= 1:
                 yield Line([place, place], [y.low, y.high], colour, dash, 1)
-        elif str(shape.get("xref", "")).endswith("domain") and 0 <= y.share(float(shape["y0"])) <= 1:
+        elif (
+            str(shape.get("xref", "")).endswith("domain") and 0 <= y.share(float(shape["y0"])) <= 1
+        ):
             yield Line([x.low, x.high], [float(shape["y0"])] * 2, colour, dash, 1)
 
 
@@ -214,9 +274,17 @@ def _annotations(given: Sequence[Part]) -> Iterator[Words]:
 def _legend(traces: Sequence[Part]) -> list[Entry]:
     out = []
     for trace in traces:
-        if trace.get("showlegend") is False or trace.get("fill") == "toself" or not trace.get("name"):
+        if (
+            trace.get("showlegend") is False
+            or trace.get("fill") == "toself"
+            or not trace.get("name")
+        ):
             continue
-        mode, line, marker = str(trace.get("mode")), trace.get("line") or {}, trace.get("marker") or {}
+        mode, line, marker = (
+            str(trace.get("mode")),
+            trace.get("line") or {},
+            trace.get("marker") or {},
+        )
         dash = str(line.get("dash", "solid")) if "lines" in mode else None
         symbol = _one(marker.get("symbol", "circle")) if "markers" in mode else None
         colour = line.get("color") or _each(marker.get("color", UNSURE), 1)[0]

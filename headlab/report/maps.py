@@ -8,7 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.pictures import CORRECTED, DIVERGING, SEQUENTIAL, HeadMap, ink_on, look_of, named, on_scale, role_map_of
+from headlab.pictures import (
+    CORRECTED,
+    DIVERGING,
+    SEQUENTIAL,
+    HeadMap,
+    ink_on,
+    look_of,
+    named,
+    on_scale,
+    role_map_of,
+)
 from headlab.records import Bools, Floats, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.roles.report import read
@@ -39,7 +49,14 @@ def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, 
     for stack in grid.stacks:
         mine = cells[at : at + stack.size]
         at += stack.size
-        out.append(_map(stack, mine, f"{label}, {stack.name}" if several else label, stack.name if several else ""))
+        out.append(
+            _map(
+                stack,
+                mine,
+                f"{label}, {stack.name}" if several else label,
+                stack.name if several else "",
+            )
+        )
     return tuple(out)
 
 
@@ -50,13 +67,19 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
     parts = [words(LEFT, 11, f"{title} · head" if title else "head", class_="axis")]
     step = 1 if size == CELL else 4
     for head in range(0, wide, step):
-        parts.append(words(LEFT + size * (head + 0.5), TOP - 5, str(head), class_="tick", text_anchor="middle"))
+        parts.append(
+            words(
+                LEFT + size * (head + 0.5), TOP - 5, str(head), class_="tick", text_anchor="middle"
+            )
+        )
     parts.append(words(2, TOP - 5, "layer", class_="axis"))
     rest = iter(cells)
     for layer, heads in enumerate(stack.heads):
         y = TOP + size * layer
         if layer % step == 0:
-            parts.append(words(LEFT - 6, y + size / 2 + 4, str(layer), class_="tick", text_anchor="end"))
+            parts.append(
+                words(LEFT - 6, y + size / 2 + 4, str(layer), class_="tick", text_anchor="end")
+            )
         parts += [_cell(next(rest), LEFT + size * head, y, size) for head in range(heads)]
     return picture(width, height, label, *parts)
 
@@ -89,26 +112,46 @@ def _mark_of(mark: int, right: float, top: float, size: int, ink: str, ground: s
         return []
     radius, sure = size / 7.5, abs(mark) == CORRECTED
     x, y, arm = right - radius - 1, top + radius + 1, 0.55 * radius
-    ring = element("circle", cx=x, cy=y, r=radius, fill=ink if sure else "none", stroke=ink, stroke_width=1.0)
+    ring = element(
+        "circle", cx=x, cy=y, r=radius, fill=ink if sure else "none", stroke=ink, stroke_width=1.0
+    )
     upright = f"M{x:.2f} {y - arm:.2f}v{2 * arm:.2f}" if mark > 0 else ""
     path = f"M{x - arm:.2f} {y:.2f}h{2 * arm:.2f}{upright}"
-    return [ring, element("path", d=path, stroke=ground if sure else ink, stroke_width=1.0, fill="none")]
+    return [
+        ring,
+        element("path", d=path, stroke=ground if sure else ink, stroke_width=1.0, fill="none"),
+    ]
 
 
 def scores_cells(shown: HeadMap) -> list[Cell]:
     """Cells of scores, labelled with the value and marked where the interval excludes 0."""
     return [
-        Cell(colour or BLANK, brief(value, shown.limit), f"{named(head)}: {tip.replace(chr(10), ', ')}", mark)
+        Cell(
+            colour or BLANK,
+            brief(value, shown.limit),
+            f"{named(head)}: {tip.replace(chr(10), ', ')}",
+            mark,
+        )
         for head, colour, value, tip, mark in zip(
-            shown.grid.heads, shown.colours, shown.values.tolist(), shown.tips, shown.marks.tolist(), strict=True
+            shown.grid.heads,
+            shown.colours,
+            shown.values.tolist(),
+            shown.tips,
+            shown.marks.tolist(),
+            strict=True,
         )
     ]
 
 
 def pictured(shown: HeadMap, pictures: Sequence[str], label: str) -> str:
     """A drawing that stands alone: a picture of every head of the first stack, framed by the head's colour."""
-    cells = [cell._replace(words="", image=image) for cell, image in zip(scores_cells(shown), pictures, strict=True)]
-    return stack_maps(shown.grid, cells, label)[0].replace("</svg>", f"<style>{ALONE}</style></svg>")
+    cells = [
+        cell._replace(words="", image=image)
+        for cell, image in zip(scores_cells(shown), pictures, strict=True)
+    ]
+    return stack_maps(shown.grid, cells, label)[0].replace(
+        "</svg>", f"<style>{ALONE}</style></svg>"
+    )
 
 
 def brief(value: float, limit: float) -> str:
@@ -120,7 +163,9 @@ def brief(value: float, limit: float) -> str:
     return f"{value:.1f}" if abs(value) >= 0.05 else "0"
 
 
-def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | None = None) -> list[Cell]:
+def share_cells(
+    grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | None = None
+) -> list[Cell]:
     """Cells of shares from 0 to 1, on the scale of gates: orange at 0, blue at 1.
 
     blank: bool [head], heads without a gate.
@@ -131,7 +176,13 @@ def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | Non
             out.append(Cell(BLANK, "", f"{named(head)}: no gate"))
             continue
         share = float(shares[place])
-        out.append(Cell(on_scale(DIVERGING, share), f"{share:.0%}"[:-1], f"{named(head)}: {what} {share:.1%}"))
+        out.append(
+            Cell(
+                on_scale(DIVERGING, share),
+                f"{share:.0%}"[:-1],
+                f"{named(head)}: {what} {share:.1%}",
+            )
+        )
     return out
 
 
@@ -150,7 +201,11 @@ def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
     turn = np.empty(grid.size, np.int64)
     turn[list(order)] = np.arange(1, grid.size + 1)
     return [
-        Cell(on_scale(SEQUENTIAL, place / grid.size), str(place), f"{named(head)}: leaves as number {place}")
+        Cell(
+            on_scale(SEQUENTIAL, place / grid.size),
+            str(place),
+            f"{named(head)}: leaves as number {place}",
+        )
         for head, place in zip(grid.heads, turn.tolist(), strict=True)
     ]
 
@@ -166,7 +221,14 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
     """A strip of a scale's colours, labelled with `ends` at equal distances and with the unit."""
     step, left = KEY_WIDTH / SHADES, max(8.0, width_of(ends[0], 12) / 2)
     shades = [
-        element("rect", x=left + step * i, y=2, width=step + 0.3, height=10, fill=on_scale(scale, i / (SHADES - 1)))
+        element(
+            "rect",
+            x=left + step * i,
+            y=2,
+            width=step + 0.3,
+            height=10,
+            fill=on_scale(scale, i / (SHADES - 1)),
+        )
         for i in range(SHADES)
     ]
     marks = [
@@ -190,15 +252,23 @@ def roles_map(report: Report) -> tuple[str, ...]:
     colours = [look_of(own[0]).colour if own else BLANK for own in shown.groups]
     cells = [
         Cell(colour, mark, f"{named(head)}: {tip.replace(chr(10), ', ')}")
-        for head, colour, mark, tip in zip(shown.grid.heads, colours, shown.marks, shown.tips, strict=True)
+        for head, colour, mark, tip in zip(
+            shown.grid.heads, colours, shown.marks, shown.tips, strict=True
+        )
     ]
-    legend = [(look_of(name).colour, look_of(name).mark, f"{name}: {heads}") for name, heads in shown.counts.items()]
+    legend = [
+        (look_of(name).colour, look_of(name).mark, f"{name}: {heads}")
+        for name, heads in shown.counts.items()
+    ]
     legend.append((BLANK, "", f"no role: {shown.groups.count(())}"))
     return (*stack_maps(shown.grid, cells, "the clearest role of every head"), _legend(legend))
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> str:
-    parts, wide = list[str](), 40 + max(width_of(f"{mark}  {text}", 12) for _, mark, text in entries)
+    parts, wide = (
+        list[str](),
+        40 + max(width_of(f"{mark}  {text}", 12) for _, mark, text in entries),
+    )
     for at, (colour, mark, text) in enumerate(entries):
         x, y = wide * (at % COLUMNS), ROW * (at // COLUMNS)
         parts.append(element("rect", x=x + 1, y=y + 2, width=16, height=16, fill=colour))

@@ -81,9 +81,28 @@ class Item(Generic[Record]):
 
 # Where a result comes from, as names and values: model, data, options, versions, time.
 
-MODEL, DATA = ("name", "revision", "fingerprint", "dtype"), ("name", "language", "split", "size", "seed", "data_hash")
-NAMES = {"data_hash": "data hash (sha256)", "fingerprint": "model's fingerprint (sha256)", "dtype": "precision"}
-TOLD = ("model", "task", "method", "options", "ablation", "seed", "kind", "format", "order", "removed", "command")
+MODEL, DATA = (
+    ("name", "revision", "fingerprint", "dtype"),
+    ("name", "language", "split", "size", "seed", "data_hash"),
+)
+NAMES = {
+    "data_hash": "data hash (sha256)",
+    "fingerprint": "model's fingerprint (sha256)",
+    "dtype": "precision",
+}
+TOLD = (
+    "model",
+    "task",
+    "method",
+    "options",
+    "ablation",
+    "seed",
+    "kind",
+    "format",
+    "order",
+    "removed",
+    "command",
+)
 UNNAMED = ("not said", "")
 EQUAL_TEXTS = "equal_texts"
 LONGEST = 600  # characters of one value
@@ -97,11 +116,17 @@ def model_of(spec: Any) -> tuple[str, str]:
     return str(found.get("name") or UNNAMED[0]), str(found.get("fingerprint") or "")
 
 
-def facts_of(spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()) -> Facts:
+def facts_of(
+    spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()
+) -> Facts:
     """All facts in a spec and in a result's metadata, in reading order. more: further facts, after the options."""
     # Listed nowhere else; the command is shown with the commands.
-    beside = ((name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD)
-    when = ((name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS)  # a note of the section
+    beside = (
+        (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
+    )
+    when = (
+        (name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS
+    )  # a note of the section
     rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *beside, *when]
     return tuple((name, value[:LONGEST]) for name, value in rows if value)
 
@@ -115,7 +140,14 @@ def _model(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _data(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in DATA:
         if (value := part(spec, "task", name)) is not None:
-            yield "task" if name == "name" else "data seed" if name == "seed" else NAMES.get(name, name), as_text(value)
+            yield (
+                "task"
+                if name == "name"
+                else "data seed"
+                if name == "seed"
+                else NAMES.get(name, name),
+                as_text(value),
+            )
     if (classes := part(spec, "task", "classes")) is not None:
         yield "the model's class of each label (assumed)", as_text(classes)
     if (sizes := part(spec, "task", "sizes")) is not None:
@@ -174,9 +206,14 @@ class Printed:
 def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) -> Printed:
     """A table as text, with at most `most` rows. folded: by default, whether it is long."""
     found = shortened(table, most)
-    rows = [[cell(value, form) for value, form in zip(row, found.formats, strict=True)] for row in found.rows]
+    rows = [
+        [cell(value, form) for value, form in zip(row, found.formats, strict=True)]
+        for row in found.rows
+    ]
     fold = len(rows) > LONG if folded is None else folded
-    return Printed(found.title, found.columns, [bool(form) for form in found.formats], rows, found.notes, fold)
+    return Printed(
+        found.title, found.columns, [bool(form) for form in found.formats], rows, found.notes, fold
+    )
 
 
 def shortened(table: Table, most: int) -> Table:
@@ -185,7 +222,9 @@ def shortened(table: Table, most: int) -> Table:
     if len(rows) > most and HAS in table.columns:
         place = table.columns.index(HAS)
         rows = tuple(row for row in rows if row[place] is True)
-        notes.append(f"{len(rows)} of {len(table.rows)} rows: those that have it; all are in the result itself.")
+        notes.append(
+            f"{len(rows)} of {len(table.rows)} rows: those that have it; all are in the result itself."
+        )
     if len(rows) > most:
         notes.append(f"The first {most} of {len(rows)} rows; all are in the result itself.")
         rows = rows[:most]
@@ -204,4 +243,8 @@ def cell(value: Cell, form: str) -> str:
         words = format(value, form) if form else str(value)
     except (ValueError, OverflowError):
         return str(value)
-    return words.replace("-", "+" if form.startswith("+") else "", 1) if NAUGHT.fullmatch(words) else words
+    return (
+        words.replace("-", "+" if form.startswith("+") else "", 1)
+        if NAUGHT.fullmatch(words)
+        else words
+    )

@@ -15,7 +15,16 @@ from headlab.masks.compare import Seen, accuracy_notes, seen
 from headlab.masks.mask import MIXED
 from headlab.methods.costs import cost_of, earlier_order, remarks
 from headlab.methods.table import METHODS
-from headlab.pictures import DIVERGING, LINES, UNSURE, HeadMap, adjusted, line_look, maps_of, parts_note
+from headlab.pictures import (
+    DIVERGING,
+    LINES,
+    UNSURE,
+    HeadMap,
+    adjusted,
+    line_look,
+    maps_of,
+    parts_note,
+)
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import (
     MADE_FROM,
@@ -34,12 +43,52 @@ from headlab.report.commands import (
     said,
 )
 from headlab.report.figures import drawn
-from headlab.report.maps import key, mask_cells, order_cells, scale_key, scores_cells, share_cells, stack_maps
-from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
-from headlab.report.svg import FAINT, SHADE, Area, Chart, Dot, Entry, Line, Mark, axis, draw, widened
+from headlab.report.maps import (
+    key,
+    mask_cells,
+    order_cells,
+    scale_key,
+    scores_cells,
+    share_cells,
+    stack_maps,
+)
+from headlab.report.parts import (
+    LONGEST,
+    Facts,
+    Figure,
+    Folded,
+    Item,
+    Made,
+    Section,
+    as_text,
+    facts_of,
+    model_of,
+    spent,
+)
+from headlab.report.svg import (
+    FAINT,
+    SHADE,
+    Area,
+    Chart,
+    Dot,
+    Entry,
+    Line,
+    Mark,
+    axis,
+    draw,
+    widened,
+)
 from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles.table import NAME as ROLES
-from headlab.scores import Curve, HeadScores, coarse, curve_names, curve_points, curve_summary, omission_notes
+from headlab.scores import (
+    Curve,
+    HeadScores,
+    coarse,
+    curve_names,
+    curve_points,
+    curve_summary,
+    omission_notes,
+)
 from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
 from headlab.tables import Cell, Report, Table
@@ -52,7 +101,12 @@ def group_of(record: object) -> tuple[object, ...] | None:
     """What the results of one section share, so that they can be compared; None: each has a section of its own."""
     match record:
         case HeadScores():
-            own: tuple[object, ...] = (record.method, record.estimand, record.unit, record.spec["ablation"])
+            own: tuple[object, ...] = (
+                record.method,
+                record.estimand,
+                record.unit,
+                record.spec["ablation"],
+            )
         case Curve():
             own = (record.split, record.spec["ablation"])
         case LearnedGates():
@@ -91,7 +145,10 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
     shown = list(maps_of({str(at): s for at, s in enumerate(every)}).values())
     figures = [_figure(s, one, len(items)) for s, one in zip(every, shown, strict=True)]
     figures.append(Figure((scale_key(shown),), _legend(first, shown), wide=True))
-    tables: list[Table | Folded] = [_scores_summary(every, factor, unit), *map(Folded, _heads(every, factor, unit))]
+    tables: list[Table | Folded] = [
+        _scores_summary(every, factor, unit),
+        *map(Folded, _heads(every, factor, unit)),
+    ]
     made = [_made(item, f"{item.record.language}, {item.record.method}") for item in items]
     method = METHODS[first.method].title if first.method in METHODS else first.method
     title = f"{method} on {first.spec['task']['name']}: {', '.join(s.language for s in every)}"
@@ -115,7 +172,9 @@ def _legend(first: HeadScores, shown: Sequence[HeadMap]) -> str:
     tests = max(one.tests for one in shown)
     if first.signed and first.low is not None:
         words += f" A ring in the corner: the head's own {first.level:.0%} interval excludes 0"
-        words += f"; a filled one: also after Holm's correction for {tests:,} tests." if tests else "."
+        words += (
+            f"; a filled one: also after Holm's correction for {tests:,} tests." if tests else "."
+        )
     return words
 
 
@@ -140,7 +199,17 @@ def _row(s: HeadScores, factor: float) -> tuple[Cell, ...]:
     widths = (None if w is None else factor * w for w in (cost.median_width, cost.largest_width))
     drawn = None if cost.samples is None else cost.samples[1]
     known = size if isinstance(size, int) else None
-    return (s.language, cost.helpful, cost.harmful, undecided, *widths, drawn, known, cost.forwards, cost.seconds)
+    return (
+        s.language,
+        cost.helpful,
+        cost.harmful,
+        undecided,
+        *widths,
+        drawn,
+        known,
+        cost.forwards,
+        cost.seconds,
+    )
 
 
 def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Table]:
@@ -158,7 +227,13 @@ def _heads(every: Sequence[HeadScores], factor: float, unit: str) -> Iterator[Ta
         }  # fmt: skip
         given = {name: values for name, values in columns.items() if values is not None}
         rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (head.stack, head.layer, head.head, int(s.ranks[at]), *(float(values[at]) for values in given.values()))
+            (
+                head.stack,
+                head.layer,
+                head.head,
+                int(s.ranks[at]),
+                *(float(values[at]) for values in given.values()),
+            )
             for at, head in enumerate(s.grid.heads)
         )
         names = (*HEAD, "rank", *(name for name, _ in given))
@@ -198,7 +273,11 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
         colour, dash = line_look(at, curve.ordering)
         start, gone = curve.accuracy[0], curve.removed.astype(float)
         x = np.concatenate([gone, gone[::-1]]).tolist()
-        y = (100 * np.concatenate([start + curve.high, (start + curve.low)[::-1]])).clip(0, 100).tolist()
+        y = (
+            (100 * np.concatenate([start + curve.high, (start + curve.low)[::-1]]))
+            .clip(0, 100)
+            .tolist()
+        )
         marks += [
             Area(x, y, colour, SHADE if len(curves) < FEW else FAINT),
             Line(gone.tolist(), (100 * curve.accuracy).tolist(), colour, dash),
@@ -209,7 +288,11 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
     most = max(float(curve.removed[-1]) for curve in curves)
     x_axis = axis(0.0, most, title="heads removed", most=9)
     y_axis = axis(low, min(high, 100.0), title="accuracy", unit=" %")
-    return draw(Chart(x_axis, y_axis, marks, HEIGHT, f"accuracy as heads leave: {', '.join(names)}", entries))
+    return draw(
+        Chart(
+            x_axis, y_axis, marks, HEIGHT, f"accuracy as heads leave: {', '.join(names)}", entries
+        )
+    )
 
 
 # Pruning curves as a section: the curves, a summary, the order of the heads, every point.
@@ -232,7 +315,11 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     made = list(map(_made, items, names))
     listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
     title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
-    notes = [f"Ordered by {text}." for text in dict.fromkeys(earlier_order(c.spec) for c in curves) if text]
+    notes = [
+        f"Ordered by {text}."
+        for text in dict.fromkeys(earlier_order(c.spec) for c in curves)
+        if text
+    ]
     figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
     return Section(
         title,
@@ -286,8 +373,12 @@ def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
         marks.append(Line([0, size], [100 * base] * 2, UNSURE, "dot", 1))
         heights.append(100 * base)
     y = axis(*widened(heights), title=f"accuracy on {split}", unit=" %")
-    chart = Chart(axis(0, size, title="heads kept"), y, marks, 260, f"accuracy on {split} against heads kept")
-    yield Figure((draw(chart),), "A dot a penalty, with its 95 % interval; dotted: all heads.", wide=True)
+    chart = Chart(
+        axis(0, size, title="heads kept"), y, marks, 260, f"accuracy on {split} against heads kept"
+    )
+    yield Figure(
+        (draw(chart),), "A dot a penalty, with its 95 % interval; dotted: all heads.", wide=True
+    )
 
 
 def _whole(worth: Mapping[str, Any]) -> bool:
@@ -322,10 +413,18 @@ def _history(gates: LearnedGates) -> Table:
     expected = np.where(gates.gated, gates.open_probability, 1.0).sum(axis=1)
     rows = tuple(
         (int(step), None if np.isnan(loss) else float(loss), float(penalty), float(heads))
-        for step, loss, penalty, heads in zip(gates.steps, gates.loss, gates.penalty, expected, strict=True)
+        for step, loss, penalty, heads in zip(
+            gates.steps, gates.loss, gates.penalty, expected, strict=True
+        )
     )
     columns = ("step", "task loss, nats", "penalty, nats", "heads open, expected")
-    return Table("gates-history", f"Over the steps, λ = {gates.weight:g}", columns, ("d", ".4f", ".4f", ".1f"), rows)
+    return Table(
+        "gates-history",
+        f"Over the steps, λ = {gates.weight:g}",
+        columns,
+        ("d", ".4f", ".4f", ".1f"),
+        rows,
+    )
 
 
 # Masks as sections: which heads are kept, how they were chosen, and the known accuracies.
@@ -368,7 +467,10 @@ def masks_section(item: Item[Mask], number: int, known: Known) -> Section:
     model = (name, str(mask.model.get("fingerprint") or ""))
     drawn = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
     layers = _layers(mask)
-    tables: list[Table | Folded] = [layers if len(layers.rows) <= 12 else Folded(layers), *_worth(mask)]
+    tables: list[Table | Folded] = [
+        layers if len(layers.rows) <= 12 else Folded(layers),
+        *_worth(mask),
+    ]
     made = Made(item.key, "mask", _facts(mask))
     caption = f"Blue is kept, a cross is removed: {gone} of {mask.grid.size} heads."
     return Section(
@@ -398,10 +500,15 @@ def _worth(mask: Mask) -> Iterator[Table]:
         parts.setdefault((one.split, one.task), []).append(one)
     for (split, task), rows in parts.items():
         given = [name for name in NUMBERS if any(one.figure.get(name) is not None for one in rows)]
-        cells = tuple((one.language, *(_cell(one.figure.get(name), NUMBERS[name]) for name in given)) for one in rows)
+        cells = tuple(
+            (one.language, *(_cell(one.figure.get(name), NUMBERS[name]) for name in given))
+            for one in rows
+        )
         columns = ("language", *(NUMBERS[name].column for name in given))
         forms = ("", *(NUMBERS[name].form for name in given))
-        yield Table(f"mask-{split}", f"Accuracy with the mask on {task}, {split}", columns, forms, cells)
+        yield Table(
+            f"mask-{split}", f"Accuracy with the mask on {task}, {split}", columns, forms, cells
+        )
 
 
 def _cell(value: Any, how: Number) -> Cell:
@@ -409,11 +516,22 @@ def _cell(value: Any, how: Number) -> Cell:
 
 
 def _facts(mask: Mask) -> Facts:
-    chosen = {name: value for name, value in mask.chosen.items() if name not in (*MADE_FROM, EVALUATED)}
+    chosen = {
+        name: value for name, value in mask.chosen.items() if name not in (*MADE_FROM, EVALUATED)
+    }
     model = {("model" if name == "name" else name): value for name, value in mask.model.items()}
-    rows = [*model.items(), ("heads", str(mask.grid)), *chosen.items(), ("digest (sha256)", mask.digest)]
+    rows = [
+        *model.items(),
+        ("heads", str(mask.grid)),
+        *chosen.items(),
+        ("digest (sha256)", mask.digest),
+    ]
     rows += [("versions", mask.versions or None), ("written", mask.created)]
-    return tuple((name.replace("_", " "), as_text(value)[:LONGEST]) for name, value in rows if value is not None)
+    return tuple(
+        (name.replace("_", " "), as_text(value)[:LONGEST])
+        for name, value in rows
+        if value is not None
+    )
 
 
 def _masks_again(item: Item[Mask], number: int, known: Known) -> Again:
@@ -439,7 +557,12 @@ def _masks_again(item: Item[Mask], number: int, known: Known) -> Again:
     out = item.key if alone and item.key.endswith(".json") else MASK_FILE
     made = cut(MaskFile(mask, model, out, known))
     about = ["--model", model, "--mask", path or item.key]
-    use = ["headlab", "evaluate", *about, *_evaluated(mask, {**spec, "model": dict(mask.model)}, known)]
+    use = [
+        "headlab",
+        "evaluate",
+        *about,
+        *_evaluated(mask, {**spec, "model": dict(mask.model)}, known),
+    ]
     commands = [tuple(use)]
     if mask.of_means:
         notes.append(NOT_SHRUNK)
@@ -470,8 +593,13 @@ def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
     if where and languages:
         where["languages"] = list(map(str, languages))
     of_report = largest(part(spec, "task", "sizes", "test")) if figures else None
-    ablation = "zero" if mask.ablation == MIXED else None  # of several, headlab evaluate has to be told one
-    settings = {"size": figures.get("size") or of_report, "ablation": figures.get("ablation") or ablation}
+    ablation = (
+        "zero" if mask.ablation == MIXED else None
+    )  # of several, headlab evaluate has to be told one
+    settings = {
+        "size": figures.get("size") or of_report,
+        "ablation": figures.get("ablation") or ablation,
+    }
     words = ["--split", "test", *said(where, WHERE)]
     for name, value in settings.items():
         if value is not None:
@@ -501,7 +629,10 @@ def reports_section(item: Item[Report], known: Known) -> Section:
     report = item.record
     notes, figures = list(report.notes), list[Figure]()
     try:
-        figures = [Figure(drawings, name.replace("-", " "), wide=True) for name, drawings in drawn(report).items()]
+        figures = [
+            Figure(drawings, name.replace("-", " "), wide=True)
+            for name, drawings in drawn(report).items()
+        ]
     except HeadlabError as error:
         notes.append(f"The figures are left out: {error}.")
     about = FRONT if report.name == FRONT.key else EXPERIMENTS.get(report.name)
@@ -540,6 +671,11 @@ def _reports_again(item: Item[Report], known: Known) -> Again:
     except ValueError:  # unclosed quotation
         words = ()
     if words[:1] != ("headlab",):
-        return Again((), (f"The file says that this made it, which is not a command of headlab's: {given[:LONGEST]}",))
+        return Again(
+            (),
+            (
+                f"The file says that this made it, which is not a command of headlab's: {given[:LONGEST]}",
+            ),
+        )
     open_places = "DIR" in words or "FOLDER" in words
     return Again((words,), ("DIR and FOLDER stand for folders of yours.",) if open_places else ())

@@ -75,7 +75,13 @@ def shortened(text: str, size: float, room: float) -> str:
 CHIP, PAGE, PAD = 14, 900, 6  # font size, width of the drawing, and room around a word, in pixels
 
 
-def shaded(rows: Sequence[tuple[str, Sequence[tuple[str, float, bool]]]], colour: str, label: str, *, rtl: bool) -> str:
+def shaded(
+    rows: Sequence[tuple[str, Sequence[tuple[str, float, bool]]]],
+    colour: str,
+    label: str,
+    *,
+    rtl: bool,
+) -> str:
     """Words in lines, each on its share of a colour, below a title for each row; a drawing that stands alone.
 
     rows: (title, [(word, share from 0 to 1, whether it is framed)]).  rtl: lines run from right to left.
@@ -88,14 +94,26 @@ def shaded(rows: Sequence[tuple[str, Sequence[tuple[str, float, bool]]]], colour
             wide = width_of(word, CHIP) + 2 * PAD
             if x + wide > PAGE and x > PAD:
                 x, y = float(PAD), y + 30
-            left, ground = (PAGE - x - wide if rtl else x), on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share)
-            line = {"stroke": "#222222" if framed else "#cccccc", "stroke_width": 2 if framed else 1}
-            parts.append(element("rect", x=left, y=y, width=wide, height=24, rx=3, fill=ground, **line))
-            parts.append(words(left + wide / 2, y + 17, word, fill=ink_on(ground), text_anchor="middle"))
+            left, ground = (
+                (PAGE - x - wide if rtl else x),
+                on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share),
+            )
+            line = {
+                "stroke": "#222222" if framed else "#cccccc",
+                "stroke_width": 2 if framed else 1,
+            }
+            parts.append(
+                element("rect", x=left, y=y, width=wide, height=24, rx=3, fill=ground, **line)
+            )
+            parts.append(
+                words(left + wide / 2, y + 17, word, fill=ink_on(ground), text_anchor="middle")
+            )
             x += wide + 3
         y += 34
     ground = element("rect", width=PAGE, height=y, fill="#ffffff")
-    return picture(PAGE, y, label, element("g", ground, *parts, font_family="sans-serif", font_size=CHIP))
+    return picture(
+        PAGE, y, label, element("g", ground, *parts, font_family="sans-serif", font_size=CHIP)
+    )
 
 
 # Symbols of a chart's dots, by Plotly's names; "-open" ones are outlines.
@@ -150,7 +168,9 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
-def axis(low: float, high: float, *, title: str = "", form: str = "g", most: int = 7, unit: str = "") -> Axis:
+def axis(
+    low: float, high: float, *, title: str = "", form: str = "g", most: int = 7, unit: str = ""
+) -> Axis:
     """An axis of numbers with at most `most` round ticks. form: as in `format`.  unit: appended to each label."""
     if not high > low:
         low, high = low - 0.5, low + 0.5
@@ -162,7 +182,13 @@ def named(names: list[str], *, title: str = "", downwards: bool = False) -> Axis
     """An axis of names at 0, 1, 2, ... downwards: whether the first is at the top."""
     ends = (-0.5, max(len(names), 1) - 0.5)
     low, high = ends[::-1] if downwards else ends
-    return Axis(low, high, tuple((float(place), name) for place, name in enumerate(names)), title, lines=False)
+    return Axis(
+        low,
+        high,
+        tuple((float(place), name) for place, name in enumerate(names)),
+        title,
+        lines=False,
+    )
 
 
 def rounded(low: float, high: float, most: int) -> list[float]:
@@ -188,7 +214,11 @@ def widened(values: list[float], *, zero: bool = False) -> tuple[float, float]:
     low, high = min(known), max(known)
     more = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     low, high = low - more, high + more
-    return (min(low, 0.0) if low < 0 and min(known) < 0 else 0.0, max(high, 0.0)) if zero else (low, high)
+    return (
+        (min(low, 0.0) if low < 0 and min(known) < 0 else 0.0, max(high, 0.0))
+        if zero
+        else (low, high)
+    )
 
 
 SHADE, FAINT = 0.13, 0.06  # opacity of an area: for few areas, and for many that overlap
@@ -301,7 +331,9 @@ class _Frame:
         self.turned = any(width_of(name, FONT) > space - 3 for _, name in chart.x.ticks)
         longest = max((width_of(name, FONT) for _, name in chart.x.ticks), default=0.0)
         self.bottom = top + self.high
-        self.foot = (min(longest, 110.0) * 0.8 + 14 if self.turned else 20) + (18 if chart.x.title else 0)
+        self.foot = (min(longest, 110.0) * 0.8 + 14 if self.turned else 20) + (
+            18 if chart.x.title else 0
+        )
 
     def x(self, value: float) -> float:
         return self.left + self.wide * self.chart.x.share(value)
@@ -350,17 +382,34 @@ def _x_axis(frame: _Frame) -> list[str]:
     for place, name in axis.ticks:
         x, y = frame.x(place), frame.bottom + 15
         if axis.lines:
-            parts.append(element("path", d=f"M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}", class_="grid"))
+            parts.append(
+                element("path", d=f"M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}", class_="grid")
+            )
         if frame.turned:
             turn = f"rotate(-52 {x + 4:.1f} {y - 3:.1f})"
             parts.append(
-                words(x + 4, y - 3, shortened(name, FONT, 110), class_="tick", text_anchor="end", transform=turn)
+                words(
+                    x + 4,
+                    y - 3,
+                    shortened(name, FONT, 110),
+                    class_="tick",
+                    text_anchor="end",
+                    transform=turn,
+                )
             )
         else:
             parts.append(words(x, y, name, class_="tick", text_anchor="middle"))
     if axis.title:
         middle = frame.left + frame.wide / 2
-        parts.append(words(middle, frame.bottom + frame.foot - 5, axis.title, class_="axis", text_anchor="middle"))
+        parts.append(
+            words(
+                middle,
+                frame.bottom + frame.foot - 5,
+                axis.title,
+                class_="axis",
+                text_anchor="middle",
+            )
+        )
     return parts
 
 
@@ -369,22 +418,33 @@ def _y_axis(frame: _Frame) -> list[str]:
     for place, name in axis.ticks:
         y = frame.y(place)
         if axis.lines:
-            parts.append(element("path", d=f"M{frame.left:.1f} {y:.1f}h{frame.wide:.1f}", class_="grid"))
+            parts.append(
+                element("path", d=f"M{frame.left:.1f} {y:.1f}h{frame.wide:.1f}", class_="grid")
+            )
         cut = shortened(name, FONT, MOST_LEFT)
         parts.append(words(frame.left - 6, y + 4, cut, class_="tick", text_anchor="end"))
     if axis.title:
         middle = frame.top + frame.high / 2
         turn = f"rotate(-90 12 {middle:.1f})"
-        parts.append(words(12, middle, axis.title, class_="axis", text_anchor="middle", transform=turn))
+        parts.append(
+            words(12, middle, axis.title, class_="axis", text_anchor="middle", transform=turn)
+        )
     return parts
 
 
 def _mark(mark: Mark, frame: _Frame) -> str:
     match mark:
         case Line():
-            return _stroke(_path(mark.x, mark.y, frame), mark.colour, STROKES.get(mark.dash), mark.width)
+            return _stroke(
+                _path(mark.x, mark.y, frame), mark.colour, STROKES.get(mark.dash), mark.width
+            )
         case Area():
-            return element("path", d=_path(mark.x, mark.y, frame) + "Z", fill=mark.colour, fill_opacity=mark.opacity)
+            return element(
+                "path",
+                d=_path(mark.x, mark.y, frame) + "Z",
+                fill=mark.colour,
+                fill_opacity=mark.opacity,
+            )
         case Dot():
             return _dot(mark, frame)
         case Box():
@@ -396,16 +456,22 @@ def _mark(mark: Mark, frame: _Frame) -> str:
 
 
 def _stroke(path: str, colour: str, dash: str | None, width: float) -> str:
-    return element("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
+    return element(
+        "path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash
+    )
 
 
 def _path(x: Sequence[float], y: Sequence[float], frame: _Frame) -> str:
     """SVG path of a line, in pieces whose points are all finite."""
     points = list(zip(x, y, strict=True))
     pieces = (
-        list(run) for whole, run in groupby(points, lambda p: math.isfinite(p[0]) and math.isfinite(p[1])) if whole
+        list(run)
+        for whole, run in groupby(points, lambda p: math.isfinite(p[0]) and math.isfinite(p[1]))
+        if whole
     )
-    return "".join("M" + "L".join(f"{frame.x(a):.1f} {frame.y(b):.1f}" for a, b in piece) for piece in pieces)
+    return "".join(
+        "M" + "L".join(f"{frame.x(a):.1f} {frame.y(b):.1f}" for a, b in piece) for piece in pieces
+    )
 
 
 def _dot(dot: Dot, frame: _Frame) -> str:
@@ -414,17 +480,34 @@ def _dot(dot: Dot, frame: _Frame) -> str:
     x, y, span = frame.x(dot.x), frame.y(dot.y), ""
     if math.isfinite(dot.low) and math.isfinite(dot.high):
         across = dot.along == "x"
-        ends = (frame.x(dot.low), frame.x(dot.high)) if across else (frame.y(dot.low), frame.y(dot.high))
-        path = f"M{ends[0]:.1f} {y:.1f}H{ends[1]:.1f}" if across else f"M{x:.1f} {ends[0]:.1f}V{ends[1]:.1f}"
+        ends = (
+            (frame.x(dot.low), frame.x(dot.high))
+            if across
+            else (frame.y(dot.low), frame.y(dot.high))
+        )
+        path = (
+            f"M{ends[0]:.1f} {y:.1f}H{ends[1]:.1f}"
+            if across
+            else f"M{x:.1f} {ends[0]:.1f}V{ends[1]:.1f}"
+        )
         span = _stroke(path, dot.colour, None, 1.5)
     faint = dot.opacity if dot.opacity < 1 else None
-    return element("g", hint(dot.told), span, drawn(dot.symbol, x, y, dot.size, dot.colour), opacity=faint)
+    return element(
+        "g", hint(dot.told), span, drawn(dot.symbol, x, y, dot.size, dot.colour), opacity=faint
+    )
 
 
 def _box(box: Box, frame: _Frame) -> str:
     wide, high = frame.cell
     x, y = frame.x(box.x) - wide / 2, frame.y(box.y) - high / 2
-    rect = element("rect", x=x + 0.5, y=y + 0.5, width=max(wide - 1, 0.5), height=max(high - 1, 0.5), fill=box.colour)
+    rect = element(
+        "rect",
+        x=x + 0.5,
+        y=y + 0.5,
+        width=max(wide - 1, 0.5),
+        height=max(high - 1, 0.5),
+        fill=box.colour,
+    )
     font = min(11.0, high - 4, (wide - 2) / (0.56 * max(len(box.words), 1)))
     inner = ""
     if box.words and font >= 6:

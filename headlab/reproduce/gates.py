@@ -49,11 +49,20 @@ NATS_FORMATS = ("+.4f", "+.4f", "+.4f", ".4f", ".4f")
 
 def translation_report(found: Translated, seed: int) -> Report:
     """The report of the translation part, with all its tables."""
-    tables = (against(found, seed), surer(found, seed), layers(found), first(found), scratch(found, seed), roles(found))
+    tables = (
+        against(found, seed),
+        surer(found, seed),
+        layers(found),
+        first(found),
+        scratch(found, seed),
+        roles(found),
+    )
     forwards = sum(one.forwards for one in found.all)
     seconds = sum(one.seconds + one.judging for one in found.all)
     spec = dict(found.spec) | {"threads": torch.get_num_threads()}
-    return Report("gates-translation", tables, tuple(notes(found)), spec, int(forwards), float(seconds))
+    return Report(
+        "gates-translation", tables, tuple(notes(found)), spec, int(forwards), float(seconds)
+    )
 
 
 def notes(found: Translated) -> Iterator[str]:
@@ -79,7 +88,10 @@ def _gains(found: Sequence[Paired]) -> list[Row]:
     """Cells of differences, with Holm's p at the end."""
     if not found:
         return []
-    return [(*one, float(p)) for one, p in zip(found, holm(np.array([one.p for one in found])), strict=True)]
+    return [
+        (*one, float(p))
+        for one, p in zip(found, holm(np.array([one.p for one in found])), strict=True)
+    ]
 
 
 def _evaluated(found: Translated) -> list[tuple[Row, Evaluated]]:
@@ -94,7 +106,12 @@ def _evaluated(found: Translated) -> list[tuple[Row, Evaluated]]:
 
 
 def _columns(found: Translated) -> tuple[str, ...]:
-    return ("gates on", "λ", *(f"{name} heads" for name in found.runs[0].gates.kept_by_stack(0)), "undecided")
+    return (
+        "gates on",
+        "λ",
+        *(f"{name} heads" for name in found.runs[0].gates.kept_by_stack(0)),
+        "undecided",
+    )
 
 
 def against(found: Translated, seed: int) -> Table:
@@ -106,7 +123,10 @@ def against(found: Translated, seed: int) -> Table:
         (*about, *_bleu(one), *cells, None if found.given and one is found.base else one.seconds)
         for (about, one), cells in zip((whole, *others), (empty, *gains), strict=True)
     ]
-    columns, before = _columns(found), "It was given" if found.given else f"It was trained for {_steps(found)} steps"
+    columns, before = (
+        _columns(found),
+        "It was given" if found.given else f"It was trained for {_steps(found)} steps",
+    )
     return Table(
         "gates-bleu",
         f"Translation {found.plan.pair}: BLEU on test against the heads that stay",
@@ -152,10 +172,20 @@ def surer(found: Translated, seed: int) -> Table:
 
 def layers(found: Translated) -> Table:
     """Heads kept in each layer of each stack, by λ."""
-    columns = tuple(f"{stack.name} {n}" for stack in found.runs[0].gates.grid.stacks for n in range(stack.layers))
+    columns = tuple(
+        f"{stack.name} {n}"
+        for stack in found.runs[0].gates.grid.stacks
+        for n in range(stack.layers)
+    )
     rows: list[Row] = [(run.series, run.weight, *by_layer(run.gates)) for run in found.runs]
     title = "Heads that stay, by type and layer"
-    return Table("gates-layers", title, ("gates on", "λ", *columns), ("", "g", *("d" for _ in columns)), tuple(rows))
+    return Table(
+        "gates-layers",
+        title,
+        ("gates on", "λ", *columns),
+        ("", "g", *("d" for _ in columns)),
+        tuple(rows),
+    )
 
 
 def first(found: Translated) -> Table:
@@ -165,11 +195,18 @@ def first(found: Translated) -> Table:
     rows: list[Row] = []
     for gates in runs:
         left = [100 * kept / of for kept, of in gates.kept_by_stack().values()]
-        rows.append((gates.weight, *halved(gates).values(), *left, ", ".join(soonest(gates)) or None))
+        rows.append(
+            (gates.weight, *halved(gates).values(), *left, ", ".join(soonest(gates)) or None)
+        )
     return Table(
         "gates-first",
         "Which type of head is pruned first when all have gates",
-        ("λ", *(f"{name}: half gone at step" for name in stacks), *(f"{name}: left, %" for name in stacks), "first"),
+        (
+            "λ",
+            *(f"{name}: half gone at step" for name in stacks),
+            *(f"{name}: left, %" for name in stacks),
+            "first",
+        ),
         ("g", *("d" for _ in stacks), *(".0f" for _ in stacks), ""),
         tuple(rows),
         (
@@ -199,11 +236,20 @@ def soonest(gates: LearnedGates) -> list[str]:
 def scratch(found: Translated, seed: int) -> Table:
     """Pruned models compared with the same architectures trained from scratch."""
     pairs = [
-        (run, found.scratch[run.weight]) for run in found.runs if run.series == ENCODER and run.weight in found.scratch
+        (run, found.scratch[run.weight])
+        for run in found.runs
+        if run.series == ENCODER and run.weight in found.scratch
     ]
     gains = _gains([bleu.gain(run.evaluated.bleu, other.bleu, seed=seed) for run, other in pairs])
     rows: list[Row] = [
-        (run.weight, run.gates.kept_by_stack()[ENCODER][0], *_bleu(run.evaluated), *_bleu(other), *cells, other.seconds)
+        (
+            run.weight,
+            run.gates.kept_by_stack()[ENCODER][0],
+            *_bleu(run.evaluated),
+            *_bleu(other),
+            *cells,
+            other.seconds,
+        )
         for (run, other), cells in zip(pairs, gains, strict=True)
     ]
     names = tuple(f"{kind}: {name}" for kind in ("pruned", "from scratch") for name in BLEU)
@@ -261,12 +307,21 @@ def parts_of(plan: Plan, asked: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [name for name in asked or () if name not in every]
     if unknown:
         raise HeadlabError(
-            f"unknown part {unknown[0]!r}; this plan has {', '.join(every)}", code="reproduce.part_unknown"
+            f"unknown part {unknown[0]!r}; this plan has {', '.join(every)}",
+            code="reproduce.part_unknown",
         )
     return tuple(name for name in every if not asked or name in asked)
 
 
-def given(plan: Plan, data: Path, *, nli: Path | None, pair: str | None, translator: str | None, device: str) -> Given:
+def given(
+    plan: Plan,
+    data: Path,
+    *,
+    nli: Path | None,
+    pair: str | None,
+    translator: str | None,
+    device: str,
+) -> Given:
     """The plan for the user's pair and translation model. translator: a folder or a hub id."""
     own = None if translator is None else _opened(translator, device)
     plan = replace(plan, translator=plan.translator.of(pair, own is not None))

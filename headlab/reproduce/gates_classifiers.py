@@ -20,7 +20,15 @@ from headlab.records import Bools, Evaluation, HeadGrid, Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.scores import HeadScores, kept_without
 from headlab.store import Store
-from headlab.studies.differences import COLUMNS, FORMATS, Difference, adjusted, difference, gain_of, minus
+from headlab.studies.differences import (
+    COLUMNS,
+    FORMATS,
+    Difference,
+    adjusted,
+    difference,
+    gain_of,
+    minus,
+)
 from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS, Example, Split, Task
@@ -172,7 +180,8 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
             nli_folder(data, nli)
         except HeadlabError as error:
             raise HeadlabError(
-                f"{error}, or leave out part {plan.task} by naming the other parts with --part", code=error.code
+                f"{error}, or leave out part {plan.task} by naming the other parts with --part",
+                code=error.code,
             ) from error
     task = task_for(plan, data)
     for split in SPLITS:
@@ -182,7 +191,11 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
 def task_for(plan: Classifier, data: Path) -> Task:
     """The task, with a train split; that of XNLI is a separate file without any XNLI pair."""
     task = task_of(plan.task, data=data)
-    return replace(task, read=partial(_with_train, task, data / NLI_TRAIN)) if plan.task == XNLI else task
+    return (
+        replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
+        if plan.task == XNLI
+        else task
+    )
 
 
 def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
@@ -195,7 +208,12 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
         )
     rows = enumerate(read_table(path, PAIR), start=2)
     return [
-        Example(f"train-{n}", premise, whole_number(label, path, n, "label", len(task.labels)), hypothesis)
+        Example(
+            f"train-{n}",
+            premise,
+            whole_number(label, path, n, "label", len(task.labels)),
+            hypothesis,
+        )
         for n, (premise, hypothesis, label) in rows
     ]
 
@@ -208,7 +226,9 @@ class Choices:
     masks: Mapping[str, list[Bools]]
 
 
-def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> list[LearnedGates]:
+def learned(
+    model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say
+) -> list[LearnedGates]:
     """Gates for every λ, learned on English or loaded from the store."""
     options = replace(plan.gates, test_size=plan.test, seed=seed)
 
@@ -218,7 +238,9 @@ def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int,
     return sweep(model, task, SOURCE, plan.weights, options=options, store=store, watch=watch)
 
 
-def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> dict[str, HeadScores]:
+def scored(
+    model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say
+) -> dict[str, HeadScores]:
     """Scores of English by method: those to compare, and the random ones, each with its own seed."""
     names = METHODS | {f"{RANDOM} {n}": "random" for n in range(plan.randoms)}
     out = {}
@@ -245,7 +267,9 @@ def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores
 def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Report:
     """Accuracy of all choices at each λ on the English test examples."""
     scores = scored(model, task, plan, store, seed, say)
-    runs = [choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)]
+    runs = [
+        choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)
+    ]
     evaluator = Evaluator(model, task, SOURCE, "test", plan.test, state_bytes=0)
     rows: list[Row] = []
     for n, run in enumerate(runs):
@@ -256,7 +280,9 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
         "shapley": {"samples": plan.samples, "estimand": ESTIMAND}, "randoms": plan.randoms, "test": plan.test,
         "seed": seed,
     }  # fmt: skip
-    forwards = sum(run.gates.example_forwards for run in runs) + sum(s.example_forwards for s in scores.values())
+    forwards = sum(run.gates.example_forwards for run in runs) + sum(
+        s.example_forwards for s in scores.values()
+    )
     seconds = sum(run.gates.seconds for run in runs) + sum(s.seconds for s in scores.values())
     notes = tuple(dict.fromkeys(note for run in runs for note in run.gates.notes))
     return Report(
@@ -276,7 +302,8 @@ class Row(NamedTuple):
 def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[Row]:
     grid, whole = evaluator.model.grid, evaluator.evaluate()
     answers: dict[str, list[Evaluation]] = {
-        name: [evaluator.evaluate(Mask(grid, kept)) for kept in masks] for name, masks in run.masks.items()
+        name: [evaluator.evaluate(Mask(grid, kept)) for kept in masks]
+        for name, masks in run.masks.items()
     }
     own = gain_of(whole, answers[GATES])
     left, undecided = int(run.gates.kept.sum()), run.gates.undecided()
@@ -319,10 +346,14 @@ def _table(plan: Classifier, rows: Sequence[Row], evaluator: Evaluator) -> Table
 
 def _layers(plan: Classifier, runs: list[Choices]) -> Table:
     """Heads that gates keep in each layer."""
-    columns = tuple(f"{stack.name} {n}" for stack in runs[0].gates.grid.stacks for n in range(stack.layers))
+    columns = tuple(
+        f"{stack.name} {n}" for stack in runs[0].gates.grid.stacks for n in range(stack.layers)
+    )
     rows = tuple((run.gates.weight, *by_layer(run.gates)) for run in runs)
     title = f"{plan.task}: heads that gates keep in each layer"
-    return Table(f"gates-{plan.task}-layers", title, ("λ", *columns), ("g", *("d" for _ in columns)), rows)
+    return Table(
+        f"gates-{plan.task}-layers", title, ("λ", *columns), ("g", *("d" for _ in columns)), rows
+    )
 
 
 def by_layer(gates: LearnedGates) -> tuple[int, ...]:

@@ -88,7 +88,10 @@ class Work:
     def limited(self) -> Task:
         """The task with at most the plan's number of train sentences."""
         kept, whole = self._sentences, self.task.read
-        return replace(self.task, read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed))
+        return replace(
+            self.task,
+            read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed),
+        )
 
     @property
     def options(self) -> TranslationOptions:
@@ -103,15 +106,23 @@ class Work:
     def spec(self, base: Model) -> dict[str, Any]:
         """Everything the results depend on."""
         plan, task = self.plan, self.task
-        parts = {"train": self._sentences} | {s: task.examples(plan.pair, s, n) for s, n in plan.evaluated.items()}
+        parts = {"train": self._sentences} | {
+            s: task.examples(plan.pair, s, n) for s, n in plan.evaluated.items()
+        }
         return {
             "pair": plan.pair,
             "model": base.recorded(),
             "options": None if self.given is not None else dict(self.options.record()),
-            "gates": {name: value for name, value in plan.gates.record().items() if name not in ("weight", "stacks")},
+            "gates": {
+                name: value
+                for name, value in plan.gates.record().items()
+                if name not in ("weight", "stacks")
+            },
             "encoder": list(plan.encoder),
             "every": list(plan.every),
-            "data": {s: {"sentences": len(e), "data_hash": task.data_hash(e)} for s, e in parts.items()},
+            "data": {
+                s: {"sentences": len(e), "data_hash": task.data_hash(e)} for s, e in parts.items()
+            },
             "seed": self.seed,
             "device": self.device,
         }
@@ -123,7 +134,11 @@ def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
         record: Any = read_json(out / TRAINING)
         seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
     model = opened(out, name, work.device, "float32")
-    return Made(model, seconds + (before.seconds if before else 0), forwards + (before.forwards if before else 0))
+    return Made(
+        model,
+        seconds + (before.seconds if before else 0),
+        forwards + (before.forwards if before else 0),
+    )
 
 
 def place_of(work: Work, made_of: Any) -> Path:
@@ -166,7 +181,9 @@ def evaluated(work: Work, made: Made, name: str, mask: Mask | None = None) -> Ev
     """BLEU of a model's greedy translations of the test sentences, and the log-probability of the correct ones."""
     work.say(f"{name}: translating", Progress(0, 1))
     began = time.perf_counter()
-    evaluator = Evaluator(made.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0)
+    evaluator = Evaluator(
+        made.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0
+    )
     bleu = translated_bleu(evaluator, mask, seed=work.seed)
     sure = likelihood(evaluator, mask, seed=work.seed)
     took = time.perf_counter() - began
@@ -196,7 +213,9 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
             f"delete folder {done.key[:12]}… of the cache and run the same command",
             code="reproduce.model_gone",
         )
-    made = Made(opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
+    made = Made(
+        opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards
+    )
     return Pruned(series, weight, gates, evaluated(work, made, title, Mask(gates.grid, gates.kept)))
 
 
@@ -222,7 +241,12 @@ class Translated:
     @property
     def all(self) -> tuple[Evaluated, ...]:
         """Every model that was evaluated."""
-        return (self.base, self.longer, *(run.evaluated for run in self.runs), *self.scratch.values())
+        return (
+            self.base,
+            self.longer,
+            *(run.evaluated for run in self.runs),
+            *self.scratch.values(),
+        )
 
 
 def from_scratch(work: Work, run: Pruned) -> Evaluated:
@@ -238,10 +262,18 @@ def translated(work: Work) -> Translated:
     on = longer(work, LONGER, Made(base.model))
     runs = [pruned(work, base.model, series, weight) for series, weight in plan.runs()]
     asked = () if work.given is not None else plan.scratch
-    scratch = {run.weight: from_scratch(work, run) for run in runs if run.series == ENCODER and run.weight in asked}
+    scratch = {
+        run.weight: from_scratch(work, run)
+        for run in runs
+        if run.series == ENCODER and run.weight in asked
+    }
     sentences = of_task(work.task, plan.pair, "dev", plan.roles)
     roles = study(
-        base.model, sentences, options={"examples": 0}, store=work.store, on_progress=lambda p: work.say("roles", p)
+        base.model,
+        sentences,
+        options={"examples": 0},
+        store=work.store,
+        on_progress=lambda p: work.say("roles", p),
     )
     parameters = sum(p.numel() for p in base.model.module.parameters())
     return Translated(

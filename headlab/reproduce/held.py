@@ -56,14 +56,20 @@ class Plan:
 
     def languages(self, task: Task) -> tuple[str, ...]:
         """The paper's languages that the data have; with `few`, the fixed three."""
-        return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
+        return (
+            FEW[task.name]
+            if self.few
+            else tuple(name for name in PAPERS[task.name] if name in task.languages)
+        )
 
     def curved(self, task: Task) -> tuple[str, ...]:
         """Languages that curves are drawn for."""
         return CURVES[task.name][:1] if self.few else CURVES[task.name]
 
 
-REAL = Plan(512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128)
+REAL = Plan(
+    512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128
+)
 SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None, 3, 5, 5, 40, 4)
 
 
@@ -98,13 +104,20 @@ def steps(plan: Plan) -> Iterator[Step]:
     for task in TASKS:
         own = shapley(plan, task)
         scores = {"method": "shapley", "method_options": own}
-        walk = {"method_options": own, "monte_carlo_options": orders, "runs": plan.randoms, "points": plan.points}
+        walk = {
+            "method_options": own,
+            "monte_carlo_options": orders,
+            "runs": plan.randoms,
+            "points": plan.points,
+        }
         yield Step(task, "agreement", scores)
         yield Step(task, "heads", scores)
         yield Step(task, "separators", scores)
         for k in (None, plan.k):  # the harmful heads, then equally many in every language
             # the paper's table has no leave-one-out, which would double the cost
-            yield Step(task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False})
+            yield Step(
+                task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False}
+            )
             yield Step(task, "transfer", scores | {"k": k})
             yield Step(task, "gap", scores | {"k": k})
         yield Step(task, "iterative", walk, curves=True)
@@ -115,7 +128,9 @@ def steps(plan: Plan) -> Iterator[Step]:
 TAGGER = "e5-small-udpos"
 
 
-def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]) -> Path:
+def tagger_folder(
+    task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]
+) -> Path:
     """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
 
     As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
@@ -125,7 +140,9 @@ def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Cal
     key = content_key([facts(examples, task.labels), options.record(), base.sha256])
     out = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
     if not (out / "config.json").is_file():
-        finetune(base, examples, task.labels, out=out, options=options, device=device, progress=progress)
+        finetune(
+            base, examples, task.labels, out=out, options=options, device=device, progress=progress
+        )
     return out
 
 
@@ -188,7 +205,9 @@ class Held:
 
     def done(self, step: Step, on_progress: Callable[[Progress], None]) -> Found:
         """Run a step, or load its stored report."""
-        report = run_experiment(step.experiment, self.pieces(step), options=step.options, on_progress=on_progress)
+        report = run_experiment(
+            step.experiment, self.pieces(step), options=step.options, on_progress=on_progress
+        )
         return Found(step, report)
 
 

@@ -51,12 +51,16 @@ def nli_folder(data: Path, given: Path | None) -> Path:
 
 def opened(folder: Path, name: str, device: str | None, dtype: str) -> Model:
     """A model under a name that does not depend on its folder's path, so that cached results are found again."""
-    return attach(replace(read(str(folder), device=device, dtype=dtype), name=name, revision="folder"))
+    return attach(
+        replace(read(str(folder), device=device, dtype=dtype), name=name, revision="folder")
+    )
 
 
 def fast_dtype(device: str | None) -> str:
     """Dtype to compute in: bfloat16 on a processor with native support, about three times as fast; else float32."""
     if pick_device(device).type != "cpu":
         return "float32"
-    able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch has it since 2.9 or so
+    able: dict[str, object] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # torch has it since 2.9 or so
     return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"

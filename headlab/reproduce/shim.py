@@ -114,7 +114,9 @@ class Found:
 
     def _each(self) -> list[str]:
         """One name per model; some have several."""
-        return list({folder: name for name, folder in self.folders.items() if folder is not None}.values())
+        return list(
+            {folder: name for name, folder in self.folders.items() if folder is not None}.values()
+        )
 
 
 def _check_record(record: Mapping[str, Any]) -> None:
@@ -127,7 +129,13 @@ def _check_record(record: Mapping[str, Any]) -> None:
     numbers += [options["steps"], options["batch"], options.get("tune_steps", 0)]
     if "pruned" in record:
         gates, ratios = record["gates"], record["ratios"]["removed"][SPLIT]
-        numbers += [ratios["value"], gates["undecided"], gates["heads"][0], gates["heads"][1], *map(sum, gates["kept"])]
+        numbers += [
+            ratios["value"],
+            gates["undecided"],
+            gates["heads"][0],
+            gates["heads"][1],
+            *map(sum, gates["kept"]),
+        ]
         numbers.append(max(x for x in gates["loss"] if x is not None))
     else:
         numbers.append(options["persistent"])
@@ -185,7 +193,9 @@ def as_large(plan: Plan, layers: int) -> LmOptions:
     sizes = [(depth, heads) for depth in range(whole.layers, 0, -1)
              for heads in range(max(1, round(share * whole.heads)), 0, -1)]  # fmt: skip
     for depth, heads in sizes:
-        found = replace(whole, layers=depth, heads=heads, head_size=whole.width // whole.heads, persistent=1)
+        found = replace(
+            whole, layers=depth, heads=heads, head_size=whole.width // whole.heads, persistent=1
+        )
         one, two = (layer_parameters(replace(found, persistent=inner)) for inner in (1, 2))
         inner = 1 + round((layers - one) / (two - one))
         if inner >= 1:
@@ -203,7 +213,13 @@ def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
 
 def shown(plan: Plan) -> list[str]:
     """Models of the main table, in its order; speeds are relative to the first."""
-    return [START, AS_LONG, *map(pruned_name, plan.weights), TRANSFORMER, *map(large_name, plan.weights)]
+    return [
+        START,
+        AS_LONG,
+        *map(pruned_name, plan.weights),
+        TRANSFORMER,
+        *map(large_name, plan.weights),
+    ]
 
 
 # The tables of `headlab reproduce shim`, made from the records in the models' folders.
@@ -222,7 +238,9 @@ def compared(found: Found, timed: Mapping[str, Speed]) -> Table:
                "seconds")  # fmt: skip
     formats = ("", "d", "d", ".1f", ",d", ",d", ".1f", *PERPLEXITY_FORMATS, *RATIO_FORMATS, ".3f",
                ".2f", ".2f", ".2f", ".2f", ".2f", ".2f", ".0f")  # fmt: skip
-    rows = [_row(name, found, timed) for name in shown(found.plan) if found.folders[name] is not None]
+    rows = [
+        _row(name, found, timed) for name in shown(found.plan) if found.folders[name] is not None
+    ]
     return Table(
         "shim-models",
         "All-attention models, pruned and not, and ordinary Transformers: perplexity a word of the test text, "
@@ -247,9 +265,16 @@ def equal_sizes(found: Found) -> Table:
     for weight, ours, other in pairs:
         one, two = found.record(ours), found.record(other)
         if one and two:
-            size = (len(two["heads"]), two["heads"][0], two["options"]["persistent"], two["parameters"]["layers"])
+            size = (
+                len(two["heads"]),
+                two["heads"][0],
+                two["options"]["persistent"],
+                two["parameters"]["layers"],
+            )
             own = (sum(one["heads"]), one["parameters"]["layers"], *_perplexity(found, ours))
-            rows.append((weight, *own, *size, *_perplexity(found, other), *_against(found, other, ours)))
+            rows.append(
+                (weight, *own, *size, *_perplexity(found, other), *_against(found, other, ours))
+            )
     return Table(
         "shim-equal", "All-attention models against ordinary Transformers of their size, trained for as many steps",
         ("λ", "heads", "parameters of layers", *PERPLEXITY, "transformer: layers",
@@ -288,7 +313,10 @@ def techniques(found: Found) -> Table:
         if name != whole and not name.startswith("without"):
             continue
         technique = name.removeprefix("without ")
-        record, called = found.record(name), ALL_ON if name == whole else f"without {NAMES.get(technique, technique)}"
+        record, called = (
+            found.record(name),
+            ALL_ON if name == whole else f"without {NAMES.get(technique, technique)}",
+        )
         if not record:
             rows.append((called, 0, *(None,) * 9))
             continue
@@ -403,7 +431,9 @@ class Work:
         for weight in self.plan.weights:
             record = self.found.record(pruned_name(weight))
             if record:
-                self._trained(large_name(weight), as_large(self.plan, record["parameters"]["layers"]))
+                self._trained(
+                    large_name(weight), as_large(self.plan, record["parameters"]["layers"])
+                )
             else:
                 self.found.folders[large_name(weight)] = None
         return self.found
@@ -439,14 +469,30 @@ class Work:
 def loaded(names: Mapping[str, Path], device: str) -> dict[str, AllAttentionForCausalLM]:
     """Models by name."""
     models = {name: read(str(folder), device=device).module for name, folder in names.items()}
-    return {name: model for name, model in models.items() if isinstance(model, AllAttentionForCausalLM)}
+    return {
+        name: model for name, model in models.items() if isinstance(model, AllAttentionForCausalLM)
+    }
 
 
-def report(found: Found, *, device: str, spec: Mapping[str, Any], tick: Callable[[], None] = nothing) -> Report:
+def report(
+    found: Found, *, device: str, spec: Mapping[str, Any], tick: Callable[[], None] = nothing
+) -> Report:
     """The results as tables; speeds are measured now, side by side."""
     plan = found.plan
     there = {name: folder for name in shown(plan) if (folder := found.folders[name]) is not None}
     timed = speeds(loaded(there, device), tokens=plan.model.block, rounds=plan.rounds, tick=tick)
-    tables = (compared(found, timed), equal_sizes(found), kept_by_layer(found), techniques(found), shares_left(found))
-    spec = {**spec, "device": device, "threads": torch.get_num_threads(), "data": found.data, "plan": asdict(plan)}
+    tables = (
+        compared(found, timed),
+        equal_sizes(found),
+        kept_by_layer(found),
+        techniques(found),
+        shares_left(found),
+    )
+    spec = {
+        **spec,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "data": found.data,
+        "plan": asdict(plan),
+    }
     return Report("shim", tables, notes(found), spec, found.windows, round(found.seconds, 1))

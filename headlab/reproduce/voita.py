@@ -73,7 +73,12 @@ def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype:
 
 
 def studied(
-    model: Model, plan: Plan, data: Path, store: Store | None, seed: int, on_progress: Callable[[str, Progress], None]
+    model: Model,
+    plan: Plan,
+    data: Path,
+    store: Store | None,
+    seed: int,
+    on_progress: Callable[[str, Progress], None],
 ) -> Iterator[tuple[str, Report]]:
     """Each language with the report of a model's roles in it; reports contain no sentence of the treebank."""
     for language in languages(plan, data):
@@ -82,19 +87,42 @@ def studied(
         def progress(step: Progress, language: str = language) -> None:
             on_progress(language, step)
 
-        yield language, study(model, trees, options={"examples": 0}, store=store, on_progress=progress)
+        yield (
+            language,
+            study(model, trees, options={"examples": 0}, store=store, on_progress=progress),
+        )
 
 
 def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
     """All reports combined: the paper's table in every language, heads with each role, and where they keep it."""
-    tables = (relations(reports), excess(reports), nearest(reports), counts(reports), across(reports), shared(reports))
+    tables = (
+        relations(reports),
+        excess(reports),
+        nearest(reports),
+        counts(reports),
+        across(reports),
+        shared(reports),
+    )
     notes = [
-        f"{model}, {language}: {note}" for (model, language), r in reports.items() for note in r.notes if "cut" in note
+        f"{model}, {language}: {note}"
+        for (model, language), r in reports.items()
+        for note in r.notes
+        if "cut" in note
     ]
-    unjudged = sorted({language for (_, language), r in reports.items() if RARE not in r.table("roles").column("role")})
+    unjudged = sorted(
+        {
+            language
+            for (_, language), r in reports.items()
+            if RARE not in r.table("roles").column("role")
+        }
+    )
     if unjudged:
-        notes.append(f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies.")
-    forwards, seconds = (sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds"))
+        notes.append(
+            f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies."
+        )
+    forwards, seconds = (
+        sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds")
+    )
     return Report("voita-roles", tables, tuple(notes), spec, int(forwards), float(seconds))
 
 
@@ -104,7 +132,9 @@ def had(report: Report) -> Report:
     part = having(whole)
     note = f"{len(part.rows)} of {len(whole.rows)} rows: heads that have the role."
     part = replace(part, notes=(*whole.notes, note))
-    return replace(report, tables=tuple(part if table is whole else table for table in report.tables))
+    return replace(
+        report, tables=tuple(part if table is whole else table for table in report.tables)
+    )
 
 
 def relations(reports: Reports) -> Table:
@@ -128,7 +158,9 @@ def excess(reports: Reports) -> Table:
     found: dict[tuple[Cell, ...], dict[str, float]] = {}
     for (model, language), report in reports.items():
         table = report.table("relations")
-        each = zip(*map(table.column, ("relation", "direction", "best, %", "baseline, %")), strict=True)
+        each = zip(
+            *map(table.column, ("relation", "direction", "best, %", "baseline, %")), strict=True
+        )
         for relation, direction, best, baseline in each:
             found.setdefault((model, relation, direction), {})[language] = best - baseline
     rows = sorted(found.items(), key=lambda item: models.index(str(item[0][0])))
@@ -148,7 +180,9 @@ def counts(reports: Reports) -> Table:
              for key, r in reports.items()}  # fmt: skip
     roles = list(dict.fromkeys(role for counted in found.values() for role in counted))
     rows = [
-        (model, role, *(found.get((model, name), {}).get(role) for name in names)) for model in models for role in roles
+        (model, role, *(found.get((model, name), {}).get(role) for name in names))
+        for model in models
+        for role in roles
     ]
     return Table(
         "voita-counts", "Heads with each role", ("model", "role", *names), ("", "", *("d" for _ in names)), tuple(rows),
@@ -162,7 +196,9 @@ def nearest(reports: Reports) -> Table:
     for (model, language), report in reports.items():
         best: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
         for role, head, told in _rows(report):
-            if role not in SYNTACTIC and (role not in best or float(told[0] or 0) > float(best[role][1][0] or 0)):
+            if role not in SYNTACTIC and (
+                role not in best or float(told[0] or 0) > float(best[role][1][0] or 0)
+            ):
                 best[role] = head, told
         rows += [(model, language, role, *head, *told) for role, (head, told) in best.items()]
     return Table(
@@ -171,7 +207,9 @@ def nearest(reports: Reports) -> Table:
         TOLD,
         TOLD_FORMATS,
         tuple(rows),
-        ("The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",),
+        (
+            "The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",
+        ),
     )
 
 
@@ -209,7 +247,9 @@ def shared(reports: Reports) -> Table:
 
 
 def _axes(reports: Reports) -> tuple[list[str], list[str]]:
-    return list(dict.fromkeys(model for model, _ in reports)), list(dict.fromkeys(language for _, language in reports))
+    return list(dict.fromkeys(model for model, _ in reports)), list(
+        dict.fromkeys(language for _, language in reports)
+    )
 
 
 def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]]:
@@ -224,7 +264,9 @@ def _followed(report: Report) -> list[tuple[str, Head]]:
     largest: dict[str, float] = {}
     for role, share, _ in having:
         largest[role] = max(share, largest.get(role, 0.0))
-    kept = [(role, head) for role, share, head in having if role in SYNTACTIC or share == largest[role]]
+    kept = [
+        (role, head) for role, share, head in having if role in SYNTACTIC or share == largest[role]
+    ]
     return sorted(kept, key=lambda key: list(largest).index(key[0]))
 
 

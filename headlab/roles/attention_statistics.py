@@ -16,8 +16,16 @@ from headlab.roles.tokenised import Given, Question, Scene, scene
 from headlab.stats.bootstrap import TERMS, ratio_sums
 
 # Sums over query tokens: largest weight, entropy, distance, weight on separators and on the first token.
-MEASURES = ("confidence", "entropy, nats", "distance, tokens", "separator share", "first-token share")
-TOKENS = 1 << 14  # per batch at most, padding included: one layer's weights take tokens times heads times width
+MEASURES = (
+    "confidence",
+    "entropy, nats",
+    "distance, tokens",
+    "separator share",
+    "first-token share",
+)
+TOKENS = (
+    1 << 14
+)  # per batch at most, padding included: one layer's weights take tokens times heads times width
 
 
 @dataclass
@@ -86,14 +94,20 @@ def answers(here: Scene, weights: torch.Tensor) -> Iterator[tuple[Question, torc
     for question in here.questions:
         if question.among not in most:
             seen = weights if question.among != "words" else _merged(here, weights)
-            most[question.among] = _most(seen.masked_fill(~here.targets[question.among][:, None], -1))
+            most[question.among] = _most(
+                seen.masked_fill(~here.targets[question.among][:, None], -1)
+            )
         yield question, most[question.among]
 
 
 def right(question: Question, most: torch.Tensor) -> torch.Tensor:
     """Whether each query asked attends most to a correct key, bool [row, head, query]."""
     wide = question.right[:, None].expand(-1, most.shape[1], -1, -1)
-    return wide.gather(3, most.clamp(min=0)[..., None]).squeeze(3) & question.asked[:, None] & (most >= 0)
+    return (
+        wide.gather(3, most.clamp(min=0)[..., None]).squeeze(3)
+        & question.asked[:, None]
+        & (most >= 0)
+    )
 
 
 def _most(weights: torch.Tensor) -> torch.Tensor:
@@ -102,17 +116,23 @@ def _most(weights: torch.Tensor) -> torch.Tensor:
     return place.masked_fill((weights == largest[..., None]).sum(dim=3) > 1, -1)
 
 
-def sums_of(model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]) -> Sums:
+def sums_of(
+    model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]
+) -> Sums:
     """What the heads attend to in one batch, summed over its sentences."""
     out, stacks = Sums.of(model), evaluated_layers(model, given)
     scenes = {stack: scene(model, given, batch, stack, exclude, offsets) for stack in given.stacks}
-    counts = {stack: [_counts(question) for question in scenes[stack].questions] for stack in scenes}
+    counts = {
+        stack: [_counts(question) for question in scenes[stack].questions] for stack in scenes
+    }
 
     def observe(row: int, weights: torch.Tensor) -> None:
         here, wide = scenes[stacks[row]], weights.shape[1]
         out.measures[row, :wide] = _measured(here, weights)
         out.tokens[row] = float(here.looking.sum())
-        for (question, most), count in zip(answers(here, weights), counts[stacks[row]], strict=True):
+        for (question, most), count in zip(
+            answers(here, weights), counts[stacks[row]], strict=True
+        ):
             hits = right(question, most).sum(dim=2).T
             out.role(question.role)[row, :wide] = ratio_sums(_numbers(hits), *count)
 
@@ -141,9 +161,14 @@ def _measured(here: Scene, weights: torch.Tensor) -> Floats:
     query, key = (torch.arange(size, device=weights.device) for size in weights.shape[2:])
     away = (query[:, None] - key[None, :]).abs().to(weights.dtype)
     distance = (weights * away).sum(dim=3) if here.square else torch.zeros_like(largest)
-    shares = (weights.masked_fill(~which[:, None, None, :], 0).sum(dim=3) for which in (here.separator, here.first))
+    shares = (
+        weights.masked_fill(~which[:, None, None, :], 0).sum(dim=3)
+        for which in (here.separator, here.first)
+    )
     found = torch.stack([largest, entropy, distance, *shares], dim=-1)
-    return _numbers(found.masked_fill(~here.looking[:, None, :, None], 0).sum(dim=(0, 2), dtype=torch.float64))
+    return _numbers(
+        found.masked_fill(~here.looking[:, None, :, None], 0).sum(dim=(0, 2), dtype=torch.float64)
+    )
 
 
 def _numbers(values: torch.Tensor) -> Floats:

@@ -13,11 +13,22 @@ from headlab.records import HEAD, Head, HeadGrid, Stack
 from headlab.roles.table import IDLE, NAME, group_of
 from headlab.tables import Report, Table, is_number
 
-SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
+SHARES = (
+    "share, %",
+    "low, %",
+    "high, %",
+    "chance, %",
+    "above chance, points",
+    "low, points",
+    "high, points",
+)
 NUMBERS = (*SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)")
 HAS = "has it"
 COLUMNS = (*HEAD, "role", *NUMBERS, HAS)  # of the table `roles`
-EXAMPLES, EXAMPLE_TOKENS = "role-examples", ("word", "looks at", "should look at")  # a table, its columns of tokens
+EXAMPLES, EXAMPLE_TOKENS = (
+    "role-examples",
+    ("word", "looks at", "should look at"),
+)  # a table, its columns of tokens
 MOST = 1000  # layers of a stack, heads of a layer: no model has more
 
 
@@ -61,7 +72,10 @@ class Roles:
         out: dict[Head, list[Found]] = {}
         for row in self.rows:
             out.setdefault(row.head, []).append(row)
-        ordered = {head: sorted(rows, key=lambda row: (row.group in IDLE, -row.above)) for head, rows in out.items()}
+        ordered = {
+            head: sorted(rows, key=lambda row: (row.group in IDLE, -row.above))
+            for head, rows in out.items()
+        }
         return {head: tuple(rows) for head, rows in ordered.items()}
 
     def having(self, head: Head) -> list[Found]:
@@ -87,7 +101,9 @@ class Roles:
 
     def table(self, name: str) -> Table | None:
         """A table of the report; None if it is missing or empty."""
-        return next((table for table in self.report.tables if table.name == name and table.rows), None)
+        return next(
+            (table for table in self.report.tables if table.name == name and table.rows), None
+        )
 
 
 def read(report: Report) -> Roles:
@@ -103,7 +119,9 @@ def read(report: Report) -> Roles:
         raise HeadlabError("its table measures has no heads", code="roles.no_heads")
     numbers = {name: roles.column(name) for name in NUMBERS}
     rows = tuple(
-        Found(head, role, {name: _number(column[at], name) for name, column in numbers.items()}, has)
+        Found(
+            head, role, {name: _number(column[at], name) for name, column in numbers.items()}, has
+        )
         for at, (head, role, has) in enumerate(judged(roles))
     )
     return Roles(report, _grid([*by_head, *(row.head for row in rows)]), by_head, rows)
@@ -124,7 +142,10 @@ def judged(table: Table) -> list[tuple[Head, str, bool]]:
 
 def having(table: Table) -> Table:
     """The table with only the rows of heads that have the role. Raises HeadlabError as `judged` does."""
-    return replace(table, rows=tuple(row for row, (*_, has) in zip(table.rows, judged(table), strict=True) if has))
+    return replace(
+        table,
+        rows=tuple(row for row, (*_, has) in zip(table.rows, judged(table), strict=True) if has),
+    )
 
 
 def heads_of(table: Table) -> list[Head]:
@@ -136,7 +157,8 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
     numbers = all(type(value) is int and 0 <= value < MOST for value in (layer, head))
     if not isinstance(stack, str) or not stack or not numbers:
         raise HeadlabError(
-            f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is not a head of a model", code="roles.head_malformed"
+            f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is not a head of a model",
+            code="roles.head_malformed",
         )
     return Head(stack, layer, head)
 
@@ -144,7 +166,9 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
 def _number(value: Any, name: str) -> float | None:
     if value is None or is_number(value):
         return value
-    raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
+    raise HeadlabError(
+        f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid"
+    )
 
 
 def _grid(heads: Sequence[Head]) -> HeadGrid:

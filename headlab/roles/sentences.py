@@ -58,15 +58,21 @@ class Sentences:
         }
 
 
-def of_trees(trees: Sequence[Tree], language: str, split: str, size: int | None = None, *, seed: int = 0) -> Sentences:
+def of_trees(
+    trees: Sequence[Tree], language: str, split: str, size: int | None = None, *, seed: int = 0
+) -> Sentences:
     """Trees of a treebank: all in their order (size None), or `size` random ones, which depend on seed and number.
 
     Raises HeadlabError for no trees, and for a size below 1.
     """
     if not trees:
-        raise HeadlabError(f"no trees in {language} to find roles on; give one or more", code="roles.no_trees")
+        raise HeadlabError(
+            f"no trees in {language} to find roles on; give one or more", code="roles.no_trees"
+        )
     if size is not None and size < 1:
-        raise HeadlabError(f"asked for {size} trees; ask for 1 or more", code="roles.size_too_small")
+        raise HeadlabError(
+            f"asked for {size} trees; ask for 1 or more", code="roles.size_too_small"
+        )
     chosen = tuple(trees)
     if size is not None and size < len(chosen):
         picked = np.random.default_rng([seed, 11]).permutation(len(chosen))[:size]
@@ -75,7 +81,9 @@ def of_trees(trees: Sequence[Tree], language: str, split: str, size: int | None 
     return Sentences(TREEBANK, language, split, chosen, (), content_key(told), seed)
 
 
-def of_task(task: Task, language: str, split: Split = "dev", size: int | None = DEV_SIZE) -> Sentences:
+def of_task(
+    task: Task, language: str, split: Split = "dev", size: int | None = DEV_SIZE
+) -> Sentences:
     """Examples of a task as its model receives them: texts, pairs of texts, words, sources with their targets.
 
     Raises HeadlabError for a language or split that the task does not have.
@@ -84,7 +92,9 @@ def of_task(task: Task, language: str, split: Split = "dev", size: int | None = 
     shown = examples
     if task.likelihood:  # texts for attention, whatever is asked of them
         shown = tuple(Example(e.id, e.whole, group=e.group) for e in examples)
-    return Sentences(task.name, language, split, (), shown, task.data_hash(examples), task.seed, task)
+    return Sentences(
+        task.name, language, split, (), shown, task.data_hash(examples), task.seed, task
+    )
 
 
 # Which word should attend to which, according to a gold tree, and the best fixed offset.
@@ -102,10 +112,18 @@ def wanted(tree: Tree, whole: Bools, causal: bool) -> dict[str, Wanted]:
     for word, (governor, relation) in enumerate(zip(tree.governors, tree.relations, strict=True)):
         if governor < 0 or relation not in RELATIONS or not (whole[word] and whole[governor]):
             continue
-        for direction, looks, target in ((TO_GOVERNOR, word, governor), (TO_DEPENDENT, governor, word)):
+        for direction, looks, target in (
+            (TO_GOVERNOR, word, governor),
+            (TO_DEPENDENT, governor, word),
+        ):
             if target < looks or not causal:
-                out.setdefault(syntactic(relation, direction), {}).setdefault(looks, set()).add(target)
-    return {role: {word: frozenset(found) for word, found in asked.items()} for role, asked in out.items()}
+                out.setdefault(syntactic(relation, direction), {}).setdefault(looks, set()).add(
+                    target
+                )
+    return {
+        role: {word: frozenset(found) for word, found in asked.items()}
+        for role, asked in out.items()
+    }
 
 
 def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
@@ -115,7 +133,9 @@ def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
         for role, words in roles.items():
             found = counts.setdefault(role, Counter())
             found.update(target - word for word, targets in words.items() for target in targets)
-    return {role: min(found, key=lambda o: (-found[o], abs(o), o)) for role, found in counts.items()}
+    return {
+        role: min(found, key=lambda o: (-found[o], abs(o), o)) for role, found in counts.items()
+    }
 
 
 # Word frequencies: from the package wordfreq, or counted in a corpus that the user gives.
@@ -165,8 +185,12 @@ def corpus_frequencies(path: Path) -> Frequencies:
     for line in read_lines(path):
         counts.update(line.lower().split())
     if not counts:
-        raise HeadlabError(f"{path} has no words; give a text file with one sentence a line", code="file.no_words")
-    told = hashlib.sha256("\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()).hexdigest()
+        raise HeadlabError(
+            f"{path} has no words; give a text file with one sentence a line", code="file.no_words"
+        )
+    told = hashlib.sha256(
+        "\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()
+    ).hexdigest()
     about = {"source": "corpus", "words": counts.total(), "sha256": told}
     return Frequencies(counts, about, file=path)
 
@@ -181,7 +205,9 @@ def package_frequencies(language: str) -> Frequencies | str:
         import wordfreq
     except ImportError:
         return "the package wordfreq is not installed (pip install 'headlab[roles]'); or give a corpus by --frequencies"
-    spoken = language if language in wordfreq.available_languages() else language.partition("-")[0]  # "pt-BR"
+    spoken = (
+        language if language in wordfreq.available_languages() else language.partition("-")[0]
+    )  # "pt-BR"
     if spoken not in wordfreq.available_languages():
         return f"the package wordfreq has no frequencies for {language}; give a corpus by --frequencies"
     about = {"source": "wordfreq", "version": version("wordfreq")}

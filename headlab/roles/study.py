@@ -16,7 +16,15 @@ from headlab.models.checkpoint import made_now
 from headlab.models.token_texts import readable
 from headlab.parallel import Tick, spread
 from headlab.records import HEAD, HEAD_FORMATS, Floats, Head, HeadGrid, Ints, Progress
-from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, evaluated_layers, look, right
+from headlab.roles.attention_statistics import (
+    MEASURES,
+    Sums,
+    answers,
+    batches,
+    evaluated_layers,
+    look,
+    right,
+)
 from headlab.roles.report import COLUMNS
 from headlab.roles.sentences import Frequencies, Sentences, best_offsets, package_frequencies
 from headlab.roles.table import (
@@ -73,10 +81,20 @@ class Row(NamedTuple):
 def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
     """A row for every head and every role that was asked, heads in the grid's order."""
     rows = []
-    tried = sum(bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS)
+    tried = sum(
+        bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS
+    )
     for places, roles in _candidates(sums, grid):
-        found = np.stack([sums.roles[role][tuple(grid.flat[place])] for place, role in zip(places, roles, strict=True)])
-        share, excess = ratio_interval(found, options["level"]), ratio_excess(found, options["level"])
+        found = np.stack(
+            [
+                sums.roles[role][tuple(grid.flat[place])]
+                for place, role in zip(places, roles, strict=True)
+            ]
+        )
+        share, excess = (
+            ratio_interval(found, options["level"]),
+            ratio_excess(found, options["level"]),
+        )
         for i, (place, role) in enumerate(zip(places, roles, strict=True)):
             p = float(excess.p[i]) * (tried if kind_of(role) == POSITIONAL else 1)
             told = (tuple(float(v[i]) for v in share), tuple(float(v[i]) for v in excess[:3]))
@@ -160,14 +178,29 @@ def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
                 best = max(of_role, key=lambda row: row.share[0])
                 shares = [100 * value for value in (*best.share, best.chance)]
                 has, pairs = sum(row.has for row in of_role), int(best.sum("n"))
-                out.append((relation, direction, *best.head, *shares, offsets[best.role], pairs, has))
+                out.append(
+                    (relation, direction, *best.head, *shares, offsets[best.role], pairs, has)
+                )
     return Table(
         "relations",
         "Syntactic relations: the best head, and the baseline of the relation's most frequent offset",
-        ("relation", "direction", *HEAD, "best, %", "low, %", "high, %", "baseline, %", "offset", "pairs", "heads"),
+        (
+            "relation",
+            "direction",
+            *HEAD,
+            "best, %",
+            "low, %",
+            "high, %",
+            "baseline, %",
+            "offset",
+            "pairs",
+            "heads",
+        ),
         ("", "", *HEAD_FORMATS, ".1f", ".1f", ".1f", ".1f", "+d", "d", "d"),
         tuple(out),
-        ("The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",),
+        (
+            "The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",
+        ),
     )
 
 
@@ -213,7 +246,9 @@ def examples_table(
     wanted = {row.role: row.head for row in best.values()}
     found: Found = {(role, good): [] for role in wanted for good in (True, False)}
     for part in (given, again):
-        asked = {role: head for role, head in wanted.items() if (role == INDUCTION) == (part is again)}
+        asked = {
+            role: head for role, head in wanted.items() if (role == INDUCTION) == (part is again)
+        }
         if part is not None and asked and count:
             found |= _Finder(model, part, asked, offsets, count, exclude).find(tick)
     return Table(
@@ -231,7 +266,9 @@ def _sought(model: Model, given: Given) -> list[Batch]:
     middle, left, out = len(found) // 2, SEEN, list[Batch]()
     for batch in (*found[middle:], *found[:middle][::-1]):
         if left > 0:
-            out.append(Batch(batch.rows[:left], {name: t[:left] for name, t in batch.inputs.items()}))
+            out.append(
+                Batch(batch.rows[:left], {name: t[:left] for name, t in batch.inputs.items()})
+            )
             left -= len(batch.rows)
     return out
 
@@ -286,7 +323,9 @@ class _Finder:
                 if layer == row:
                     hits = right(question, most)[:, column]
                     for good in (True, False):
-                        out[question.role, good] = self._shown(question, batch, most[:, column], hits, good)
+                        out[question.role, good] = self._shown(
+                            question, batch, most[:, column], hits, good
+                        )
 
         sum_weights(self.model, batch.inputs, observe, layers)
         return out
@@ -301,13 +340,19 @@ class _Finder:
             at, sentence = int(np.flatnonzero(asked[row])[0]), int(batch.rows[row])
             word = self._name(question, batch, row, at, 0)
             wants = question.right[row, at].nonzero().flatten().tolist()
-            looks, *should = (self._name(question, batch, row, place, 1) for place in (int(most[row, at]), *wants))
-            out.append((question.role, *head, good, self._text(sentence), word, looks, " / ".join(should)))
+            looks, *should = (
+                self._name(question, batch, row, place, 1) for place in (int(most[row, at]), *wants)
+            )
+            out.append(
+                (question.role, *head, good, self._text(sentence), word, looks, " / ".join(should))
+            )
         return out
 
     def _text(self, sentence: int) -> str:
         words = self.given.words[sentence] if self.given.words else ()
-        return " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
+        return (
+            " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
+        )
 
     def _name(self, question: Question, batch: Batch, row: int, place: int, side: int) -> str:
         """A word, or a token as people read it; side: 0 for the query, 1 for the key."""
@@ -344,7 +389,9 @@ def study(
     run = None if store is None else store.run(spec)
     if store is not None:
         corpus = None if frequencies is None else frequencies.file
-        store.note_places(spec, model, sentences.task, data=sentences.data, trees=sentences.file, corpus=corpus)
+        store.note_places(
+            spec, model, sentences.task, data=sentences.data, trees=sentences.file, corpus=corpus
+        )
     kept = None if run is None else run.kept_report()
     if kept is not None:
         return kept
@@ -373,7 +420,9 @@ def report_spec(
         "version": VERSION,
         "model": model.recorded(),
         "task": {**sentences.spec(), **needs_of_sentences(model, sentences).version()},
-        "frequencies": {"source": "none"} if isinstance(frequencies, str) else dict(frequencies.about),
+        "frequencies": {"source": "none"}
+        if isinstance(frequencies, str)
+        else dict(frequencies.about),
         "ablation": "zero",
         "options": dict(options),
         "seed": 0,
@@ -389,18 +438,29 @@ def _found(
     total = len(given) + (0 if again is None else len(again))
     sums, done = Sums.of(model), 0
     for part in (given, again):
-        for count, found in look(model, part, options["exclude"], offsets, tick) if part is not None else ():
+        for count, found in (
+            look(model, part, options["exclude"], offsets, tick) if part is not None else ()
+        ):
             if not np.isfinite(found.measures).all():
                 place = f"sentences {done + 1} to {done + count} of {total}"
                 raise not_finite(
-                    model, f"attention weights that are not finite in {place}", code="model.answers_not_finite"
+                    model,
+                    f"attention weights that are not finite in {place}",
+                    code="model.answers_not_finite",
                 )
             sums.add(found if part is given else found.only_roles())
             done += count
             say(Progress(done, total, f"{done} of {total} sentences"))
     rows = judge(sums, model.grid, options)
     shown = examples_table(
-        model, given, again, rows, offsets, count=options["examples"], exclude=options["exclude"], tick=tick
+        model,
+        given,
+        again,
+        rows,
+        offsets,
+        count=options["examples"],
+        exclude=options["exclude"],
+        tick=tick,
     )
     tables = (
         measures_table(sums, model.grid, given.stacks), roles_table(rows), relations_table(rows, offsets),
@@ -423,5 +483,7 @@ def _words(model: Model, options: Mapping[str, Any]) -> tuple[str, ...]:
         f"Confidence leaves {options['exclude']} tokens out as targets.",
     ]
     if _decoder(model):
-        out.append("This model sees only what stands before: a word is asked only about words before it.")
+        out.append(
+            "This model sees only what stands before: a word is asked only about words before it."
+        )
     return tuple(out)

@@ -12,13 +12,33 @@ NAME = "roles"
 FILE = "file"  # split name of trees read from a given file
 VERSION = 2
 ALPHA = 0.05  # significance level of the adjusted p-values
-RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the paper's, by their names in Universal Dependencies 2
+RELATIONS = (
+    "nsubj",
+    "obj",
+    "amod",
+    "advmod",
+)  # the paper's, by their names in Universal Dependencies 2
 TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"
 DIRECTIONS = (TO_GOVERNOR, TO_DEPENDENT)
 POSITIONAL, RARE, SEPARATOR, FIRST = "positional", "rare word", "separator", "first token"
-IDLE = (SEPARATOR, FIRST)  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
+IDLE = (
+    SEPARATOR,
+    FIRST,
+)  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
 SAME, INDUCTION = "same token elsewhere", "induction"
-OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)  # that a positional head may have, in tokens; ties go to the first
+OFFSETS = (
+    0,
+    -1,
+    1,
+    -2,
+    2,
+    -3,
+    3,
+    -4,
+    4,
+    -5,
+    5,
+)  # that a positional head may have, in tokens; ties go to the first
 MOST = "share of its tokens that must look there most"
 
 

@@ -18,7 +18,16 @@ from headlab.inputs import Pairs
 from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
-from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position
+from headlab.roles.table import (
+    FIRST,
+    INDUCTION,
+    OFFSETS,
+    RARE,
+    SAME,
+    SEPARATOR,
+    SYNTACTIC,
+    position,
+)
 from headlab.tasks.base import Example
 
 # Sentences as a model receives them: tokens, the word of each, and which words are complete.
@@ -103,7 +112,9 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
     stacks = ("encoder",) if pairs else tuple(stack.name for stack in model.grid.stacks)
     words = [tree.words for tree in sentences.trees]
     tokens, places, ends = _split(model, words)
-    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
+    whole = [
+        _whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)
+    ]
 
     def asked(row: int) -> Mapping[str, Wanted]:
         return wanted(sentences.trees[row], whole[row], causal(stacks[0]))
@@ -145,12 +156,16 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
         omitted = omitted_from_texts(model, tokens["input_ids"], texts, second)
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
     words, places, ends = _words_of(model, examples, tokens["input_ids"], sentences.language)
-    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
+    whole = [
+        _whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)
+    ]
     rare, more = _rarest(words, whole, frequencies)
     lost_words = _lost_words([e.id for e in examples], whole, longest(model))
     omission_notes = lost_words if omitted is None else omitted.notes()
     if not any(words):
-        more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
+        more = (
+            "Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",
+        )
     if len({e.cluster for e in examples}) < len(examples):
         more = (
             *more,
@@ -181,7 +196,9 @@ def twice(model: Model, given: Given) -> Given:
     limit = longest(model)
     for row, flags in zip(given.ids, given.special, strict=True):
         begin = flags.index(0) if 0 in flags else len(flags)
-        body = [token for token, flag in zip(row, flags, strict=True) if not flag][: (limit - begin) // 2]
+        body = [token for token, flag in zip(row, flags, strict=True) if not flag][
+            : (limit - begin) // 2
+        ]
         if body:
             ids.append([*row[:begin], *body, *body])
             special.append([1] * begin + [0] * (2 * len(body)))
@@ -210,7 +227,10 @@ def _split(
     if of_texts and spaces == "every":
         spaces = "inner"
     tokens = encode(model, sentences, split=True, spaces=spaces)
-    places = [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
+    places = [
+        [NO_WORD if place is None else int(place) for place in row]
+        for row in tokens.pop("word_ids")
+    ]
     return tokens, places, _ends(model, [spaced(words, spaces) for words in sentences], places)
 
 
@@ -225,7 +245,9 @@ def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[in
         edge = min if model.tokenizer.truncation_side == "left" else max
         for row, ids in zip(full, uncut["input_ids"], strict=True):
             if len(ids) > len(places[row]):
-                out[row] = edge((place for place in places[row] if place != NO_WORD), default=NO_WORD)
+                out[row] = edge(
+                    (place for place in places[row] if place != NO_WORD), default=NO_WORD
+                )
     return out
 
 
@@ -234,12 +256,21 @@ def _words_of(
 ) -> tuple[list[tuple[str, ...]], Rows, list[int]]:
     """Words of texts, each token's word, the word at a cut; only if the words give the same tokens as the text."""
     spaced = language.split("-")[0] not in UNSPACED
-    words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
+    words = [
+        e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples
+    ]
     if not any(words):
-        return [()] * len(examples), [[NO_WORD] * len(row) for row in ids], [NO_WORD] * len(examples)
+        return (
+            [()] * len(examples),
+            [[NO_WORD] * len(row) for row in ids],
+            [NO_WORD] * len(examples),
+        )
     texts = not any(example.words for example in examples)
     tokens, places, ends = _split(model, [found or ("",) for found in words], of_texts=texts)
-    same = [found != () and own == row for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)]
+    same = [
+        found != () and own == row
+        for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)
+    ]
     unknown = [[NO_WORD] * len(row) for row in ids]
     return (
         [found if good else () for found, good in zip(words, same, strict=True)],
@@ -280,10 +311,14 @@ def _rarest(
 ) -> tuple[Rows, tuple[str, ...]]:
     """For every word, whether it is the least frequent of those that are there; and notes."""
     if isinstance(frequencies, str):
-        return [[0] * len(found) for found in words], (f"Rare words are not judged: {frequencies}.",)
+        return [[0] * len(found) for found in words], (
+            f"Rare words are not judged: {frequencies}.",
+        )
     out: Rows = []
     for found, there in zip(words, whole, strict=True):
-        rare = iter(frequencies.rarest([word for word, good in zip(found, there, strict=True) if good]))
+        rare = iter(
+            frequencies.rarest([word for word, good in zip(found, there, strict=True) if good])
+        )
         out.append([int(next(rare)) if good else 0 for good in there])
     return out, ()
 
@@ -334,7 +369,9 @@ class Scene:
     questions: tuple[Question, ...]
 
 
-def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, offsets: Mapping[str, int]) -> Scene:
+def scene(
+    model: Model, given: Given, batch: Batch, stack: str, exclude: str, offsets: Mapping[str, int]
+) -> Scene:
     """A batch as one stack sees it, with all its questions.
 
     exclude: see `excluded_ids`.  offsets: {syntactic role: the fixed offset it is compared with}.
@@ -357,14 +394,18 @@ def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, of
         asked, merge = [_induction(given, batch, ids, targets["aimed"], asking)], None
     else:
         asked = [*_of_tokens(targets, asking, separator, first)]
-        asked += [*_positions(visible, asking), _same(ids, targets["inner"], asking)] if square else []
+        asked += (
+            [*_positions(visible, asking), _same(ids, targets["inner"], asking)] if square else []
+        )
         merge, more = _of_words(given, batch, stack, targets, asking, offsets)
         asked += more
     counted = real & ~torch.isin(keys, banned)
     return Scene(looking, targets, merge, separator, first, counted, square, tuple(asked))
 
 
-def _induction(given: Given, batch: Batch, ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+def _induction(
+    given: Given, batch: Batch, ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor
+) -> Question:
     """For repeated sentences: the token after an earlier copy of the query token. First copies are not asked."""
     here = torch.arange(ids.shape[1], device=ids.device)
     same = ids[:, :, None] == ids[:, None, :]
@@ -394,7 +435,10 @@ def _of_words(
 
 
 def _of_tokens(
-    targets: Mapping[str, torch.Tensor], asking: torch.Tensor, separator: torch.Tensor, first: torch.Tensor
+    targets: Mapping[str, torch.Tensor],
+    asking: torch.Tensor,
+    separator: torch.Tensor,
+    first: torch.Tensor,
 ) -> Iterator[Question]:
     visible = targets["all"]
     for role, where in ((SEPARATOR, separator), (FIRST, first)):
@@ -410,10 +454,14 @@ def _positions(visible: torch.Tensor, asking: torch.Tensor) -> Iterator[Question
 
 def _same(ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
     other = ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
-    return _uniform(SAME, "inner", (ids[:, :, None] == ids[:, None, :]) & other & targets, targets, asking)
+    return _uniform(
+        SAME, "inner", (ids[:, :, None] == ids[:, None, :]) & other & targets, targets, asking
+    )
 
 
-def _rare(given: Given, batch: Batch, place: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+def _rare(
+    given: Given, batch: Batch, place: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor
+) -> Question:
     rare = torch.zeros_like(place, dtype=torch.bool)
     for row, sentence in enumerate(batch.rows.tolist()):
         of_word = torch.tensor(
@@ -423,13 +471,19 @@ def _rare(given: Given, batch: Batch, place: torch.Tensor, targets: torch.Tensor
     return _uniform(RARE, "inner", rare[:, None, :] & targets, targets, asking)
 
 
-def _uniform(role: str, among: Among, right: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+def _uniform(
+    role: str, among: Among, right: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor
+) -> Question:
     """A question whose chance is a uniform pick among the targets; asked where some but not all of them are right."""
-    chance = right.sum(dim=2, dtype=torch.float64) / targets.sum(dim=2, dtype=torch.float64).clamp(min=1)
+    chance = right.sum(dim=2, dtype=torch.float64) / targets.sum(dim=2, dtype=torch.float64).clamp(
+        min=1
+    )
     return Question(role, among, right, asking & (chance > 0) & (chance < 1), chance)
 
 
-def _syntax(given: Given, batch: Batch, targets: torch.Tensor, offsets: Mapping[str, int]) -> Iterator[Question]:
+def _syntax(
+    given: Given, batch: Batch, targets: torch.Tensor, offsets: Mapping[str, int]
+) -> Iterator[Question]:
     size = (len(batch.rows), targets.shape[1])
     asked = [given.asked(sentence) for sentence in batch.rows.tolist()]
     for role in SYNTACTIC:
@@ -440,12 +494,22 @@ def _syntax(given: Given, batch: Batch, targets: torch.Tensor, offsets: Mapping[
                 right[row, word, list(found)] = True
                 chance[row, word] = word + offsets[role] in found
         as_tensor = torch.as_tensor(right, device=targets.device)
-        yield Question(role, "words", as_tensor, as_tensor.any(dim=2), torch.as_tensor(chance, device=targets.device))
+        yield Question(
+            role,
+            "words",
+            as_tensor,
+            as_tensor.any(dim=2),
+            torch.as_tensor(chance, device=targets.device),
+        )
 
 
-def _merging(place: torch.Tensor, causal: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+def _merging(
+    place: torch.Tensor, causal: bool
+) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Matrices that merge tokens into words, and which word may attend to which."""
-    words = torch.arange(int(place.max()) + 1 if bool((place >= 0).any()) else 1, device=place.device)
+    words = torch.arange(
+        int(place.max()) + 1 if bool((place >= 0).any()) else 1, device=place.device
+    )
     sums = (place[:, :, None] == words).float()
     means = sums.transpose(1, 2) / sums.sum(dim=1).clamp(min=1)[:, :, None]
     there = sums.any(dim=1)
@@ -453,7 +517,9 @@ def _merging(place: torch.Tensor, causal: bool) -> tuple[tuple[torch.Tensor, tor
     return (means, sums), targets & (words[None, :] <= words[:, None]) if causal else targets
 
 
-def _special(model: Model, given: Given, batch: Batch, stack: str, ids: torch.Tensor) -> torch.Tensor:
+def _special(
+    model: Model, given: Given, batch: Batch, stack: str, ids: torch.Tensor
+) -> torch.Tensor:
     """Which tokens of a side are special, bool [row, token]; padding counts as special."""
     if stack == "decoder" and model.module.config.is_encoder_decoder:
         return torch.isin(ids, torch.tensor(sorted(special_ids(model)), device=ids.device))

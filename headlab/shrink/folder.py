@@ -19,19 +19,49 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.files import as_path, is_folder, set_mode, sync_file, unwritable, write_atomic, write_json
+from headlab.files import (
+    as_path,
+    is_folder,
+    set_mode,
+    sync_file,
+    unwritable,
+    write_atomic,
+    write_json,
+)
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
-from headlab.models.files import SAFETENSORS, Writer, built, check_replaced, files_of, require_folder, resolved
+from headlab.models.files import (
+    SAFETENSORS,
+    Writer,
+    built,
+    check_replaced,
+    files_of,
+    require_folder,
+    resolved,
+)
 from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
-from headlab.shrink.proof import Inputs, Proof, Speed, card, compare, first_tensor, prove, short_name
+from headlab.shrink.proof import (
+    Inputs,
+    Proof,
+    Speed,
+    card,
+    compare,
+    first_tensor,
+    prove,
+    short_name,
+)
 
 # The folder of a shrunk model: what it may replace, and the state its files are left in.
 
 PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
-SHRINK = Writer("shrink", ((CONFIG, PROOF, MASK),), PROOF, "give the model a folder of its own, like --out smaller")
+SHRINK = Writer(
+    "shrink",
+    ((CONFIG, PROOF, MASK),),
+    PROOF,
+    "give the model a folder of its own, like --out smaller",
+)
 
 
 def check_out(out: Path, model: str | None = None) -> None:
@@ -51,7 +81,9 @@ def check_out(out: Path, model: str | None = None) -> None:
 
 def finish(folder: Path) -> None:
     """Give all files the same permissions and flush them to disk."""
-    mode = (folder / PROOF).stat().st_mode  # the default of new files; safetensors makes its own private
+    mode = (
+        (folder / PROOF).stat().st_mode
+    )  # the default of new files; safetensors makes its own private
     for path in folder.rglob("*"):
         if not path.is_dir():
             set_mode(path, mode)
@@ -92,10 +124,14 @@ def write_shrunk(
             _save(shrunk, model, build, numbers)
             again = read_folder(build, "folder", out.name)
             proof, cut = _proved(model, shrunk, again, inputs, out, numbers)
-            record = _record(model, shrunk, (proof, cut), again, of) | _sizes(model, shrunk, build, numbers)
+            record = _record(model, shrunk, (proof, cut), again, of) | _sizes(
+                model, shrunk, build, numbers
+            )
             if onnx:
                 with rounded(model.module, numbers):
-                    record["onnx"] = write_onnx(again.module, build, model, shrunk.mask, inputs).record()
+                    record["onnx"] = write_onnx(
+                        again.module, build, model, shrunk.mask, inputs
+                    ).record()
             shrunk.mask.save(build / MASK)
             write_atomic(build / CARD, card(model, shrunk, record, speed).encode())
             write_json(build / PROOF, record | {"files": files_of(build, PROOF)})
@@ -154,7 +190,11 @@ def _proved(
 
 
 def _record(
-    model: Model, shrunk: Shrunk, proofs: tuple[Proof, Proof | None], again: Checkpoint, of: Mapping[str, Any]
+    model: Model,
+    shrunk: Shrunk,
+    proofs: tuple[Proof, Proof | None],
+    again: Checkpoint,
+    of: Mapping[str, Any],
 ) -> dict[str, Any]:
     """proof.json without the ONNX file's part, the sizes and the list of files."""
     proof, cut = proofs
@@ -209,7 +249,11 @@ class Logits(nn.Module):
     def __init__(self, module: PreTrainedModel) -> None:
         super().__init__()
         self.module = module
-        self.more = {"use_cache": False} if hasattr(module.config, "use_cache") and module.can_generate() else {}
+        self.more = (
+            {"use_cache": False}
+            if hasattr(module.config, "use_cache") and module.can_generate()
+            else {}
+        )
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Logits [row, ...]."""
@@ -233,7 +277,9 @@ def require_onnx(dtype: str) -> None:
         )
 
 
-def write_onnx(module: PreTrainedModel, folder: Path, model: Model, mask: Mask, inputs: Inputs) -> Exported:
+def write_onnx(
+    module: PreTrainedModel, folder: Path, model: Model, mask: Mask, inputs: Inputs
+) -> Exported:
     """Write model.onnx into a folder and compare it with the model under the mask on the same inputs.
 
     Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model cannot be exported,
@@ -253,7 +299,13 @@ def write_onnx(module: PreTrainedModel, folder: Path, model: Model, mask: Mask, 
 
     proof = compare(model, mask, run, inputs)
     proof.check(f"{FILE} for {folder.name}")
-    return Exported(FILE, proof.max_logit_difference, proof.tolerance, names, {name: version(name) for name in NEEDED})
+    return Exported(
+        FILE,
+        proof.max_logit_difference,
+        proof.tolerance,
+        names,
+        {name: version(name) for name in NEEDED},
+    )
 
 
 def widest(inputs: Inputs) -> dict[str, torch.Tensor]:

@@ -19,8 +19,24 @@ from headlab.masks import Mask
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import alone
 from headlab.models.load import DTYPES
-from headlab.models.shrunk_classes import is_shrunk, make_known, plain_config, shrunk_class, shrunk_config
-from headlab.models.shrunk_cut import FAMILIES, HEADS, MASKED, PREFIX, Layers, Unit, base_type, cut_state, units
+from headlab.models.shrunk_classes import (
+    is_shrunk,
+    make_known,
+    plain_config,
+    shrunk_class,
+    shrunk_config,
+)
+from headlab.models.shrunk_cut import (
+    FAMILIES,
+    HEADS,
+    MASKED,
+    PREFIX,
+    Layers,
+    Unit,
+    base_type,
+    cut_state,
+    units,
+)
 from headlab.records import Bools, Head
 
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
@@ -46,14 +62,18 @@ def written_in(model: Model) -> str:
     """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
     own = stored(model)
     narrow = DTYPES[own].itemsize <= DTYPES[model.dtype].itemsize
-    return own if narrow and not any(_changed(t, own) for t in _weights(model.module)) else model.dtype
+    return (
+        own if narrow and not any(_changed(t, own) for t in _weights(model.module)) else model.dtype
+    )
 
 
 @contextmanager
 def rounded(module: PreTrainedModel, numbers: str) -> Iterator[bool]:
     """Round every weight to this dtype within the block. Yields whether that changes any."""
     with torch.no_grad():
-        kept = [(weight, weight.clone()) for weight in _weights(module) if _changed(weight, numbers)]
+        kept = [
+            (weight, weight.clone()) for weight in _weights(module) if _changed(weight, numbers)
+        ]
         for weight, _ in kept:
             weight.copy_(weight.to(DTYPES[numbers]))
     try:
@@ -122,7 +142,12 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
     stay = _layers(kept, lambda unit, row: _whole_groups(unit, row))
     closed = _layers(kept, lambda unit, row: [h for h in _whole_groups(unit, row) if not row[h]])
     smaller = _build(model.module, stay, closed)
-    masked = tuple(Head(s, layer, h) for s, rows in closed.items() for layer, row in enumerate(rows) for h in row)
+    masked = tuple(
+        Head(s, layer, h)
+        for s, rows in closed.items()
+        for layer, row in enumerate(rows)
+        for h in row
+    )
     return Shrunk(smaller, mask, masked, before, parameters_of(smaller))
 
 
@@ -155,8 +180,13 @@ def require_family(model: Model) -> None:
 def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
     """Every attention layer with its heads kept, bool [head]; layers without heads need not be in the grid."""
     rows = {
-        stack.name: [np.asarray(row) for row in np.split(mask.kept[at : at + stack.size], np.cumsum(stack.heads)[:-1])]
-        for stack, at in zip(model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False)
+        stack.name: [
+            np.asarray(row)
+            for row in np.split(mask.kept[at : at + stack.size], np.cumsum(stack.heads)[:-1])
+        ]
+        for stack, at in zip(
+            model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False
+        )
     }
     found: list[tuple[Unit, Bools]] = []
     for name, own in rows.items():
@@ -221,7 +251,11 @@ def _config(old: PretrainedConfig, family: str, stay: Layers, closed: Layers) ->
     masked: Layers | None = getattr(old, MASKED, None) if is_shrunk(old) else None
 
     def numbers(stack: str, layer: int, heads: Sequence[int]) -> list[int]:
-        return list(heads) if before is None or stack not in before else [before[stack][layer][h] for h in heads]
+        return (
+            list(heads)
+            if before is None or stack not in before
+            else [before[stack][layer][h] for h in heads]
+        )
 
     heads = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in stay.items()}
     off = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in closed.items()}

@@ -73,7 +73,9 @@ class Proof:
             )
 
 
-def prove(model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, numbers: str | None = None) -> Proof:
+def prove(
+    model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, numbers: str | None = None
+) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
 
     numbers: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
@@ -93,7 +95,10 @@ def compare(
 ) -> Proof:  # fmt: skip
     """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
-        raise HeadlabError("there is no example to compare the models on; give one or more", code="shrink.no_examples")
+        raise HeadlabError(
+            "there is no example to compare the models on; give one or more",
+            code="shrink.no_examples",
+        )
     largest = changes = difference = 0.0
     others, digest, different = 0, hashlib.sha256(), set[bytes]()
     for batch in map(plain, inputs):
@@ -111,7 +116,9 @@ def compare(
         digest.update(batch["input_ids"].cpu().numpy().tobytes())
         different |= rows_of(batch)
     tolerance = TOLERANCE[numbers or model.dtype] * (1 + largest)
-    return Proof(difference, tolerance, largest, changes, others, len(different), digest.hexdigest()[:HASHED])
+    return Proof(
+        difference, tolerance, largest, changes, others, len(different), digest.hexdigest()[:HASHED]
+    )
 
 
 def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -121,7 +128,9 @@ def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Ten
 
 def first_tensor(out: Mapping[str, Any]) -> torch.Tensor:
     """The first tensor of two dimensions or more in a model's output, which skips a loss."""
-    return next(value for value in out.values() if isinstance(value, torch.Tensor) and value.dim() >= 2)
+    return next(
+        value for value in out.values() if isinstance(value, torch.Tensor) and value.dim() >= 2
+    )
 
 
 def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
@@ -212,7 +221,9 @@ def _numbers(record: Mapping[str, Any]) -> str:
     if record["cut_alone"] is not None:
         return f"the others were rounded from {before} to {after}"
     return (
-        "nothing else changed" if before == after else f"the others are the same, written in {after} and not {before}"
+        "nothing else changed"
+        if before == after
+        else f"the others are the same, written in {after} and not {before}"
     )
 
 

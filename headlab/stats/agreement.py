@@ -75,7 +75,9 @@ def _weighted(ordered: _Order, counts: Floats) -> Floats:
     below = np.take_along_axis(upto - often, ordered.first[None], axis=2)
     upto = np.take_along_axis(upto, ordered.last[None], axis=2)
     # Twice a rank is below + upto + 1, and twice the mean rank is the number of items + 1.
-    centred = np.take_along_axis(below + upto - counts.sum(axis=1)[:, None, None], ordered.place[None], axis=2)
+    centred = np.take_along_axis(
+        below + upto - counts.sum(axis=1)[:, None, None], ordered.place[None], axis=2
+    )
     centred *= np.sqrt(counts)[:, None, :]
     products = centred @ centred.transpose(0, 2, 1)
     norm = np.sqrt(np.einsum("dii->di", products))
@@ -113,18 +115,25 @@ def bca(point: Floats, resampled: Floats, jackknife: Floats) -> Interval:
         # Linear between order statistics, as in numpy's quantile.
         at = ndtr(bias + (bias + z) / np.maximum(1 - skew * (bias + z), 1e-6)) * (draws - 1)
         lower = np.floor(at).astype(np.int64)[None]
-        low, high = (np.take_along_axis(ranked, np.minimum(i, draws - 1), axis=0)[0] for i in (lower, lower + 1))
+        low, high = (
+            np.take_along_axis(ranked, np.minimum(i, draws - 1), axis=0)[0]
+            for i in (lower, lower + 1)
+        )
         ends.append(np.where(np.isnan(point), np.nan, low + (at - lower[0]) * (high - low)))
     return Interval(*ends)
 
 
-def spearman_interval(values: Floats, rng: np.random.Generator, draws: int = DRAWS) -> tuple[Floats, Interval]:
+def spearman_interval(
+    values: Floats, rng: np.random.Generator, draws: int = DRAWS
+) -> tuple[Floats, Interval]:
     """`spearman` with an interval for every pair of rows, by resampling items: each float [row, row].
 
     values: float [row, item].  The interval reflects the choice of items, not the noise in their values.
     """
     rho, items = spearman(values), values.shape[1]
-    drawn, without = (spearman_of_counts(values, c) for c in (resamples(items, rng, draws), left_out(items)))
+    drawn, without = (
+        spearman_of_counts(values, c) for c in (resamples(items, rng, draws), left_out(items))
+    )
     return rho, bca(rho, drawn, without)
 
 
@@ -271,7 +280,12 @@ def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) ->
     of examples and of samples.  Returns [row]; NaN where halves are NaN.
     """
     rows, _, items = halves.shape
-    return _correlations(halves.reshape(2 * rows, items), rng, draws).of(_own).of(stepped_up).estimate()
+    return (
+        _correlations(halves.reshape(2 * rows, items), rng, draws)
+        .of(_own)
+        .of(stepped_up)
+        .estimate()
+    )
 
 
 def agreement(
@@ -300,7 +314,9 @@ def agreement(
         tree,
         cluster_support(tree, rho.resampled),
         _outlier(rho),
-        None if halves is None else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched),
+        None
+        if halves is None
+        else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched),
     )
 
 

@@ -57,7 +57,9 @@ def learn(support: Floats, counts: Ints, width: float | Floats) -> Learned:
     return Learned(counts, (1 - SPARE) * shares / shares.sum(axis=0) + SPARE * usual)
 
 
-def log_capital(support: Floats, counts: Ints, mean: Floats, learned: Learned | None = None) -> Floats:
+def log_capital(
+    support: Floats, counts: Ints, mean: Floats, learned: Learned | None = None
+) -> Floats:
     """Log wealth of a bettor against "the mean is at most `mean`", with the capital split over fixed fractions.
 
     support: float [value] in [-1, 1], the values a draw can take.  counts: int [value, head].
@@ -76,7 +78,9 @@ def log_capital(support: Floats, counts: Ints, mean: Floats, learned: Learned | 
 def _growth(support: Floats, counts: Ints | Floats, mean: Floats) -> Floats:
     """Log wealth of a capital that always stakes the same fraction, [fraction, head]."""
     share = (1 + support)[:, None] / np.maximum(1 + mean, 1e-300)[None, :]  # [value, head]
-    growth = np.log1p(np.array(FRACTIONS)[:, None, None] * (share - 1)[None])  # [fraction, value, head]
+    growth = np.log1p(
+        np.array(FRACTIONS)[:, None, None] * (share - 1)[None]
+    )  # [fraction, value, head]
     return np.asarray(np.einsum("vh,fvh->fh", counts.astype(np.float64), growth))
 
 
@@ -101,12 +105,16 @@ def _lower(support: Floats, counts: Ints, alpha: float, learned: Learned | None)
     low = np.where(excess(mean, heads) > 0, mean, -1.0)
     some = heads[(low < mean) & (excess(low, heads) > 0)]
     if some.size:
-        found = find_root(excess, (low[some], mean[some]), args=(some,), tolerances={"xatol": NEAR, "xrtol": 0})
+        found = find_root(
+            excess, (low[some], mean[some]), args=(some,), tolerances={"xatol": NEAR, "xrtol": 0}
+        )
         low[some] = np.where(found.success, found.bracket[0], -1.0)
     return low
 
 
-def betting_interval(support: Floats, counts: Ints, level: float = 0.95, learned: Learned | None = None) -> Interval:
+def betting_interval(
+    support: Floats, counts: Ints, level: float = 0.95, learned: Learned | None = None
+) -> Interval:
     """Anytime-valid interval for the mean of draws in [-1, 1].
 
     support: float [value] in [-1, 1].  counts: int [value, head], how often each value occurred.  learned: stakes for
@@ -116,7 +124,9 @@ def betting_interval(support: Floats, counts: Ints, level: float = 0.95, learned
     """
     seen = counts.any(axis=1)  # most of the levels never occur
     few = learned and learned._replace(counts=learned.counts[seen])
-    low, high = (sign * _lower(sign * support[seen], counts[seen], (1 - level) / 2, few) for sign in (1, -1))
+    low, high = (
+        sign * _lower(sign * support[seen], counts[seen], (1 - level) / 2, few) for sign in (1, -1)
+    )
     empty = counts.sum(axis=0) == 0
     return Interval(np.where(empty, -1.0, low), np.where(empty, 1.0, high))
 
@@ -124,7 +134,9 @@ def betting_interval(support: Floats, counts: Ints, level: float = 0.95, learned
 def betting_p(support: Floats, counts: Ints, learned: Learned | None = None) -> Floats:
     """Anytime-valid two-sided p-value of "the mean is 0", [head]. learned: as in `betting_interval`."""
     zero = np.zeros(counts.shape[1])
-    both = np.logaddexp(*(log_capital(side, counts, zero, learned) for side in (support, -support))) - np.log(2)
+    both = np.logaddexp(
+        *(log_capital(side, counts, zero, learned) for side in (support, -support))
+    ) - np.log(2)
     return np.asarray(np.minimum(1.0, np.exp(-both)))
 
 

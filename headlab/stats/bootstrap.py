@@ -46,7 +46,9 @@ def group_bootstrap(
     that row and the state of `rng`: rows share a random stream, not the groups that are drawn.  answers: int
     [example], of which `values` are the sums, and the result is their mean; by default one each.
     """
-    return summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws, answers=answers), level)
+    return summary(
+        resampled_means(values, groups, rng, made_up=made_up, draws=draws, answers=answers), level
+    )
 
 
 def stratified_bootstrap(
@@ -63,7 +65,10 @@ def stratified_bootstrap(
     keeps its size, and has its own pseudo-examples and its own stream of `rng`.  The rest is as in `group_bootstrap`,
     which gives the same result for one stratum.
     """
-    found = [resampled_means(values, groups, rng, made_up=made_up, draws=draws) for values, groups in strata]
+    found = [
+        resampled_means(values, groups, rng, made_up=made_up, draws=draws)
+        for values, groups in strata
+    ]
     return summary(np.mean(found, axis=0), level)
 
 
@@ -82,7 +87,9 @@ def resampled_means(
     """
     _, member = np.unique(np.array(groups), return_inverse=True)
     sizes = np.append(np.bincount(member, answers), [1, 1]).astype(np.float64)
-    sums = [np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values]
+    sums = [
+        np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values
+    ]
     seed = int(rng.integers(2**63))
     with np.errstate(invalid="ignore"):
         means = np.array(_resampled(sums, sizes, seed, draws))
@@ -95,7 +102,9 @@ def resampled_means(
 def summary(resampled: Floats, level: float) -> Bootstrap:
     """Interval and two-sided p of resampled means, or other statistics, float [row, draw]."""
     rounded, draws = np.round(resampled, DIGITS), resampled.shape[1]
-    low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in rounded]).T
+    low, high = np.array(
+        [np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in rounded]
+    ).T
     tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in rounded]
     return Bootstrap(low, high, np.minimum(1.0, 2 * np.array(tails) / (draws + 1)))
 
@@ -111,13 +120,19 @@ def _resampled(sums: Sequence[Floats], sizes: Floats, seed: int, draws: int) -> 
     columns = np.stack([*(sums[i] for i in many), sizes], axis=1)
     *picked, size = resampled_sums(columns, seed, draws) if many else (sizes,)
     found = dict(zip(many, (total / size for total in picked), strict=True))
-    return [found[i] if i in found else _counted(*kind, seed, draws) for i, kind in enumerate(kinds)]
+    return [
+        found[i] if i in found else _counted(*kind, seed, draws) for i, kind in enumerate(kinds)
+    ]
 
 
 def _counted(kinds: Any, count: Ints, seed: int, draws: int) -> Floats:
     """Means of resamples [draw] of groups of a few kinds, each encoded as sum + i size."""
     groups = int(count.sum())
-    drawn = np.random.default_rng(seed).multinomial(groups, count / groups, size=draws).astype(np.float64)
+    drawn = (
+        np.random.default_rng(seed)
+        .multinomial(groups, count / groups, size=draws)
+        .astype(np.float64)
+    )
     return np.asarray((drawn @ kinds.real) / (drawn @ kinds.imag))
 
 
@@ -158,9 +173,13 @@ def paired_bootstrap(
     return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def share_interval(correct: Bools, groups: tuple[str, ...], rng: np.random.Generator) -> tuple[float, float]:
+def share_interval(
+    correct: Bools, groups: tuple[str, ...], rng: np.random.Generator
+) -> tuple[float, float]:
     """Interval for an accuracy, by resampling whole groups; one right and one wrong pseudo-example are added."""
-    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0))
+    low, high, _ = group_bootstrap(
+        correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0)
+    )
     return float(low[0]), float(high[0])
 
 
@@ -195,7 +214,9 @@ def jackknife_interval(
     value = of(every[0] / every[1])
     without = np.array([of(above / below) for above, below in every - each])
     error = np.sqrt((len(names) - 1) * without.var(axis=0))
-    away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(error, value, out=np.zeros_like(error), where=value > 0)
+    away = t.ppf((1 + level) / 2, len(names) - 1) * np.divide(
+        error, value, out=np.zeros_like(error), where=value > 0
+    )
     return value * np.exp(-away), np.minimum(value * np.exp(away), most)
 
 
@@ -231,7 +252,9 @@ def ratio_sums(hits: Floats, asked: Floats, chance: Floats) -> Floats:
     h, n, c = hits[..., there], asked[there], chance[there]
     same = (len(n), n.sum(), c.sum(), (n * n).sum(), (n * c).sum(), (c * c).sum())
     own = (h.sum(axis=-1), (h * h).sum(axis=-1), (h * n).sum(axis=-1), (h * c).sum(axis=-1))
-    count, sn, sc, snn, snc, scc = (np.broadcast_to(np.float64(value), own[0].shape) for value in same)
+    count, sn, sc, snn, snc, scc = (
+        np.broadcast_to(np.float64(value), own[0].shape) for value in same
+    )
     sh, shh, shn, shc = own
     return np.stack([count, sh, sn, sc, shh, shn, snn, shc, snc, scc], axis=-1)
 
@@ -244,7 +267,9 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
     most sum n. Where all sentences agree (R is 0 or 1) v is uninformative, and each sentence counts as one answer. The
     sample size is reduced for the few degrees of freedom, S - 1 (Korn & Graubard 1998, Survey Methodology 24).
     """
-    count, h, n, hh, hn, nn = (sums[..., TERMS.index(name)] for name in ("1", "h", "n", "hh", "hn", "nn"))
+    count, h, n, hh, hn, nn = (
+        sums[..., TERMS.index(name)] for name in ("1", "h", "n", "hh", "hn", "nn")
+    )
     tail = (1 - level) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         share = h / n
@@ -272,7 +297,12 @@ def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
         size = n / count
         total, sentences = n + 2 * size, count + 2
         centre = (h - c) / total
-        spread = (hh - 2 * hc + cc) - 2 * centre * (hn - nc) + centre**2 * nn + 2 * size**2 * (1 + centre**2)
+        spread = (
+            (hh - 2 * hc + cc)
+            - 2 * centre * (hn - nc)
+            + centre**2 * nn
+            + 2 * size**2 * (1 + centre**2)
+        )
         error = np.sqrt(sentences / (sentences - 1) * np.maximum(spread, 0)) / total
         width = t.ppf((1 + level) / 2, sentences - 1) * error
         p = t.sf(centre / error, sentences - 1)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_CACHE, append_line, as_path, read_json, sync_folder, write_atomic, write_json
+from headlab.files import (
+    CHOOSE_CACHE,
+    append_line,
+    as_path,
+    read_json,
+    sync_folder,
+    write_atomic,
+    write_json,
+)
 from headlab.files import default_root as default_root
 from headlab.fingerprints import former_specs
 from headlab.l0_gates import LearnedGates
@@ -85,7 +93,9 @@ class Run:
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
-                sync_folder(self.folder.parent)  # the process that made the folder may have died before it did
+                sync_folder(
+                    self.folder.parent
+                )  # the process that made the folder may have died before it did
                 return
             problem = "another run's"
         except HeadlabError as error:
@@ -148,7 +158,10 @@ class Run:
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
             return None
-        return self._sound(f"answers under {digest[:12]}", lambda: read_evaluation(path, digest, self.spec, examples))
+        return self._sound(
+            f"answers under {digest[:12]}",
+            lambda: read_evaluation(path, digest, self.spec, examples),
+        )
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
         """Store a complete evaluation; units: int [example], answers per example."""
@@ -202,7 +215,9 @@ class Store:
             return run
         for former_spec in former_specs(spec):
             former_run = Run(self.root / content_key(former_spec), former_spec)
-            if former_run.finished or (kind_of(former_spec) == ANSWERS and former_run.folder.is_dir()):
+            if former_run.finished or (
+                kind_of(former_spec) == ANSWERS and former_run.folder.is_dir()
+            ):
                 return former_run
         return run
 
@@ -232,7 +247,11 @@ class Store:
     def folders(self) -> Iterator[Path]:
         """Run folders, in name order."""
         if self.root.is_dir():
-            names = (p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS)
+            names = (
+                p
+                for p in self.root.iterdir()
+                if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS
+            )
             yield from sorted(names)
 
     def scan(self) -> Listing[HeadScores]:
@@ -298,7 +317,9 @@ def _stamp(folder: Path) -> Stamp:
 
 
 # One function per kind, since what was read is cached by function and folder.
-_READERS: Mapping[type, Callable[[Path], Any]] = {kind: partial(read_result, kind=kind) for kind in CODECS}
+_READERS: Mapping[type, Callable[[Path], Any]] = {
+    kind: partial(read_result, kind=kind) for kind in CODECS
+}
 
 
 def _kind(folder: Path) -> str:
@@ -310,9 +331,21 @@ def _kind(folder: Path) -> str:
 
 
 def matches(
-    result: Result[HeadScores], model: str | None, task: str | None, method: str | None, language: str | None
+    result: Result[HeadScores],
+    model: str | None,
+    task: str | None,
+    method: str | None,
+    language: str | None,
 ) -> bool:
     """Whether a result has this model, task, method and language (None: any)."""
     spec = result.record.spec
-    have = (spec["model"]["name"], spec["task"]["name"], result.record.method, result.record.language)
-    return all(want is None or want == got for want, got in zip((model, task, method, language), have, strict=True))
+    have = (
+        spec["model"]["name"],
+        spec["task"]["name"],
+        result.record.method,
+        result.record.language,
+    )
+    return all(
+        want is None or want == got
+        for want, got in zip((model, task, method, language), have, strict=True)
+    )

@@ -13,7 +13,16 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
 from headlab.l0_gates import HardConcrete, LearnedGates
-from headlab.records import Bools, Evaluation, HeadGrid, Ints, Omissions, canonical_json, content_key, part
+from headlab.records import (
+    Bools,
+    Evaluation,
+    HeadGrid,
+    Ints,
+    Omissions,
+    canonical_json,
+    content_key,
+    part,
+)
 from headlab.scores import ARRAYS, OMISSIONS, PLAIN, SIGNED, Curve, HeadScores
 from headlab.store.folder import (
     FORMAT,
@@ -40,7 +49,9 @@ ANSWERS = "answers"
 COUNTS = (np.uint8, np.uint16, np.uint32)
 
 
-def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapping[str, Any]) -> bytes:
+def pack_evaluation(
+    digest: str, evaluation: Evaluation, units: Ints, spec: Mapping[str, Any]
+) -> bytes:
     """A complete evaluation as npz bytes: right or wrong as bits, predictions in the smallest integer type.
 
     digest: of the mask.  units: int [example], answers per example.  spec: of the run folder.
@@ -68,7 +79,9 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapp
     return npz({**arrays, "about": np.array(canonical_json(about))})
 
 
-def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: Sequence[Example]) -> Evaluation:
+def read_evaluation(
+    path: Path, digest: str, spec: Mapping[str, Any], examples: Sequence[Example]
+) -> Evaluation:
     """Inverse of `pack_evaluation`.  examples: those of the task.
 
     Raises HeadlabError if the file is damaged, or belongs to another run, mask or set of examples.
@@ -77,37 +90,52 @@ def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: 
     about = _about(arrays)
     lacking = {"correct", "predicted", "units"} - set(arrays)
     if lacking:
-        raise HeadlabError(f"{path.name} lacks {', '.join(sorted(lacking))}", code="answers.fields_missing")
+        raise HeadlabError(
+            f"{path.name} lacks {', '.join(sorted(lacking))}", code="answers.fields_missing"
+        )
     if about.get("format") != FORMAT:
         raise HeadlabError(
-            f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}", code="answers.format_unknown"
+            f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}",
+            code="answers.format_unknown",
         )
     if about.get("run") != content_key(dict(spec)) or about.get("mask") != digest:
         raise HeadlabError(f"{path.name} belongs to another run or mask", code="answers.other_run")
     if about.get("sha256") != _sha256(arrays):
-        raise HeadlabError(f"{path.name} holds answers that differ from those written", code="answers.changed")
+        raise HeadlabError(
+            f"{path.name} holds answers that differ from those written", code="answers.changed"
+        )
     units, predicted = _counts("units", arrays), _counts("predicted", arrays)
     if len(units) != len(examples) or int(units.sum()) != len(predicted):
-        raise HeadlabError(f"{path.name} has a different number of examples or answers", code="answers.counts_mismatch")
+        raise HeadlabError(
+            f"{path.name} has a different number of examples or answers",
+            code="answers.counts_mismatch",
+        )
     ids, groups = answer_names(examples, units)
     if about.get("ids_sha256") != content_key(list(ids)):
         raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
     check_array("correct", arrays["correct"], (-(-len(ids) // 8),), np.uint8)
     correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
-    return Evaluation(spec["task"]["language"], correct, predicted, ids, groups, len(ids), _omissions(about))
+    return Evaluation(
+        spec["task"]["language"], correct, predicted, ids, groups, len(ids), _omissions(about)
+    )
 
 
 def _small(values: Ints) -> Array:
     if len(values) and int(values.min()) < 0:
-        raise HeadlabError("an answer is missing; only complete evaluations are stored", code="answers.incomplete")
-    return values.astype(next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max))
+        raise HeadlabError(
+            "an answer is missing; only complete evaluations are stored", code="answers.incomplete"
+        )
+    return values.astype(
+        next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max)
+    )
 
 
 def _counts(name: str, arrays: Arrays) -> Ints:
     array = arrays[name]
     if array.ndim != 1 or array.dtype not in COUNTS:
         raise HeadlabError(
-            f"its {name} is {array.dtype} {array.shape}, not counts in a row", code="answers.counts_invalid"
+            f"its {name} is {array.dtype} {array.shape}, not counts in a row",
+            code="answers.counts_invalid",
         )
     return array.astype(np.int64)
 
@@ -118,7 +146,9 @@ def _about(arrays: Arrays) -> Mapping[str, Any]:
         raise HeadlabError("its answers have no description", code="answers.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict):
-        raise HeadlabError("the description of its answers cannot be read", code="answers.about_torn")
+        raise HeadlabError(
+            "the description of its answers cannot be read", code="answers.about_torn"
+        )
     return about
 
 
@@ -134,7 +164,9 @@ def _sha256(arrays: Arrays) -> str:
 
 T = TypeVar("T")
 R = TypeVar("R", HeadScores, Curve, LearnedGates)
-Content = tuple[Mapping[str, Array], dict[str, Any]]  # the arrays of a file, and what it says about them as JSON
+Content = tuple[
+    Mapping[str, Array], dict[str, Any]
+]  # the arrays of a file, and what it says about them as JSON
 
 
 @dataclass(frozen=True)
@@ -168,7 +200,12 @@ class Codec(Generic[T]):
 def pack(record: Any, meta: Mapping[str, Any]) -> bytes:
     """A record as npz bytes: arrays and one JSON text. Raises HeadlabError for one that cannot be stored."""
     arrays, about = CODECS[type(record)].pack(record)
-    return npz({**arrays, "about": np.array(canonical_json(about | {"format": FORMAT, "meta": dict(meta)}))})
+    return npz(
+        {
+            **arrays,
+            "about": np.array(canonical_json(about | {"format": FORMAT, "meta": dict(meta)})),
+        }
+    )
 
 
 def read_result(folder: Path, kind: type[T]) -> Result[T]:
@@ -177,7 +214,9 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
     with telling(folder, codec.command):
         spec = read_spec(folder)
         if kind_of(spec) != codec.kind:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not {codec.words}", code="result.other_kind")
+            raise HeadlabError(
+                f"it holds a {kind_of(spec)}, not {codec.words}", code="result.other_kind"
+            )
         check_parts(spec, codec.parts)
         about, arrays = read_content(folder)
         return Result(folder.name, folder, codec.unpack(arrays, about, spec), dict(about["meta"]))
@@ -186,7 +225,9 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
 def _require(arrays: Arrays, names: set[str]) -> None:
     """Raise HeadlabError for arrays that a result lacks."""
     if lacking := names - set(arrays):
-        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+        raise HeadlabError(
+            f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing"
+        )
 
 
 def _unchanged(value: Any, sha256: Any) -> TypeGuard[dict[str, Any]]:
@@ -205,7 +246,9 @@ ROUNDING = 1e-9  # of floats
 
 def _pack_scores(scores: HeadScores) -> Content:
     """Raises HeadlabError if a value is not finite or an interval or p-value is impossible."""
-    given = {name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None}
+    given = {
+        name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None
+    }
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
             f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
@@ -216,7 +259,9 @@ def _pack_scores(scores: HeadScores) -> Content:
     return given, _about_record(scores, (*PLAIN, SIGNED))
 
 
-def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str]) -> dict[str, Any]:
+def _about_record(
+    record: HeadScores | Curve | LearnedGates, names: Iterable[str]
+) -> dict[str, Any]:
     fields = {name: getattr(record, name) for name in names}
     if not isinstance(record, LearnedGates) and record.omissions is not None:
         fields[OMISSIONS] = record.omissions.to_json()
@@ -231,7 +276,9 @@ def _omissions(about: Mapping[str, Any]) -> Omissions | None:
 def _matching(record: R, about: Mapping[str, Any], named: bool) -> R:
     """A record that was read. Raises HeadlabError for another checksum, or one that the spec does not name."""
     if record.values_sha256() != about.get("values_sha256") or not named:
-        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
+        raise HeadlabError(
+            "its values do not match the stored checksum or spec", code="result.values_mismatch"
+        )
     return record
 
 
@@ -258,7 +305,11 @@ def _check_intervals(record: HeadScores | Curve, what: str) -> None:
     what: each of them belongs to, in a word.
     """
     low, high, p = record.low, record.high, record.p_values
-    if low is not None and high is not None and (wrong := np.flatnonzero(~(low <= high + ROUNDING))).size:
+    if (
+        low is not None
+        and high is not None
+        and (wrong := np.flatnonzero(~(low <= high + ROUNDING))).size
+    ):
         at = int(wrong[0])
         raise HeadlabError(
             f"the interval of {what} {at} has its low end, {low[at]:g}, above its high end, {high[at]:g}",
@@ -266,7 +317,10 @@ def _check_intervals(record: HeadScores | Curve, what: str) -> None:
         )
     if p is not None and (wrong := np.flatnonzero(~((p >= 0) & (p <= 1 + ROUNDING)))).size:
         at = int(wrong[0])
-        raise HeadlabError(f"the p-value of {what} {at} is {p[at]:g}, not from 0 to 1", code="result.p_value_invalid")
+        raise HeadlabError(
+            f"the p-value of {what} {at} is {p[at]:g}, not from 0 to 1",
+            code="result.p_value_invalid",
+        )
 
 
 # Pruning curves as the result of a run.
@@ -312,8 +366,15 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     fields[OMISSIONS] = _omissions(about)
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     _check_intervals(curve, "point")
-    named = spec["task"]["language"], spec["task"]["split"], part(spec, "order", "method"), spec.get("removed")
-    return _matching(curve, about, (curve.language, curve.split, curve.ordering, curve.removed.tolist()) == named)
+    named = (
+        spec["task"]["language"],
+        spec["task"]["split"],
+        part(spec, "order", "method"),
+        spec.get("removed"),
+    )
+    return _matching(
+        curve, about, (curve.language, curve.split, curve.ordering, curve.removed.tolist()) == named
+    )
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
@@ -322,9 +383,14 @@ def _check_counts(arrays: Arrays, size: int) -> None:
     if not np.array_equal(np.sort(order), np.arange(size)):
         raise HeadlabError("its order does not name every head once", code="curve.order_invalid")
     if len(removed) < 2 or removed[0] != 0 or removed[-1] != size or (np.diff(removed) <= 0).any():
-        raise HeadlabError("its counts of removed heads do not rise from 0 to all heads", code="curve.counts_invalid")
+        raise HeadlabError(
+            "its counts of removed heads do not rise from 0 to all heads",
+            code="curve.counts_invalid",
+        )
     if not len(arrays["groups"]) or (arrays["groups"] < 0).any():
-        raise HeadlabError("it has no answers, or groups that are not counted from 0", code="curve.answers_invalid")
+        raise HeadlabError(
+            "it has no answers, or groups that are not counted from 0", code="curve.answers_invalid"
+        )
 
 
 # Reports of experiments as the result of a run.
@@ -348,11 +414,14 @@ def _pack_report(report: Report) -> Content:
 def _report(_: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     content = about.get("report")
     if not _unchanged(content, about.get("sha256")):
-        raise HeadlabError("its tables do not match the stored checksum or spec", code="result.values_mismatch")
+        raise HeadlabError(
+            "its tables do not match the stored checksum or spec", code="result.values_mismatch"
+        )
     report = Report.from_json({**content, "spec": {}})
     if report.name != spec.get("experiment"):
         raise HeadlabError(
-            f"it is a report of {report.name}, not of {spec.get('experiment')}", code="result.other_report"
+            f"it is a report of {report.name}, not of {spec.get('experiment')}",
+            code="result.other_report",
         )
     return replace(report, spec=spec)
 
@@ -390,7 +459,11 @@ def _pack_gates(gates: LearnedGates) -> Content:
             "Learn with a lower rate",
             code="gate.not_finite",
         )
-    told = {"measured": dict(gates.measured), "trained": dict(gates.trained), "notes": list(gates.notes)}
+    told = {
+        "measured": dict(gates.measured),
+        "trained": dict(gates.trained),
+        "notes": list(gates.notes),
+    }
     try:
         concrete = {name: float(value) for name, value in asdict(gates.concrete).items()}
         about = {"concrete": concrete, "told": told, "told_sha256": content_key(told)}
@@ -433,15 +506,27 @@ def _check(arrays: Arrays, grid: HeadGrid) -> None:
     check_array("penalty", arrays["penalty"], (times,), np.float64)
     steps, gated = arrays["steps"], arrays["gated"]
     if times < 2 or steps[0] != 0 or (np.diff(steps) <= 0).any():
-        raise HeadlabError("the steps of its history do not rise from 0", code="result.history_invalid")
+        raise HeadlabError(
+            "the steps of its history do not rise from 0", code="result.history_invalid"
+        )
     if not heads or gated[0] < 0 or gated[-1] >= grid.size or (np.diff(gated) <= 0).any():
-        raise HeadlabError("its gates do not belong to the heads of its grid", code="result.gates_mismatch")
+        raise HeadlabError(
+            "its gates do not belong to the heads of its grid", code="result.gates_mismatch"
+        )
 
 
 def _concrete(value: Any) -> HardConcrete:
-    good = isinstance(value, dict) and set(value) == set(PARTS) and all(type(value[name]) is float for name in PARTS)
-    if not good or not (0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf):
-        raise HeadlabError("its distribution is not {temperature, low, high}", code="result.distribution_invalid")
+    good = (
+        isinstance(value, dict)
+        and set(value) == set(PARTS)
+        and all(type(value[name]) is float for name in PARTS)
+    )
+    if not good or not (
+        0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf
+    ):
+        raise HeadlabError(
+            "its distribution is not {temperature, low, high}", code="result.distribution_invalid"
+        )
     concrete = HardConcrete(**value)
     concrete.check()
     return concrete
@@ -452,12 +537,15 @@ def _told(about: Mapping[str, Any]) -> dict[str, Any]:
     told = about.get("told")
     if not _unchanged(told, about.get("told_sha256")) or set(told) != set(TOLD):
         raise HeadlabError(
-            "what was measured does not match the stored checksum or spec", code="result.measured_mismatch"
+            "what was measured does not match the stored checksum or spec",
+            code="result.measured_mismatch",
         )
     measured, trained, notes = (told[name] for name in TOLD)
     split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())
     if not split or not isinstance(trained, dict) or not isinstance(notes, list):
-        raise HeadlabError("what was measured is not {split: numbers}", code="result.measured_invalid")
+        raise HeadlabError(
+            "what was measured is not {split: numbers}", code="result.measured_invalid"
+        )
     if not all(isinstance(note, str) for note in notes):
         raise HeadlabError("its notes are not texts", code="result.notes_invalid")
     return told

@@ -45,10 +45,21 @@ def read_arrays(path: Path) -> dict[str, Array]:
                     f"{path.name} unpacks to more than {MAX_ARRAY_BYTES >> 20} MiB; it is not one of headlab's",
                     code="arrays.too_large",
                 )
-            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            return {
+                entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries
+            }
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise HeadlabError(
-            f"{path.name} is damaged or is not an npz file ({type(error).__name__})", code="arrays.torn"
+            f"{path.name} is damaged or is not an npz file ({type(error).__name__})",
+            code="arrays.torn",
         ) from error
 
 
@@ -62,12 +73,23 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
         raise ValueError("not the version of the npy format that headlab writes")
     try:
         # numpy would take a torn header for one of Python 2's, which headlab never wrote, and warn.
-        ast.literal_eval(data[10 : 10 + min(int.from_bytes(data[8:10], "little"), LONGEST_HEADER)].decode())
+        ast.literal_eval(
+            data[10 : 10 + min(int.from_bytes(data[8:10], "little"), LONGEST_HEADER)].decode()
+        )
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except (SyntaxError, TypeError, MemoryError, tokenize.TokenError) as error:  # from the parser of the header
+    except (
+        SyntaxError,
+        TypeError,
+        MemoryError,
+        tokenize.TokenError,
+    ) as error:  # from the parser of the header
         raise ValueError("a header that is not numpy's") from error
     # numpy allocates what the header claims before it reads.
-    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+    if (
+        dtype.hasobject
+        or min(shape, default=0) < 0
+        or math.prod(shape) * dtype.itemsize != len(data) - file.tell()
+    ):
         raise ValueError("another size than its header says")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
@@ -86,7 +108,8 @@ def telling(folder: Path, command: str) -> Iterator[None]:
         yield
     except HeadlabError as error:
         raise HeadlabError(
-            f"{folder.name}: {error}. Delete that folder of the cache and run the {command} again", code=error.code
+            f"{folder.name}: {error}. Delete that folder of the cache and run the {command} again",
+            code=error.code,
         ) from error
 
 
@@ -105,12 +128,15 @@ def read_spec(folder: Path) -> dict[str, Any]:
         )
     if _key(spec) != folder.name:
         raise HeadlabError(
-            "its name does not match its spec, so it was changed or copied by hand", code="result.name_mismatch"
+            "its name does not match its spec, so it was changed or copied by hand",
+            code="result.name_mismatch",
         )
     wanted = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
     for name_of_part, names in wanted.items():
         given = spec.get(name_of_part)
-        if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in names):
+        if not isinstance(given, dict) or not all(
+            isinstance(given.get(name), str) for name in names
+        ):
             raise HeadlabError(
                 f"its spec does not say which {name_of_part} it is of ({', '.join(names)})",
                 code="result.spec_incomplete",
@@ -152,7 +178,8 @@ def check_parts(spec: Mapping[str, Any], objects: Iterable[tuple[str, ...]] = ()
         value = part(spec, *path)
         if value is not None and type(value) not in kinds:
             raise HeadlabError(
-                f"its spec has {value!r:.60} for {'.'.join(path)}, not {_named(kinds)}", code="result.spec_incomplete"
+                f"its spec has {value!r:.60} for {'.'.join(path)}, not {_named(kinds)}",
+                code="result.spec_incomplete",
             )
 
 
@@ -177,14 +204,17 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
         raise HeadlabError("its result has no description", code="result.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict) or not isinstance(about.get("meta"), dict):
-        raise HeadlabError("the description of its result is missing or cannot be read", code="result.about_torn")
+        raise HeadlabError(
+            "the description of its result is missing or cannot be read", code="result.about_torn"
+        )
     return about, arrays
 
 
 def read_grid(value: Any) -> HeadGrid:
     """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
     good = isinstance(value, dict) and all(
-        isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads) for heads in value.values()
+        isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads)
+        for heads in value.values()
     )
     if not good or not sum(map(sum, value.values())):
         raise HeadlabError("its grid is not {stack: heads per layer}", code="result.grid_invalid")
@@ -195,18 +225,27 @@ def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float
     """A field of a result's description (a float may be stored as an int). Raises HeadlabError for another type."""
     value = about.get(name)
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}", code="result.field_invalid")
+        raise HeadlabError(
+            f"its {name} is {value!r:.60}, not a {kind.__name__}", code="result.field_invalid"
+        )
     try:
         return kind(value)
     except OverflowError as error:
-        raise HeadlabError(f"its {name} is too large for a {kind.__name__}", code="result.field_too_large") from error
+        raise HeadlabError(
+            f"its {name} is too large for a {kind.__name__}", code="result.field_too_large"
+        ) from error
 
 
-def check_array(name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]) -> None:
+def check_array(
+    name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]
+) -> None:
     """Raise HeadlabError unless an array has this shape and type, and is finite."""
     if array.shape != shape or array.dtype != kind:
         raise HeadlabError(
-            f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}", code="result.array_mismatch"
+            f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}",
+            code="result.array_mismatch",
         )
     if not np.isfinite(array).all():
-        raise HeadlabError(f"its {name} holds a value that is not a number", code="result.array_not_finite")
+        raise HeadlabError(
+            f"its {name} holds a value that is not a number", code="result.array_not_finite"
+        )

@@ -56,7 +56,11 @@ def note_places(root: Path, spec: Mapping[str, Any], places: Places) -> None:
         spec: Of the result.
         places: What is known of its files.
     """
-    paths = {name: str(Path(path).absolute()) for name, path in asdict(places).items() if path is not None}
+    paths = {
+        name: str(Path(path).absolute())
+        for name, path in asdict(places).items()
+        if path is not None
+    }
     for notes in _notes(spec):
         for key, names in notes:
             note = {name: paths[name] for name in names if name in paths}

@@ -84,7 +84,11 @@ def pair_rows(compared: Compared) -> list[tuple[Cell, ...]]:
             rows.append((*pair, *[None] * 7, UNKNOWN))
             continue
         clear = bool(noise.clear[a, b])
-        corrected = (*_cells(noise.corrected, a, b), *_cells(noise.across, a, b)[:1]) if clear else [None] * 4
+        corrected = (
+            (*_cells(noise.corrected, a, b), *_cells(noise.across, a, b)[:1])
+            if clear
+            else [None] * 4
+        )
         rows.append((*pair, *_cells(noise.ceiling, a, b), *corrected, CLEAR if clear else UNCLEAR))
     return rows
 
@@ -117,7 +121,10 @@ def pair_notes(compared: Compared) -> tuple[str, ...]:
 
 def unmatched_halves(compared: Compared) -> str:
     """How many examples each language has, and why some pairs have no value across halves."""
-    counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in zip(compared.names, compared.sizes, strict=True))
+    counts = ", ".join(
+        f"{name} {size or 'unknown'}"
+        for name, size in zip(compared.names, compared.sizes, strict=True)
+    )
     return (
         "across halves: no value for two languages with unequally many examples, as a draw may then be in the first "
         f"half of one and in the second of the other, with its noise. Dev examples: {counts}. Score all with a --size "
@@ -193,7 +200,13 @@ def outlier_table(compared: Compared) -> Table:
     noise = compared.found.noise
     kinds = {"rho": compared.found.outlier, "across halves": noise.outlier if noise else None}
     rows = [
-        (compared.names[o.row], by, 100 * float(o.share[o.row]), compared.names[o.next], *_cells(o.gap))
+        (
+            compared.names[o.row],
+            by,
+            100 * float(o.share[o.row]),
+            compared.names[o.next],
+            *_cells(o.gap),
+        )
         for by, o in kinds.items()
         if o is not None
     ]
@@ -237,7 +250,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
 
     options: method, method_options.
     """
-    scores = {language: pieces.scored(language, options) for language in pieces.each("agreement", report)}
+    scores = {
+        language: pieces.scored(language, options) for language in pieces.each("agreement", report)
+    }
     report("agreement: resampling heads")
     compared = compare_languages(scores, pieces.seed)
     sentence = outlier_words(compared)

@@ -54,7 +54,12 @@ def check_scores(scores: HeadScores, model: Model) -> None:
 
 
 def curve_spec(
-    evaluator: Evaluator, scores: HeadScores, *, points: int | None = None, ablation: str = "zero", seed: int = 0
+    evaluator: Evaluator,
+    scores: HeadScores,
+    *,
+    points: int | None = None,
+    ablation: str = "zero",
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Spec of a curve: everything it depends on; its sha256 names the run."""
     base = make_spec(evaluator, METHODS[RANDOM_METHOD], {}, seed, ablation)
@@ -74,7 +79,11 @@ def curve_spec(
     if version > 1 and not superseded(scores.spec):
         order["version"] = version
     removed = counts(scores.grid.size, points)
-    return {k: v for k, v in base.items() if k != "method"} | {"kind": "curve", "order": order, "removed": removed}
+    return {k: v for k, v in base.items() if k != "method"} | {
+        "kind": "curve",
+        "order": order,
+        "removed": removed,
+    }
 
 
 def caution_of(spec: Mapping[str, Any]) -> str:
@@ -92,7 +101,9 @@ def caution_of(spec: Mapping[str, Any]) -> str:
                 "judge on another split"
             )
         if order["ablation"] not in (None, spec["ablation"]):
-            notes.append(f"the scores are of {order['ablation']} ablation, the curve is of {spec['ablation']}")
+            notes.append(
+                f"the scores are of {order['ablation']} ablation, the curve is of {spec['ablation']}"
+            )
     return "; ".join(notes)
 
 
@@ -133,7 +144,11 @@ class Walk:
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec["ablation"] != "zero":
             return [slice(0, len(evaluator.examples))]
-        a_token = width_of(evaluator.model) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
+        a_token = (
+            width_of(evaluator.model)
+            * (evaluator.model.grid.layers + 1)
+            * evaluator.model.module.dtype.itemsize
+        )
         room = evaluator.state_bytes // a_token
         edges, filled = [0], 0
         for at, length in enumerate(evaluator.lengths.tolist()):
@@ -141,7 +156,9 @@ class Walk:
                 edges.append(at)
                 filled = 0
             filled += length
-        return [slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)]
+        return [
+            slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)
+        ]
 
     def go(self, report: Report, tick: Tick) -> Curve:
         """Run the remaining steps and return the curve."""
@@ -188,7 +205,9 @@ class Walk:
     def _measure(self, part: Evaluator, block: slice, point: int) -> None:
         model = part.model
         kept = kept_without(self.order[: self.removed[point]], model.grid.size)
-        found = part.evaluate(Mask(model.grid, kept, model.identity()), ablation=self.spec["ablation"])
+        found = part.evaluate(
+            Mask(model.grid, kept, model.identity()), ablation=self.spec["ablation"]
+        )
         end = int(self.ends[block.stop - 1])
         self.correct[point, end - found.n : end] = found.correct
 
@@ -197,7 +216,9 @@ class Walk:
         number, point = divmod(self.done, points)
         if number == blocks:
             number, point = blocks - 1, points
-        note = f"{point} of {points} points" + (f" on block {number + 1} of {blocks}" if blocks > 1 else "")
+        note = f"{point} of {points} points" + (
+            f" on block {number + 1} of {blocks}" if blocks > 1 else ""
+        )
         total = points * len(self.evaluator.examples)
         return Progress(min(forwards, total), total, note)
 
@@ -221,7 +242,9 @@ class Walk:
         try:
             self._go_on_from(saved)
         except (HeadlabError, KeyError, TypeError, ValueError) as error:
-            self.run.log(f"checkpoint skipped: it does not fit this curve, which starts over ({error})")
+            self.run.log(
+                f"checkpoint skipped: it does not fit this curve, which starts over ({error})"
+            )
 
     def _go_on_from(self, saved: Arrays) -> None:
         done, seconds = int(saved["done"]), float(saved["seconds"])
@@ -288,7 +311,12 @@ def prune_curve(
 
 
 def measured(
-    evaluator: Evaluator, spec: dict[str, Any], order: Ints, store: Store | None, report: Report, tick: Tick
+    evaluator: Evaluator,
+    spec: dict[str, Any],
+    order: Ints,
+    store: Store | None,
+    report: Report,
+    tick: Tick,
 ) -> Curve:
     """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
     run = None if store is None else store.run(spec)
@@ -296,8 +324,12 @@ def measured(
         store.note_places(spec, evaluator.model, evaluator.task)
     done = None if run is None else run.result(Curve)
     if done is not None:
-        return replace(done.record, omissions=evaluator.omissions)  # which older results do not hold
+        return replace(
+            done.record, omissions=evaluator.omissions
+        )  # which older results do not hold
     curve = Walk(evaluator, spec, order, run).go(report, tick)
     if run is not None:
-        run.finish(curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts))
+        run.finish(
+            curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts)
+        )
     return curve

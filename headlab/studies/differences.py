@@ -26,7 +26,8 @@ def without_lowest(scores: HeadScores, k: int) -> Bools:
     """Heads kept, bool [head], without the k lowest scores. Raises HeadlabError if k is out of range."""
     if not 0 <= k <= scores.grid.size:
         raise HeadlabError(
-            f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})", code="head.count_out_of_range"
+            f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})",
+            code="head.count_out_of_range",
         )
     return kept_without(removal_order(scores.values)[:k], scores.grid.size)
 
@@ -81,7 +82,11 @@ class Difference(NamedTuple):
     @property
     def cells(self) -> tuple[float | None, ...]:
         """Mean, low and high in points, and p."""
-        return (100 * self.mean, *(None if x is None else 100 * x for x in (self.low, self.high)), self.p)
+        return (
+            100 * self.mean,
+            *(None if x is None else 100 * x for x in (self.low, self.high)),
+            self.p,
+        )
 
     @property
     def mark(self) -> str:
@@ -118,13 +123,20 @@ def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Di
     aligned: groups of the same name are the same texts in every language and are drawn together; otherwise each
     language is resampled separately, so that the number of answers drawn from each adds no noise.
     """
-    return difference(pooled(list(gains.values())), seed) if aligned else _stratified(list(gains.values()), seed)
+    return (
+        difference(pooled(list(gains.values())), seed)
+        if aligned
+        else _stratified(list(gains.values()), seed)
+    )
 
 
 def pooled(gains: Sequence[Gain]) -> Gain:
     """Answers of all languages as one Gain, groups of the same name merged; its mean is the mean over languages."""
     sizes = [len(gain.values) for gain in gains]
-    parts = [gain.values * (sum(sizes) / (len(gains) * size)) for gain, size in zip(gains, sizes, strict=True)]
+    parts = [
+        gain.values * (sum(sizes) / (len(gains) * size))
+        for gain, size in zip(gains, sizes, strict=True)
+    ]
     names = tuple(label for gain in gains for label in gain.groups)
     # With unequal numbers of answers the weighted values have no common divisor.
     return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
@@ -137,7 +149,10 @@ def _common_runs(gains: Sequence[Gain]) -> int:
 def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
-    scale, values = runs or 1, [np.rint(gain.values * runs) if runs else gain.values for gain in gains]
+    scale, values = (
+        runs or 1,
+        [np.rint(gain.values * runs) if runs else gain.values for gain in gains],
+    )
     strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
     rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)

@@ -71,7 +71,9 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     for language, scores in pieces.known(options).items():
         known = [] if scores is None else list(masks_of(scores, options["k"]).values())
         for split in SPLITS:
-            asks.append(pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split))
+            asks.append(
+                pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split)
+            )
     return asks
 
 
@@ -87,10 +89,14 @@ def gap_table(found: Sequence[Measured], pieces: Pieces) -> Table:
     for rule in (HARMFUL, LOWEST):
         mine = [one for one in found if one.rule == rule]
         for one in mine:
-            sides = [difference(one.gains[s], pieces.seed) if one.heads else NOTHING for s in SPLITS]
+            sides = [
+                difference(one.gains[s], pieces.seed) if one.heads else NOTHING for s in SPLITS
+            ]
             rows.append((one.language, rule, one.heads, *_cells(*sides)))
         if len(mine) > 1:
-            rows.append((MEAN, rule, None, *_cells(*(_mean(mine, split, pieces) for split in SPLITS))))
+            rows.append(
+                (MEAN, rule, None, *_cells(*(_mean(mine, split, pieces) for split in SPLITS)))
+            )
     ends = ("low, points", "high, points")
     return Table(
         "gap",
@@ -111,7 +117,9 @@ def _cells(dev: Difference, test: Difference) -> tuple[float | None, ...]:
 def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
     if not any(one.heads for one in mine):
         return NOTHING
-    return over_languages({m.language: m.gains[split] for m in mine}, pieces.seed, aligned=pieces.task.aligned)
+    return over_languages(
+        {m.language: m.gains[split] for m in mine}, pieces.seed, aligned=pieces.task.aligned
+    )
 
 
 def heads_table(scores: Mapping[str, HeadScores]) -> Table:
@@ -147,15 +155,22 @@ def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
     return bh, family
 
 
-def notes(found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, Any]) -> tuple[str, ...]:
+def notes(
+    found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Caveats about the tables."""
-    method, bare = options["method"], [m.language for m in found if m.rule == HARMFUL and not m.heads]
+    method, bare = (
+        options["method"],
+        [m.language for m in found if m.rule == HARMFUL and not m.heads],
+    )
     out = [
         f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "
         "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."
     ]
     if bare:
-        out.append(f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove, gains there are 0.")
+        out.append(
+            f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove, gains there are 0."
+        )
     if any(one.p_values is None for one in scores.values()):
         out.append(f"{method} gives no p-values, so nothing can be said about all heads together.")
     risky = {(m.language, m.rule): caution(m.kept) for m in found}

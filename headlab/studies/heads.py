@@ -89,7 +89,9 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
         "help in every language": [np.asarray(s.helps.all(axis=0)) for s in signs.values()],
         "harm in every language": [np.asarray(s.harms.all(axis=0)) for s in signs.values()],
         "help in one language and harm in another": [s.both for s in signs.values()],
-        f"positive in at most {few} languages, negative in the others": [_few(s, few) for s in signs.values()],
+        f"positive in at most {few} languages, negative in the others": [
+            _few(s, few) for s in signs.values()
+        ],
     }
     rows = [(name, *(int(heads.sum()) for heads in found), None) for name, found in kinds.items()]
     first = (f"among the top {top} of every language", shared, *[None] * (len(signs) - 1), chance)
@@ -102,7 +104,9 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
 def count_notes(scores: Scores) -> tuple[str, ...]:
     """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
-    out = ["values: by the sign of the value, noise included. by chance: what unrelated rankings would give."]
+    out = [
+        "values: by the sign of the value, noise included. by chance: what unrelated rankings would give."
+    ]
     if not has_intervals(scores):
         return (*out, "These scores have no signs with intervals, so no sign can be claimed.")
     out.append(
@@ -199,7 +203,9 @@ def specific_table(scores: Scores) -> Table:
     """Heads that help in one language and harm in another, by the strictest correction that supports the claim."""
     rows, seen = [], np.zeros(len(_heads(scores)), dtype=bool)
     for name, signs in reversed(claimed(scores).items()):  # strictest first; a head is listed once
-        found = [(i, _sign_cells(scores, i, signs)) for i in np.flatnonzero(signs.both & ~seen).tolist()]
+        found = [
+            (i, _sign_cells(scores, i, signs)) for i in np.flatnonzero(signs.both & ~seen).tolist()
+        ]
         found.sort(key=lambda pair: pair[1][:2], reverse=True)
         rows += [(*_head_cells(scores, i), name, *cells) for i, cells in found]
         seen |= signs.both
@@ -216,7 +222,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
 
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
     """
-    scores = {language: pieces.scored(language, options) for language in pieces.each("heads", report)}
+    scores = {
+        language: pieces.scored(language, options) for language in pieces.each("heads", report)
+    }
     most = max(1, len(scores) - 1)
     top = min(int(options["top"]), next(iter(scores.values())).grid.size)
     tables = heads_tables(scores, top, min(int(options["few"]), most))

@@ -106,7 +106,9 @@ def area_table(found: Mapping[str, Curves], seed: int, loss: float, name: str) -
     )  # fmt: skip
 
 
-def area_cells(found: Sequence[Walked], ordering: str, seed: int, *, aligned: bool = False) -> tuple[float, ...]:
+def area_cells(
+    found: Sequence[Walked], ordering: str, seed: int, *, aligned: bool = False
+) -> tuple[float, ...]:
     """Mean over languages of the area, and its interval, in percent; arguments as in `pairs_of`."""
     gains = [[Gain(mean_areas(of.curves[ordering]), of.groups, 0) for of in found]]
     mean, (low, high, _) = _resampled(gains, seed, aligned, made_up=(1.0, 0.0))
@@ -114,7 +116,9 @@ def area_cells(found: Sequence[Walked], ordering: str, seed: int, *, aligned: bo
 
 
 def _heads(curves: Sequence[Curve], loss: float) -> tuple[float, float]:
-    estimate, interval = ([curve.heads_until(loss / 100, by) for curve in curves] for by in ("estimate", "interval"))
+    estimate, interval = (
+        [curve.heads_until(loss / 100, by) for curve in curves] for by in ("estimate", "interval")
+    )
     return float(np.median(estimate)), float(np.median(interval))
 
 
@@ -153,9 +157,13 @@ def _resampled(
 ) -> tuple[Floats, Bootstrap]:
     """Means over languages, float [row], and their bootstrap. gains: [row][language]."""
     rows = [[pooled(row)] if aligned else row for row in gains]
-    strata = [(np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])]
+    strata = [
+        (np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])
+    ]
     mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
-    return mean, stratified_bootstrap(strata, np.random.default_rng(seed), made_up=made_up, level=level)
+    return mean, stratified_bootstrap(
+        strata, np.random.default_rng(seed), made_up=made_up, level=level
+    )
 
 
 def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
@@ -164,7 +172,10 @@ def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
         return None
     own, *chance = (
         np.mean(list(each), axis=0)
-        for each in zip(*([c.area for c in (*of.curves[ordering], *of.curves[RANDOM])] for of in found), strict=True)
+        for each in zip(
+            *([c.area for c in (*of.curves[ordering], *of.curves[RANDOM])] for of in found),
+            strict=True,
+        )
     )
     return sum(bool(area < own) for area in chance)
 
@@ -220,7 +231,10 @@ def orders_of(
     for name, runs in plan.items():
         out[name] = []
         for number, (method, seed, own) in enumerate(runs, 1):
-            report(f"{title}, {language}: {name}" + f", order {number} of {len(runs)}" * (len(runs) > 1))
+            report(
+                f"{title}, {language}: {name}"
+                + f", order {number} of {len(runs)}" * (len(runs) > 1)
+            )
             scores = pieces.scores(language, method, seed=seed, **own)
             out[name].append(Order(scores, pieces.curve(language, scores, points)))
     return out
@@ -241,7 +255,10 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
     """
-    asked, points = plan_of(options["orderings"].split(","), options, pieces.seed), options["points"]
+    asked, points = (
+        plan_of(options["orderings"].split(","), options, pieces.seed),
+        options["points"],
+    )
     found: dict[str, Curves] = {}
     for language in pieces.languages:
         orders = orders_of(pieces, language, asked, points, report, "iterative")
@@ -263,7 +280,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores and curves of every ordering in every language."""
-    return asks_of(pieces, plan_of(options["orderings"].split(","), options, pieces.seed), options["points"])
+    return asks_of(
+        pieces, plan_of(options["orderings"].split(","), options, pieces.seed), options["points"]
+    )
 
 
 def difference_table(found: Mapping[str, Curves], seed: int) -> Table:

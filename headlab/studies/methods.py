@@ -13,7 +13,13 @@ from headlab.records import Bools
 from headlab.scores import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
 from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
-from headlab.studies.agreement import PAIR_COLUMNS, PAIR_FORMATS, Compared, compare_languages, pair_rows
+from headlab.studies.agreement import (
+    PAIR_COLUMNS,
+    PAIR_FORMATS,
+    Compared,
+    compare_languages,
+    pair_rows,
+)
 from headlab.studies.iterative import (
     RANDOM,
     Order,
@@ -47,7 +53,9 @@ Scores = Mapping[str, Mapping[str, HeadScores]]  # language, method
 def agreement_table(scores: Scores, seed: int) -> Table:
     """One row per language (and their mean) and pair of methods: Spearman's rho and its noise ceiling."""
     compared = {language: compare_languages(of, seed) for language, of in scores.items()}
-    rows: list[tuple[Cell, ...]] = [(name, *row) for name, one in compared.items() for row in pair_rows(one)]
+    rows: list[tuple[Cell, ...]] = [
+        (name, *row) for name, one in compared.items() for row in pair_rows(one)
+    ]
     first = next(iter(compared.values()))
     if len(scores) > 1:
         rho = mean_rho(scores, seed)
@@ -64,7 +72,9 @@ def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
     """Notes that explain the columns, and name the methods without halves or without a sign."""
     halved = {name for of in scores.values() for name, one in of.items() if one.halves is not None}
     bare = [name for name in first.names if name not in halved]
-    out = [f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every language."]
+    out = [
+        f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every language."
+    ]
     if len(scores) > 1:
         out[0] += f" {MEAN}: of the languages' correlations."
     if halved:
@@ -75,10 +85,14 @@ def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
             "is too low to say."
         )
     if bare:
-        out.append(f"No ceiling where one is {' or '.join(bare)}: these scores have none by halves of the examples.")
+        out.append(
+            f"No ceiling where one is {' or '.join(bare)}: these scores have none by halves of the examples."
+        )
     unsigned = [name for name in first.names if not next(iter(scores.values()))[name].signed]
     if unsigned:
-        out.append(f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps.")
+        out.append(
+            f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps."
+        )
     return tuple(out)
 
 
@@ -171,14 +185,19 @@ def level_of(methods: Sequence[str]) -> float:
     return 1 - (1 - LEVEL) / len(named_pairs(methods))
 
 
-def compare(found: Sequence[Walked], methods: Sequence[str], seed: int, *, aligned: bool = False) -> list[Pair]:
+def compare(
+    found: Sequence[Walked], methods: Sequence[str], seed: int, *, aligned: bool = False
+) -> list[Pair]:
     """All differences in area, with intervals that hold jointly; arguments as in `pairs_of`."""
     return pairs_of(found, named_pairs(methods), seed, aligned=aligned, level=level_of(methods))
 
 
 def verdict(found: Sequence[Walked], methods: Sequence[str], pairs: Sequence[Pair]) -> Verdict:
     """The best method and how sure that is. pairs: as `compare` returns them."""
-    areas = {name: 100 * float(np.mean([mean_areas(of.curves[name]).mean() for of in found])) for name in methods}
+    areas = {
+        name: 100 * float(np.mean([mean_areas(of.curves[name]).mean() for of in found]))
+        for name in methods
+    }
     best, following, *_ = sorted(methods, key=lambda name: -areas[name])
     between = {(pair.ordering, pair.other): pair for pair in pairs}
     against = {name: _ends(between, best, name) for name in (RANDOM, *methods) if name != best}
@@ -202,7 +221,17 @@ def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends
 def verdict_table(found: Mapping[str, Verdict], level: float) -> Table:
     """One row per language (and their mean): the best method against the next and against random orders."""
     rows: list[tuple[Cell, ...]] = [
-        (language, v.best, v.areas[v.best], v.following, *v.ahead, *v.above, v.below, ", ".join(v.peers), v.settled)
+        (
+            language,
+            v.best,
+            v.areas[v.best],
+            v.following,
+            *v.ahead,
+            *v.above,
+            v.below,
+            ", ".join(v.peers),
+            v.settled,
+        )
         for language, v in found.items()
     ]
     return Table(
@@ -268,7 +297,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
         for language in pieces.languages
     }
     report("methods: resampling heads and examples")
-    scores = {language: {name: of[name][0].scores for name in names} for language, of in orders.items()}
+    scores = {
+        language: {name: of[name][0].scores for name in names} for language, of in orders.items()
+    }
     tables = (agreement_table(scores, pieces.seed), overlap_table(scores, int(options["top"])))
     (first, *judged), words = judge(pieces, orders, names, float(options["loss"]))
     return (first, *tables, *judged), (words, *notes(options))
@@ -280,14 +311,20 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     return asks_of(pieces, plan, options["points"])
 
 
-def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> tuple[tuple[Table, ...], str]:
+def judge(
+    pieces: Pieces, orders: Orders, names: Sequence[str], loss: float
+) -> tuple[tuple[Table, ...], str]:
     """The tables of the curves, and the sentences on which score to trust."""
     seed, aligned = pieces.seed, pieces.task.aligned
-    curves = {language: {name: [one.curve for one in of] for name, of in by.items()} for language, by in orders.items()}
+    curves = {
+        language: {name: [one.curve for one in of] for name, of in by.items()}
+        for language, by in orders.items()
+    }
     places = {language: [walked(of)] for language, of in curves.items()}
     if len(curves) > 1:
         places[MEAN] = [
-            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test")) for language, of in curves.items()
+            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test"))
+            for language, of in curves.items()
         ]
     pairs: dict[str, list[Pair]] = {}
     found = {}
@@ -296,7 +333,9 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
         found[place] = verdict(of, names, pairs[place])
     tables = (
         verdict_table(found, level_of(names)),
-        with_means(area_table(curves, seed, loss, "methods-areas"), places.get(MEAN), seed, aligned),
+        with_means(
+            area_table(curves, seed, loss, "methods-areas"), places.get(MEAN), seed, aligned
+        ),
         pair_table(pairs, "methods-differences", difference_note(names)),
         point_table(curves, "methods-curves"),
     )
@@ -308,7 +347,8 @@ def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned:
     if found is None:
         return table
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (MEAN, name, *area_cells(found, name, seed, aligned=aligned), None, None) for name in found[0].curves
+        (MEAN, name, *area_cells(found, name, seed, aligned=aligned), None, None)
+        for name in found[0].curves
     )
     return replace(table, rows=(*table.rows, *rows))
 

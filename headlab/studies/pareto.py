@@ -86,7 +86,11 @@ def within(points: Sequence[Point], loss: float, by: str) -> Point:
     the lower bounds, and of those of all earlier points of the order (a fixed-sequence test: it stops at the first
     count that fails, so that testing many counts needs no correction; Maurer et al. 1995).
     """
-    fit = [p for p in points if p.worst >= -loss - NEAR] if by == "estimate" else _before_failure(points, loss)
+    fit = (
+        [p for p in points if p.worst >= -loss - NEAR]
+        if by == "estimate"
+        else _before_failure(points, loss)
+    )
     return min(fit, key=lambda p: (*p.cost, -p.worst, -p.mean))
 
 
@@ -162,7 +166,9 @@ def weakest_first(every: Floats) -> Floats:
     every: scores [language, head].  Ranks rise with the score, from 1; a head that any language needs is removed late.
     """
     ranks = np.stack([rankdata(row) for row in every])
-    return np.asarray(ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64)
+    return np.asarray(
+        ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64
+    )
 
 
 def per_parameter(values: Floats, costs: Costs) -> Floats:
@@ -213,7 +219,9 @@ def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs)
     """One point per count of removed heads. curves: of every language along one order, at the same counts."""
     languages = tuple(curves)
     # what each answer gains at every point, float [point, answer]: -1, 0 or 1
-    gains = {name: curve.correct.astype(np.float64) - curve.correct[0] for name, curve in curves.items()}
+    gains = {
+        name: curve.correct.astype(np.float64) - curve.correct[0] for name, curve in curves.items()
+    }
     bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
     first, out = next(iter(curves.values())), []
     for at, gone in enumerate(first.removed.tolist()):
@@ -272,11 +280,16 @@ def untouched(language: str, correct: Bools) -> Verdict:
     return Verdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
 
 
-def verdict(language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int) -> Verdict:
+def verdict(
+    language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int
+) -> Verdict:
     """The verdict on a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
     gain = after.astype(np.float64) - before
     means = np.round(
-        resampled_means(gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS)[0], DIGITS
+        resampled_means(
+            gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS
+        )[0],
+        DIGITS,
     )
     low, bound, high = np.quantile(means, [ALPHA / 2, ALPHA, 1 - ALPHA / 2])
     p = min(1.0, 2 * _tail(min((means <= 0).sum(), (means >= 0).sum()), len(means)))
@@ -372,7 +385,11 @@ def languages_table(points: Sequence[Point]) -> Table:
 def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
     """One row per order and head, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
-    rows = [(one.key, place, *heads[i]) for one in orders for place, i in enumerate(one.order.tolist(), 1)]
+    rows = [
+        (one.key, place, *heads[i])
+        for one in orders
+        for place, i in enumerate(one.order.tolist(), 1)
+    ]
     columns, forms = ("order", "place", *HEAD), ("", "d", *HEAD_FORMATS)
     return Table(ORDERS_TABLE, "The orders in which heads leave", columns, forms, tuple(rows))
 
@@ -393,9 +410,14 @@ def choice_table(rules: Mapping[str, Point]) -> Table:
     )  # fmt: skip
 
 
-def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]) -> Table:
+def confirmed_table(
+    verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]
+) -> Table:
     """One row per language on test, and one for their mean. mean: difference, 95 % interval, p; 0.01 is one point."""
-    adjusted, losses = corrected([one.p for one in verdicts]), corrected([one.p_loss for one in verdicts])
+    adjusted, losses = (
+        corrected([one.p for one in verdicts]),
+        corrected([one.p_loss for one in verdicts]),
+    )
     rows: list[tuple[Cell, ...]] = []
     for one, p, loss in zip(verdicts, adjusted, losses, strict=True):
         shares = (one.untouched, one.accuracy, one.difference, one.low, one.high, one.bound)
@@ -424,7 +446,8 @@ def read_points(report: Report) -> list[Point]:
         return _points(report)
     except (TypeError, ValueError) as error:  # a cell holds no number, as headlab writes none
         raise HeadlabError(
-            f"the tables of the front cannot be read ({error}); make it again", code="front.unreadable"
+            f"the tables of the front cannot be read ({error}); make it again",
+            code="front.unreadable",
         ) from error
 
 
@@ -432,7 +455,9 @@ def _points(report: Report) -> list[Point]:
     table, by = report.table(FRONT), _by_point(report.table(LANGUAGES))
     names = ("order", "heads removed", "heads kept", "parameters", *MEANS)
     out = []
-    for order, removed, kept, parameters, *mean in zip(*(table.column(name) for name in names), strict=True):
+    for order, removed, kept, parameters, *mean in zip(
+        *(table.column(name) for name in names), strict=True
+    ):
         rows = by.get((order, removed))
         if not rows:
             raise HeadlabError(
@@ -440,7 +465,9 @@ def _points(report: Report) -> list[Point]:
                 code="front.languages_missing",
             )
         languages, *parts = zip(*rows, strict=True)
-        accuracy, difference, low, high, bound = (tuple(float(v) / 100 for v in part) for part in parts)
+        accuracy, difference, low, high, bound = (
+            tuple(float(v) / 100 for v in part) for part in parts
+        )
         ends = [float(v) / 100 for v in mean]
         out.append(
             Point(
@@ -472,7 +499,11 @@ def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
     """The heads in removal order, int [head]. Raises HeadlabError unless it names each head of the grid once."""
     table = report.table(ORDERS_TABLE)
     rows = zip(*(table.column(name) for name in ("order", "place", *HEAD)), strict=True)
-    own = sorted((place, Head(stack, layer, head)) for order, place, stack, layer, head in rows if order == key)
+    own = sorted(
+        (place, Head(stack, layer, head))
+        for order, place, stack, layer, head in rows
+        if order == key
+    )
     found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
     if not np.array_equal(np.sort(found), np.arange(grid.size)):
         raise HeadlabError(
@@ -500,8 +531,14 @@ def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
     table = report.table(CHOICE)
     order, removed = table.column("order")[0], table.column("heads removed")[0]
     mask, options = mask_at(report, order, removed, grid), report.spec.get("options", {})
-    asked = {name: options[name] for name in ("within", "heads", "by") if options.get(name) is not None}
-    seen = {"task": mask.chosen["task"], "ablation": mask.chosen["ablation"], "languages": _figures(report)}
+    asked = {
+        name: options[name] for name in ("within", "heads", "by") if options.get(name) is not None
+    }
+    seen = {
+        "task": mask.chosen["task"],
+        "ablation": mask.chosen["ablation"],
+        "languages": _figures(report),
+    }
     chosen = {**mask.chosen, **asked, "evaluated": {"test": seen}}
     return Mask(grid, mask.kept, mask.model, chosen)
 
@@ -516,6 +553,11 @@ def _figures(report: Report) -> dict[str, dict[str, float]]:
         if language != MEAN:
             found = {name: table.column(column)[at] for name, column in shares.items()}
             p = table.column("p")[at]  # missing, like the interval, where no head is removed
-            out[str(language)] = {name: value / 100 for name, value in found.items() if value is not None}
-            out[str(language)] |= {"n": table.column("answers")[at], **({} if p is None else {"p": p})}
+            out[str(language)] = {
+                name: value / 100 for name, value in found.items() if value is not None
+            }
+            out[str(language)] |= {
+                "n": table.column("answers")[at],
+                **({} if p is None else {"p": p}),
+            }
     return out

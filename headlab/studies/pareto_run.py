@@ -64,9 +64,13 @@ def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) ->
     )  # fmt: skip
 
 
-def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> dict[str, Any]:
+def walk_spec(
+    pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]
+) -> dict[str, Any]:
     """Spec of a walk: everything it depends on; its sha256 names the run."""
-    spec = curve_spec(pieces.source(language, SPLIT), scores, points=2, ablation=pieces.ablation, seed=pieces.seed)
+    spec = curve_spec(
+        pieces.source(language, SPLIT), scores, points=2, ablation=pieces.ablation, seed=pieces.seed
+    )
     return spec | {"removed": list(removed)}
 
 
@@ -76,14 +80,30 @@ def found_walk(pieces: Pieces, spec: dict[str, Any]) -> Curve | None:
     return None if kept is None else kept.record
 
 
-def ask_walk(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Ask:
+def ask_walk(
+    pieces: Pieces,
+    language: str,
+    order: Order,
+    scores: dict[str, HeadScores],
+    removed: Sequence[int],
+) -> Ask:
     """The cost of a walk."""
     spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed)
-    forwards = 0 if found_walk(pieces, spec) is not None else len(removed) * len(pieces.examples(language, SPLIT))
+    forwards = (
+        0
+        if found_walk(pieces, spec) is not None
+        else len(removed) * len(pieces.examples(language, SPLIT))
+    )
     return Ask("curve", language, f"dev accuracy in {language} along order {order.key}", forwards)
 
 
-def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Curve:
+def walked(
+    pieces: Pieces,
+    language: str,
+    order: Order,
+    scores: dict[str, HeadScores],
+    removed: Sequence[int],
+) -> Curve:
     """Answers on dev along an order, at these counts of removed heads: from the store, or measured and stored."""
     source = order_scores(pieces, order, scores)
     spec = walk_spec(pieces, language, source, removed)
@@ -120,10 +140,15 @@ class Plan:
 
 def run(pieces: Pieces, options: Mapping[str, Any], say: Say) -> Found:
     """Tables of the front, the choice that answers the question and the chosen mask's results on test; and notes."""
-    plan = plan_of(pieces, options, {name: pieces.scored(name, options) for name in pieces.languages})
+    plan = plan_of(
+        pieces, options, {name: pieces.scored(name, options) for name in pieces.languages}
+    )
     points: list[Point] = []
     for order in plan.orders:
-        curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
+        curves = {
+            name: walked(pieces, name, order, plan.scores, plan.removed)
+            for name in pieces.languages
+        }
         groups = {name: pieces.groups(name, curve.groups, SPLIT) for name, curve in curves.items()}
         judge = Judge(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
         points += points_of(order.key, curves, judge, plan.costs)
@@ -145,7 +170,9 @@ def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
             f"heads is {options['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
-    if options["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # before any scores are made
+    if options["orders"] == "cost" and (
+        why := no_order_by_cost(_costs(pieces))
+    ):  # before any scores are made
         raise HeadlabError(
             f"orders is cost alone, but there is no order by cost: {why}; name mean or weakest too",
             code="front.no_order",
@@ -198,24 +225,43 @@ def confirm(
             verdicts.append(untouched(name, before.correct))
             continue
         after = pieces.answers(name, kept)
-        verdicts.append(verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed))
+        verdicts.append(
+            verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed)
+        )
         gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
-    mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned) if chosen.removed else NOTHING
+    mean = (
+        over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+        if chosen.removed
+        else NOTHING
+    )
     return verdicts, (mean.mean, mean.low, mean.high, mean.p)
 
 
 def sentences(
-    points: Sequence[Point], rules: Mapping[str, Point], verdicts: Sequence[Verdict], options: Mapping[str, Any]
+    points: Sequence[Point],
+    rules: Mapping[str, Point],
+    verdicts: Sequence[Verdict],
+    options: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Plain sentences on what was found and what is guaranteed."""
     question, chosen = next(iter(rules.items()))
     nothing = "no head goes" if options["within"] is None else "no head can be removed"
-    gone = f"{chosen.removed} heads are removed, by order {chosen.order}" if chosen.removed else nothing
+    gone = (
+        f"{chosen.removed} heads are removed, by order {chosen.order}"
+        if chosen.removed
+        else nothing
+    )
     languages = ", ".join(chosen.languages)
-    out = [f"{question[0].upper()}{question[1:]} (languages: {languages}): {gone}; {chosen.kept} are left."]
+    out = [
+        f"{question[0].upper()}{question[1:]} (languages: {languages}): {gone}; {chosen.kept} are left."
+    ]
     if chosen.removed:
         within_points = options["within"]
-        out.append(_loss_words(verdicts) if within_points is None else _verdict_words(verdicts, within_points))
+        out.append(
+            _loss_words(verdicts)
+            if within_points is None
+            else _verdict_words(verdicts, within_points)
+        )
     if not chosen.removed and options["by"] == BOUND and options["within"] is not None:
         width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
         out.append(
@@ -268,7 +314,11 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     known = {name: one for name, one in found.items() if one is not None}
     if len(known) == len(found):
         plan = plan_of(pieces, options, known)
-        asks += [ask_walk(pieces, name, o, known, plan.removed) for o in plan.orders for name in pieces.languages]
+        asks += [
+            ask_walk(pieces, name, o, known, plan.removed)
+            for o in plan.orders
+            for name in pieces.languages
+        ]
     else:
         removed = counts_of(pieces.model.grid.size, options["points"], options["heads"])
         for order in options["orders"].split(","):

@@ -83,7 +83,11 @@ def beside(report: Report) -> Table | None:
     if text is None or not isinstance(options, Mapping):
         return None
     paper, here = figures(text), read(report, options)
-    rows = [(name, *_paper(paper, name), *here.cells[name]) for name in paper[WHOLE] if name in here.cells]
+    rows = [
+        (name, *_paper(paper, name), *here.cells[name])
+        for name in paper[WHOLE]
+        if name in here.cells
+    ]
     if not rows:
         return None
     heads = ["the paper: heads removed"] if HEADS in paper else []
@@ -109,25 +113,43 @@ def _paper(paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str) 
 def _examples(report: Report) -> str:
     sizes = (report.spec.get("task") or {}).get("sizes")
     tested = sizes.get("test") if isinstance(sizes, Mapping) else None
-    known = sorted({size for size in tested if isinstance(size, int)}) if isinstance(tested, list) else []
+    known = (
+        sorted({size for size in tested if isinstance(size, int)})
+        if isinstance(tested, list)
+        else []
+    )
     return f"up to {known[-1]:,} examples" if known else "examples"
 
 
-OWN = ("heads removed", "untouched, %", "difference, points", "low, points", "high, points", "P < 0.05")
+OWN = (
+    "heads removed",
+    "untouched, %",
+    "difference, points",
+    "low, points",
+    "high, points",
+    "P < 0.05",
+)
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
 def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
     """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
     own, rivals = str(options.get("method")), ("gradient (example)", "random")
-    found = {(str(row.get("language")), str(row.get("removed by"))): row for row in report.rows("targeted")}
+    found = {
+        (str(row.get("language")), str(row.get("removed by"))): row
+        for row in report.rows("targeted")
+    }
     by = [name for name in rivals if any(choice == name for _, choice in found)]
     cells = {}
     for (language, choice), row in found.items():
         others = [found.get((language, name), {}).get("difference, points") for name in by]
         if choice == own and all(map(is_number, others)) and _whole(row):
             cells[language] = (*(row[name] for name in OWN), *others)
-    return Here((*_titles(own), *(f"{name}, points" for name in by)), (*FORMATS, *("+.1f" for _ in by)), cells)
+    return Here(
+        (*_titles(own), *(f"{name}, points" for name in by)),
+        (*FORMATS, *("+.1f" for _ in by)),
+        cells,
+    )
 
 
 def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
@@ -141,7 +163,14 @@ def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
 
 def _titles(method: str) -> tuple[str, ...]:
     """What the columns OWN are called here."""
-    return ("heads removed", "unpruned, %", f"{method}, points", "low, points", "high, points", "P < 0.05")
+    return (
+        "heads removed",
+        "unpruned, %",
+        f"{method}, points",
+        "low, points",
+        "high, points",
+        "P < 0.05",
+    )
 
 
 def _whole(row: Mapping[str, Any]) -> bool:

@@ -18,7 +18,16 @@ from headlab.stats.agreement import Chance, by_chance
 from headlab.tables import Cell, Report, Table
 
 NONE = "none of these"
-COLUMNS = ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high")
+COLUMNS = (
+    "heads left",
+    "role",
+    "heads",
+    "of",
+    "kept, %",
+    "by chance",
+    "chance, low",
+    "chance, high",
+)
 FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
 
 
@@ -78,7 +87,9 @@ def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     index = {head: at for at, head in enumerate(grid.heads)}
     for head, role, has in judged(report.table(NAME)):
         if head not in index:
-            raise HeadlabError(f"the roles are of head {head}; the model has {grid}", code="roles.head_unknown")
+            raise HeadlabError(
+                f"the roles are of head {head}; the model has {grid}", code="roles.head_unknown"
+            )
         some[index[head]] = True
         having.setdefault(kind_of(role), np.zeros(grid.size, bool))[index[head]] |= has
     having[NONE] = some & ~np.any(list(having.values()), axis=0)

@@ -144,7 +144,9 @@ class Pieces:
         model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
         return model
 
-    def scores(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores:
+    def scores(
+        self, language: str, method: str, *, seed: int | None = None, **options: Any
+    ) -> HeadScores:
         """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
         found = self.found(language, method, seed=seed, **options)
         if found is not None:
@@ -163,15 +165,22 @@ class Pieces:
         self.forwards = before + scores.example_forwards
         return self._noted(language, "dev", scores)
 
-    def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
+    def found(
+        self, language: str, method: str, *, seed: int | None = None, **options: Any
+    ) -> HeadScores | None:
         """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
         spec = self.score_spec(language, method, seed, options)
         key = content_key(spec)
         if key not in self._scores:
             if method == RANDOM_METHOD:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
-                self._scores[key] = outcome_of(METHODS[RANDOM_METHOD], work).scores(self.model.grid, spec, 0, 0.0)
-            elif self.store is not None and (kept := stored(self.store.run(spec), self.model.grid)) is not None:
+                self._scores[key] = outcome_of(METHODS[RANDOM_METHOD], work).scores(
+                    self.model.grid, spec, 0, 0.0
+                )
+            elif (
+                self.store is not None
+                and (kept := stored(self.store.run(spec), self.model.grid)) is not None
+            ):
                 self._scores[key] = kept.record
         return self._scores.get(key)
 
@@ -196,9 +205,14 @@ class Pieces:
 
     def known(self, options: Mapping[str, Any]) -> dict[str, HeadScores | None]:
         """As `scored`, of every language; None where they are not computed yet."""
-        return {name: self.found(name, options[METHOD], **options[METHOD_OPTIONS]) for name in self.languages}
+        return {
+            name: self.found(name, options[METHOD], **options[METHOD_OPTIONS])
+            for name in self.languages
+        }
 
-    def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
+    def answers(
+        self, language: str, kept: Bools | None = None, split: Split = "test"
+    ) -> Evaluation:
         """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
 
         Raises HeadlabError if kept does not have one entry per head.
@@ -226,9 +240,13 @@ class Pieces:
         if run is not None:
             run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
         counted()
-        return self._noted(language, split, self._remember((language, split, mask.digest), evaluation))
+        return self._noted(
+            language, split, self._remember((language, split, mask.digest), evaluation)
+        )
 
-    def all_answers(self, language: str, masks: Sequence[Bools | None], split: Split = "test") -> list[Evaluation]:
+    def all_answers(
+        self, language: str, masks: Sequence[Bools | None], split: Split = "test"
+    ) -> list[Evaluation]:
         """Answers under several masks, in the order given."""
         return [self.answers(language, kept, split) for kept in masks]
 
@@ -253,7 +271,11 @@ class Pieces:
         before = self.forwards
 
         def on_progress(step: Progress) -> None:
-            self.report(Progress(before + step.done, before + step.done, f"curve of {language}: {_words(step)}"))
+            self.report(
+                Progress(
+                    before + step.done, before + step.done, f"curve of {language}: {_words(step)}"
+                )
+            )
 
         curve = prune_curve(
             self.model, self._task, language=language, scores=scores, size=self.test_size, points=points,
@@ -262,9 +284,17 @@ class Pieces:
         self.forwards = before + curve.example_forwards
         return self._noted(language, "test", curve)
 
-    def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
+    def found_curve(
+        self, language: str, scores: HeadScores, points: int | None = None
+    ) -> Curve | None:
         """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
-        spec = curve_spec(self.source(language, "test"), scores, points=points, ablation=self.ablation, seed=self.seed)
+        spec = curve_spec(
+            self.source(language, "test"),
+            scores,
+            points=points,
+            ablation=self.ablation,
+            seed=self.seed,
+        )
         kept = None if self.store is None else self.store.run(spec).result(Curve)
         return None if kept is None else kept.record
 
@@ -274,7 +304,9 @@ class Pieces:
             listed = [] if self.store is None else self.store.scan().results
             own = self.model.identity()["name"], self.task.name
             self._known = [
-                r.record for r in listed if (r.record.spec["model"]["name"], r.record.spec["task"]["name"]) == own
+                r.record
+                for r in listed
+                if (r.record.spec["model"]["name"], r.record.spec["task"]["name"]) == own
             ]
         return self._known
 
@@ -283,7 +315,13 @@ class Pieces:
         if (language, split) not in self._evaluators:
             # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
             self._evaluators[language, split] = Evaluator(
-                self.model, self._task, language, split, self.size(split), state_bytes=0, tick=self.tick
+                self.model,
+                self._task,
+                language,
+                split,
+                self.size(split),
+                state_bytes=0,
+                tick=self.tick,
             )
         self._evaluators.move_to_end((language, split))
         if len(self._evaluators) > EVALUATORS:
@@ -298,8 +336,12 @@ class Pieces:
 
     def omission_notes(self) -> tuple[str, ...]:
         """A sentence for each language and split that was used, of which examples were cut or words have no answer."""
-        sentences = sorted((where, omissions.sentence) for where, omissions in self._omissions.items())
-        return tuple(f"{language}, {split}: {words}." for (language, split), words in sentences if words)
+        sentences = sorted(
+            (where, omissions.sentence) for where, omissions in self._omissions.items()
+        )
+        return tuple(
+            f"{language}, {split}: {words}." for (language, split), words in sentences if words
+        )
 
     def _noted(self, language: str, split: Split, piece: Piece) -> Piece:
         """The piece; what was omitted of its examples is remembered for the report. Older pieces do not say it."""
@@ -311,13 +353,23 @@ class Pieces:
         """The part of an evaluator that specs need, without its tokens."""
         if (language, split) not in self._sources:
             examples = self._task.examples(language, split, self.size(split))
-            self._sources[language, split] = Source(self.model, self._task, language, split, examples)
+            self._sources[language, split] = Source(
+                self.model, self._task, language, split, examples
+            )
         return cast(Evaluator, self._sources[language, split])
 
-    def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    def score_spec(
+        self, language: str, method: str, seed: int | None, options: dict[str, Any]
+    ) -> dict[str, Any]:
         """Spec of a language's scores: everything they depend on; it names them in the store."""
         chosen, source = method_of(method), self.source(language, "dev")
-        return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
+        return make_spec(
+            source,
+            chosen,
+            chosen.resolve(options),
+            self.seed if seed is None else seed,
+            self.ablation,
+        )
 
     def _spec(self, language: str, split: Split) -> dict[str, Any]:
         """Spec of the answers on a split: everything they depend on except the mask."""
@@ -347,7 +399,12 @@ class Pieces:
         return evaluation
 
     def ask_scores(
-        self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self,
+        language: str,
+        method: str,
+        *,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Ask:
         """The cost of `self.scores`; arguments as there."""
         key = method_of(method).key
@@ -360,17 +417,27 @@ class Pieces:
 
     def ask_scored(self, options: Mapping[str, Any]) -> list[Ask]:
         """The cost of `self.scored` in every language."""
-        return [self.ask_scores(name, options[METHOD], options=options[METHOD_OPTIONS]) for name in self.languages]
+        return [
+            self.ask_scores(name, options[METHOD], options=options[METHOD_OPTIONS])
+            for name in self.languages
+        ]
 
     def ask_answers(
-        self, language: str, masks: Sequence[Bools | None], *, unknown: int = 0, split: Split = "test"
+        self,
+        language: str,
+        masks: Sequence[Bools | None],
+        *,
+        unknown: int = 0,
+        split: Split = "test",
     ) -> Ask:
         """The cost of the answers under these masks; None is the untouched model.
 
         unknown: number of further masks, which depend on scores not computed yet.
         """
         wanted = {} if not masks else {self.digest(kept): kept for kept in masks}
-        lacking = unknown + sum(not self.has_answers(language, kept, split) for kept in wanted.values())
+        lacking = unknown + sum(
+            not self.has_answers(language, kept, split) for kept in wanted.values()
+        )
         what = f"{split} answers in {language} under {len(wanted) + unknown} masks"
         return Ask("answers", language, what, lacking * len(self.examples(language, split)))
 
@@ -388,7 +455,12 @@ class Pieces:
         found = None if scores is None else self.found_curve(language, scores, points)
         steps = len(counts(self.model.grid.size, points))
         what = f"curve of {language} by {method}{_with(options or {}, seed)}"
-        return Ask("curve", language, what, 0 if found is not None else steps * len(self.examples(language, "test")))
+        return Ask(
+            "curve",
+            language,
+            what,
+            0 if found is not None else steps * len(self.examples(language, "test")),
+        )
 
     def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
         """The cost of `forwards` plain forward passes for another purpose."""
@@ -396,7 +468,9 @@ class Pieces:
 
 
 def _with(options: Mapping[str, Any], seed: int | None) -> str:
-    return "".join(f", {name} {value}" for name, value in options.items()) + ("" if seed is None else f", seed {seed}")
+    return "".join(f", {name} {value}" for name, value in options.items()) + (
+        "" if seed is None else f", seed {seed}"
+    )
 
 
 def _words(step: Progress) -> str:
@@ -425,7 +499,9 @@ class Pace:
             name = self._pieces.model.identity()["name"]
             seen = pace_of(self._pieces.known_scores(), name, self._pieces.task.name, ask.method)
             if seen is not None:
-                self._rests[f"{ask.method} at {_told(seen)} a forward, as in the cache's results"] = None
+                self._rests[
+                    f"{ask.method} at {_told(seen)} a forward, as in the cache's results"
+                ] = None
                 return seen
         if ask.kind == "curve" and (known := self._curves) is not None:
             self._rests[f"curves at {_told(known)} a forward, as in the cache's"] = None
@@ -437,7 +513,9 @@ class Pace:
         """Median seconds per forward pass in the stored curves of this model and task; None without any."""
         pieces = self._pieces
         listed = () if pieces.store is None else pieces.store.curves().results
-        return pace_of((r.record for r in listed), pieces.model.identity()["name"], pieces.task.name)
+        return pace_of(
+            (r.record for r in listed), pieces.model.identity()["name"], pieces.task.name
+        )
 
     def _share(self, ask: Ask) -> float:
         """Cost of one of the piece's forward passes, in plain ones."""
@@ -449,19 +527,27 @@ class Pace:
         elif costs.pass_cost != 1:
             self._rests[f"{ask.method} at {costs.pass_cost:g} forwards a pass"] = None
         if costs.assumed:
-            self._rests[f"{ask.method} at one forward an example, which is assumed ({costs.words})"] = None
+            self._rests[
+                f"{ask.method} at one forward an example, which is assumed ({costs.words})"
+            ] = None
         if not costs.starts_at_head or not self._pieces.model.resumable:
             return costs.pass_cost
         layers = self._pieces.model.grid.layers
-        self._rests[f"{ask.method} at about half a forward, since each starts at the layer of a head"] = None
+        self._rests[
+            f"{ask.method} at about half a forward, since each starts at the layer of a head"
+        ] = None
         return costs.pass_cost * (layers + 1) / (2 * layers)
 
     def _plain(self, ask: Ask) -> float:
         if self._timed is None:
             split: Split = "dev" if ask.kind == "scores" else "test"
             paces, key = self._pieces.paces, (self._pieces.task.name, ask.language, split)
-            self._timed = paces[key] = paces.get(key) or timed(self._pieces.evaluator(ask.language, split))
-            self._rests[f"{_told(self._timed)} a forward, as timed on {split} examples of {ask.language}"] = None
+            self._timed = paces[key] = paces.get(key) or timed(
+                self._pieces.evaluator(ask.language, split)
+            )
+            self._rests[
+                f"{_told(self._timed)} a forward, as timed on {split} examples of {ask.language}"
+            ] = None
         return self._timed
 
 
@@ -531,17 +617,27 @@ def run_experiment(
 def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
     """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
     about, resolved = prepared(key, pieces, options)
-    if pieces.store is not None and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None:
+    if (
+        pieces.store is not None
+        and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None
+    ):
         return Cost(0, 0.0, "the report is in the cache already")
     lacking = _lacking(about, pieces, resolved)
     if not lacking:
         return Cost(0, 0.0, "every piece is in the cache already")
     pace = Pace(pieces)
     seconds = [ask.forwards * pace.of(ask) for ask in lacking]
-    return Cost(sum(a.forwards for a in lacking), sum(seconds), f"{_named(lacking)}; {pace.words}", tuple(lacking))
+    return Cost(
+        sum(a.forwards for a in lacking),
+        sum(seconds),
+        f"{_named(lacking)}; {pace.words}",
+        tuple(lacking),
+    )
 
 
-def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tuple[Experiment, dict[str, Any]]:
+def prepared(
+    key: str, pieces: Pieces, options: Mapping[str, Any] | None
+) -> tuple[Experiment, dict[str, Any]]:
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
     about = study(key)
     about.check_languages(len(pieces.languages))
@@ -602,7 +698,9 @@ def _named(lacking: Sequence[Ask]) -> str:
 class _Watch:
     """Progress of an experiment: what its pieces report, prefixed with the experiment's latest message."""
 
-    def __init__(self, pieces: Pieces, expected: int, on_progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self, pieces: Pieces, expected: int, on_progress: Callable[[Progress], None] | None
+    ) -> None:
         self._pieces, self._expected, self._tell = pieces, expected, on_progress or (lambda _: None)
         self._first, self._said, self._most = pieces.forwards, "", 0
 
@@ -619,6 +717,8 @@ class _Watch:
         self._step(Progress(self._pieces.forwards, 0))
 
     def _step(self, step: Progress) -> None:
-        done = self._most = max(self._most, step.done - self._first)  # a piece may take fewer than expected
+        done = self._most = max(
+            self._most, step.done - self._first
+        )  # a piece may take fewer than expected
         note = ": ".join(part for part in (self._said, step.note) if part)
         self._tell(replace(step, done=done, total=max(self._expected, done), note=note))

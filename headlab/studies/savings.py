@@ -15,7 +15,9 @@ from headlab.tables import Cell, Report, Table
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
 
-TOKENS = 32  # length of the text that multiply-accumulates are given for, if no real text is available
+TOKENS = (
+    32  # length of the text that multiply-accumulates are given for, if no real text is available
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class LayerCost:
 
     def saved(self, gone: int) -> int:
         """Parameters saved by removing `gone` groups."""
-        return gone * self.parameters + (self.rest if gone and gone == self.heads // self.together else 0)
+        return gone * self.parameters + (
+            self.rest if gone and gone == self.heads // self.together else 0
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class Costs:
 
     def untouched(self, tokens: int = TOKENS) -> Left:
         """The cost of the untouched model on a text of `tokens` tokens."""
-        return Left(self.parameters, sum(c * tokens**power for power, c in enumerate(self.macs)), tokens)
+        return Left(
+            self.parameters, sum(c * tokens**power for power, c in enumerate(self.macs)), tokens
+        )
 
     def shrunk(self, kept: Bools, tokens: int = TOKENS) -> Left:
         """The cost of the model without the heads that are not kept; grouped queries are removed in whole groups.
@@ -84,11 +90,14 @@ class Costs:
         """
         if not self.layers:
             raise HeadlabError(
-                self.note or "the heads of this model cannot be removed", code="costs.heads_not_removable"
+                self.note or "the heads of this model cannot be removed",
+                code="costs.heads_not_removable",
             )
         size = sum(layer.heads for layer in self.layers)
         if kept.shape != (size,):
-            raise HeadlabError(f"the mask has {kept.size} heads; this model has {size}", code="mask.shape_mismatch")
+            raise HeadlabError(
+                f"the mask has {kept.size} heads; this model has {size}", code="mask.shape_mismatch"
+            )
         whole, gone = self.untouched(tokens), [layer.gone(kept) for layer in self.layers]
         parameters = sum(layer.saved(n) for n, layer in zip(gone, self.layers, strict=True))
         macs = sum(n * layer.macs(tokens) for n, layer in zip(gone, self.layers, strict=True))
@@ -97,11 +106,16 @@ class Costs:
     @property
     def even(self) -> bool:
         """Whether all heads cost the same."""
-        return len({(layer.parameters / layer.together, layer.together) for layer in self.layers}) <= 1
+        return (
+            len({(layer.parameters / layer.together, layer.together) for layer in self.layers}) <= 1
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON values."""
-        return asdict(self) | {"macs": list(self.macs), "layers": [list(asdict(one).values()) for one in self.layers]}
+        return asdict(self) | {
+            "macs": list(self.macs),
+            "layers": [list(asdict(one).values()) for one in self.layers],
+        }
 
     @staticmethod
     def from_json(value: Any) -> Costs:
@@ -112,7 +126,8 @@ class Costs:
             return Costs(_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise HeadlabError(
-                f"this is not the cost of a model ({type(error).__name__}: {error})", code="costs.malformed"
+                f"this is not the cost of a model ({type(error).__name__}: {error})",
+                code="costs.malformed",
             ) from error
 
 
@@ -171,7 +186,9 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
     draws must be independent.  Raises HeadlabError for too few values.
     """
     n = len(values)
-    k = int(binom.ppf((1 - level) / 2, n, 0.5))  # the smallest with P(Binomial <= k) at the tail or above
+    k = int(
+        binom.ppf((1 - level) / 2, n, 0.5)
+    )  # the smallest with P(Binomial <= k) at the tail or above
     if k < 1:
         raise HeadlabError(
             f"{n} values are too few for a {level:.0%} interval of their median; measure more",
@@ -247,21 +264,37 @@ class Savings:
                 f"parameters and {share['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
             )
         if self.still:
-            out.append(f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}.")
+            out.append(
+                f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}."
+            )
         return (*out, *((*_timed_on(self.spec), NOISE) if self.speeds else ()))
 
     def report(self) -> Report:
         """The same as a report with tables."""
-        return Report(NAME, (self._sizes(), *((self._times(),) if self.speeds else ())), self.sentences(), self.spec)
+        return Report(
+            NAME,
+            (self._sizes(), *((self._times(),) if self.speeds else ())),
+            self.sentences(),
+            self.spec,
+        )
 
     def _sizes(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
         for name, left, heads in self._models():
-            rows.append((name, heads, left.parameters, left.macs, *saved(self.untouched, left).values()))
+            rows.append(
+                (name, heads, left.parameters, left.macs, *saved(self.untouched, left).values())
+            )
         return Table(
             "worth-size",
             f"Parameters, and multiply-accumulates of a forward pass on one text of {self.untouched.tokens} tokens",
-            ("model", "heads", "parameters", "multiply-accumulates", "parameters saved", "multiply-accumulates saved"),
+            (
+                "model",
+                "heads",
+                "parameters",
+                "multiply-accumulates",
+                "parameters saved",
+                "multiply-accumulates saved",
+            ),
             ("", "d", ",d", ",d", ".1%", ".1%"),
             tuple(rows),
         )
@@ -275,7 +308,9 @@ class Savings:
         rows: list[tuple[Cell, ...]] = []
         for s in self.speeds:
             ms: tuple[float | None, ...] = (s.milliseconds, *(s.between or (None, None)))
-            rows.append((s.device, s.rows, s.tokens, "untouched", *ms, s.throughput(), None, None, None))
+            rows.append(
+                (s.device, s.rows, s.tokens, "untouched", *ms, s.throughput(), None, None, None)
+            )
             for name, ratio in (("masked", s.masked), ("shrunk", s.shrunk)):
                 if ratio is not None:
                     ms = (s.milliseconds * ratio.ratio, None, None)
@@ -299,7 +334,11 @@ class Savings:
             "removed": self.removed,
             "still_masked": self.still,
             "tokens": self.untouched.tokens,
-            **_three("parameters", self.untouched.parameters, None if shrunk is None else shrunk.parameters),
+            **_three(
+                "parameters",
+                self.untouched.parameters,
+                None if shrunk is None else shrunk.parameters,
+            ),
             **_three("macs", self.untouched.macs, None if shrunk is None else shrunk.macs),
             "refused": self.refused or None,
             "speed": [_speed(speed) for speed in self.speeds],
@@ -313,7 +352,11 @@ class Savings:
         try:
             tokens = int(value["tokens"])
             left = {k: (value["parameters"][k], value["macs"][k]) for k in ("untouched", "shrunk")}
-            shrunk = None if left["shrunk"][0] is None else Left(int(left["shrunk"][0]), int(left["shrunk"][1]), tokens)
+            shrunk = (
+                None
+                if left["shrunk"][0] is None
+                else Left(int(left["shrunk"][0]), int(left["shrunk"][1]), tokens)
+            )
             untouched = Left(int(left["untouched"][0]), int(left["untouched"][1]), tokens)
             counts = (int(value["heads"]), int(value["removed"]))
             speeds = tuple(_read_speed(row) for row in value["speed"])
@@ -332,9 +375,15 @@ def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Any]:
 
 def _speed(speed: Speed) -> dict[str, Any]:
     about = {name: getattr(speed, name) for name in ("device", "rows", "tokens", "milliseconds")}
-    ratios = {name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))}
+    ratios = {
+        name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))
+    }
     between = None if speed.between is None else list(speed.between)
-    return about | {"milliseconds_interval": between, "examples_a_second": speed.throughput(), **ratios}
+    return about | {
+        "milliseconds_interval": between,
+        "examples_a_second": speed.throughput(),
+        **ratios,
+    }
 
 
 def _read_speed(row: Mapping[str, Any]) -> Speed:
@@ -362,7 +411,9 @@ def _timed_on(spec: Mapping[str, Any]) -> Iterator[str]:
 
 def _told(speed: Speed) -> str:
     """The timings at one device and batch size, in words."""
-    words = [f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"]
+    words = [
+        f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"
+    ]
     if speed.shrunk is not None:
         words.append(f"with the heads removed {_times(speed.shrunk)}")
     return ", ".join(words) + "."

@@ -28,7 +28,16 @@ from headlab.parallel import timed_pass
 from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
 from headlab.shrink.model import parameters_of, require_family
-from headlab.studies.savings import Costs, LayerCost, Left, Ratio, Savings, Speed, median_interval, ratio_of
+from headlab.studies.savings import (
+    Costs,
+    LayerCost,
+    Left,
+    Ratio,
+    Savings,
+    Speed,
+    median_interval,
+    ratio_of,
+)
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Example, Task
 
@@ -73,7 +82,9 @@ class _Counter(TorchDispatchMode):
         if formula is not None:
             self.flops += int(formula(*args, **kwargs, out_val=found))
         elif str(func._overloadpacket) == FUSED:
-            self.flops += 4 * args[0].numel() * args[1].shape[2]  # query times key, and weights times value
+            self.flops += (
+                4 * args[0].numel() * args[1].shape[2]
+            )  # query times key, and weights times value
         return found
 
 
@@ -87,7 +98,10 @@ def polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
 
 def made_up(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
     """One made-up text of `tokens` tokens, as keyword arguments of the model."""
-    config, vocabulary = module.config, int(getattr(module.config.get_text_config(), "vocab_size", 100))
+    config, vocabulary = (
+        module.config,
+        int(getattr(module.config.get_text_config(), "vocab_size", 100)),
+    )
     ids = (torch.arange(tokens, device=home(module)) * 7 + 5)[None] % vocabulary
     end = config.eos_token_id
     if config.is_encoder_decoder and isinstance(end, int):
@@ -162,7 +176,9 @@ def _beside(module: nn.Module, name: str, projection: nn.Module) -> list[nn.Line
     while name:
         name = name.rpartition(".")[0]
         found = [
-            m for m in module.get_submodule(name).modules() if isinstance(m, nn.Linear | Conv1D) and m is not projection
+            m
+            for m in module.get_submodule(name).modules()
+            if isinstance(m, nn.Linear | Conv1D) and m is not projection
         ]
         fitting = [m for m in found if sides(m)[1] in (wide, 3 * wide) or not wide % sides(m)[1]]
         if fitting:
@@ -177,7 +193,8 @@ def sides(module: nn.Module) -> tuple[int, int]:
     if isinstance(module, nn.Linear):
         return module.weight.shape[1], module.weight.shape[0]
     raise HeadlabError(
-        f"{type(module).__name__} is not a projection that headlab can count", code="costs.projection_unknown"
+        f"{type(module).__name__} is not a projection that headlab can count",
+        code="costs.projection_unknown",
     )
 
 
@@ -268,7 +285,9 @@ def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: 
     return batches
 
 
-def different_batches(model: Model, task: Task | None, *, rows: int, size: int, seed: int) -> Batches:
+def different_batches(
+    model: Model, task: Task | None, *, rows: int, size: int, seed: int
+) -> Batches:
     """`size` distinct dev examples, or as many as there are, in batches of up to `rows`.
 
     Each batch is in a randomly drawn language, from its first `POOL` examples.  task, errors: as in `batches_of`.
@@ -311,7 +330,9 @@ def _source(model: Model, task: Task | None) -> Task:
     return task_of(SENTENCES) if task is None else task
 
 
-def _batch(model: Model, task: Task | None, drawn: list[Example], language: str) -> dict[str, torch.Tensor]:
+def _batch(
+    model: Model, task: Task | None, drawn: list[Example], language: str
+) -> dict[str, torch.Tensor]:
     whole = np.arange(len(drawn))
     if task is not None:
         return plain(read(model, task, drawn, language).tensors(whole))
@@ -319,7 +340,10 @@ def _batch(model: Model, task: Task | None, drawn: list[Example], language: str)
     if not model.module.config.is_encoder_decoder:
         return inputs
     # a sequence-to-sequence model also gets them as its target, for one pass over a given target
-    return inputs | {"decoder_input_ids": inputs["input_ids"], "decoder_attention_mask": inputs["attention_mask"]}
+    return inputs | {
+        "decoder_input_ids": inputs["input_ids"],
+        "decoder_attention_mask": inputs["attention_mask"],
+    }
 
 
 def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
@@ -355,12 +379,14 @@ def measure(
     mask.check(untouched.grid, untouched.fingerprint)
     if not batch_sizes or min(batch_sizes) < 1:
         raise HeadlabError(
-            f"batch sizes are {list(batch_sizes)}; give one or more, each 1 or more", code="worth.batch_sizes_invalid"
+            f"batch sizes are {list(batch_sizes)}; give one or more, each 1 or more",
+            code="worth.batch_sizes_invalid",
         )
     shrunk, refused = _shrunk(untouched, mask)
     module = None if shrunk is None else shrunk.module
     samples = {
-        n: batches_of(untouched, task, rows=n, count=max(1, ROWS // n), seed=seed) for n in dict.fromkeys(batch_sizes)
+        n: batches_of(untouched, task, rows=n, count=max(1, ROWS // n), seed=seed)
+        for n in dict.fromkeys(batch_sizes)
     }
     tokens = tokens_of(samples[min(samples)])
     seconds = timed(
@@ -369,7 +395,9 @@ def measure(
     )  # fmt: skip
     told(rounds, rounds, "done")
     device = _device(untouched.device)
-    speeds = tuple(_speed(device, *sample, each) for sample, each in zip(samples.items(), seconds, strict=True))
+    speeds = tuple(
+        _speed(device, *sample, each) for sample, each in zip(samples.items(), seconds, strict=True)
+    )
     spec = {
         "model": untouched.recorded(), "mask": mask.digest, "task": None if task is None else task.name,
         "languages": [] if task is None else list(task.languages),
@@ -379,7 +407,9 @@ def measure(
     whole = _counted(untouched.module, untouched, tokens)
     left = None if module is None else _counted(module, untouched, tokens)
     still = 0 if shrunk is None else len(shrunk.masked)
-    return Savings(untouched.grid.size, len(mask.removed), whole, left, speeds, refused, still, spec)
+    return Savings(
+        untouched.grid.size, len(mask.removed), whole, left, speeds, refused, still, spec
+    )
 
 
 def _shrunk(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
@@ -423,7 +453,9 @@ def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
     each = 1000 * seconds[:, 0] / len(batches)
     between = median_interval(each)
     shrunk = ratios[1] if len(ratios) > 1 else None
-    return Speed(device, rows, tokens_of(batches), float(np.median(each)), ratios[0], shrunk, between)
+    return Speed(
+        device, rows, tokens_of(batches), float(np.median(each)), ratios[0], shrunk, between
+    )
 
 
 def _device(device: torch.device) -> str:

@@ -43,7 +43,9 @@ class Looks:
         return np.asarray(self.tokens == 1)
 
 
-def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], None] = lambda _: None) -> Looks:
+def looks(
+    evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], None] = lambda _: None
+) -> Looks:
     """Where each head's tokens attend most, for all examples of an evaluator, in one pass.
 
     tokens: what counts as a separator, as in `excluded_ids`.  A token counts if its largest weight on a separator
@@ -76,7 +78,9 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
         looking, target = sides(batch.inputs, model.grid.rows[row])
         real = target[1][:, None, None, :]
         separator = torch.isin(target[0], ids)[:, None, None, :] & real
-        on, off = (weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real))
+        on, off = (
+            weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real)
+        )
         counted = ((on > off) & looking[1][:, None, :]).sum(dim=-1, dtype=torch.float64)
         out[:, row, : counted.shape[1]] = (counted / looking[1].sum(dim=-1)[:, None]).cpu().numpy()
 
@@ -96,7 +100,10 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
         found[language] = _looks(pieces, language, tokens)
     kinds = _kinds(pieces, options, top)
     grid, rng = pieces.model.grid, np.random.default_rng(pieces.seed)
-    tables = (head_table(found, grid, rng), kind_table(found, kinds, aligned=pieces.task.aligned, rng=rng))
+    tables = (
+        head_table(found, grid, rng),
+        kind_table(found, kinds, aligned=pieces.task.aligned, rng=rng),
+    )
     sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
     return tables, (
         f"Looked at: {_words(pieces.model, tokens)}. Padding neither attends nor is attended to; all other tokens "
@@ -110,7 +117,9 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores, and a pass over the dev examples of every language."""
     passes = [
-        pieces.ask_passes(language, f"where heads look in {language}", len(pieces.examples(language, "dev")))
+        pieces.ask_passes(
+            language, f"where heads look in {language}", len(pieces.examples(language, "dev"))
+        )
         for language in pieces.languages
     ]
     return [*pieces.ask_scored(options), *passes]
@@ -131,7 +140,9 @@ def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
 
 def _words(model: Model, tokens: str) -> str:
     names = model.tokenizer.convert_ids_to_tokens(excluded_ids(model.tokenizer, tokens))
-    return f"{tokens} tokens ({' '.join(f'`{name}`' for name in names) or 'the tokenizer has none'})"
+    return (
+        f"{tokens} tokens ({' '.join(f'`{name}`' for name in names) or 'the tokenizer has none'})"
+    )
 
 
 def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bools]:
@@ -139,7 +150,9 @@ def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bo
     scores = {language: pieces.scored(language, options) for language in pieces.languages}
     agnostic, claims = in_every_top(scores, top), claimed(scores)
     specific = claims[RAW].both if claims else np.zeros_like(agnostic)
-    return dict(zip(KINDS, (agnostic, specific, np.ones(pieces.model.grid.size, bool)), strict=True))
+    return dict(
+        zip(KINDS, (agnostic, specific, np.ones(pieces.model.grid.size, bool)), strict=True)
+    )
 
 
 def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator) -> Table:
@@ -161,7 +174,11 @@ def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Genera
 
 
 def kind_table(
-    found: Mapping[str, Looks], kinds: Mapping[str, Bools], *, aligned: bool, rng: np.random.Generator
+    found: Mapping[str, Looks],
+    kinds: Mapping[str, Bools],
+    *,
+    aligned: bool,
+    rng: np.random.Generator,
 ) -> Table:
     """One row per language (and for all of them) and kind of head: mean share, and its difference from all heads.
 
@@ -169,7 +186,10 @@ def kind_table(
     otherwise each language is resampled separately, with equal weight.
     """
     each = list(found.values())
-    pooled = Looks(np.concatenate([seen.tokens for seen in each]), tuple(label for s in each for label in s.groups))
+    pooled = Looks(
+        np.concatenate([seen.tokens for seen in each]),
+        tuple(label for s in each for label in s.groups),
+    )
     sets = {language: [seen] for language, seen in found.items()}
     if len(found) > 1:
         sets["all languages"] = [pooled] if aligned else each
@@ -188,7 +208,9 @@ def kind_table(
     )  # fmt: skip
 
 
-def _against_all(strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator) -> tuple[float | None, ...]:
+def _against_all(
+    strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator
+) -> tuple[float | None, ...]:
     """Mean over strata of the chosen heads' share and its difference from all heads, with intervals, in %; and p."""
     if not chosen.any():
         return (None,) * 8
@@ -198,7 +220,10 @@ def _against_all(strata: Sequence[Looks], chosen: Bools, rng: np.random.Generato
     shares = [100 * float(v) for v in (_mean(part), low[0], high[0], tokens)]
     if chosen.all():
         return (*shares, None, None, None, None)
-    gain = [(own - seen.whole.mean(axis=1), seen.groups) for (own, _), seen in zip(part, strata, strict=True)]
+    gain = [
+        (own - seen.whole.mean(axis=1), seen.groups)
+        for (own, _), seen in zip(part, strata, strict=True)
+    ]
     below, above, p = stratified_bootstrap(gain, rng)
     return (*shares, *(100 * float(v) for v in (_mean(gain), below[0], above[0])), float(p[0]))
 

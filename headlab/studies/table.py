@@ -18,7 +18,9 @@ from headlab.tasks.base import DEV_SIZE, SPLITS
 from headlab.training.options import FinetuneOptions
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
-METHOD_VERSIONS = "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
+METHOD_VERSIONS = (
+    "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
+)
 Say = Callable[[str], None]  # takes a sentence on where the work is
 Found = tuple[tuple[Table, ...], tuple[str, ...]]  # what a study's `run` returns: tables and notes
 
@@ -60,7 +62,9 @@ class Experiment:
         taken = dict(self.always)
         if isinstance(options.get(METHOD), str):
             taken[options[METHOD]] = options[METHOD], options.get(METHOD_OPTIONS) or {}
-        named = [name for option in self.lists for name in str(options.get(option) or "").split(",")]
+        named = [
+            name for option in self.lists for name in str(options.get(option) or "").split(",")
+        ]
         taken |= {name: ORDERINGS[name] for name in named if name in ORDERINGS}
         found = {}
         for name, (key, settings) in taken.items():
@@ -82,8 +86,12 @@ class Experiment:
 
         Raises HeadlabError for an unknown option or an invalid value.
         """
-        check_known(self.options, given, f"experiment {self.key} has", code="experiment.option_unknown")
-        out = resolved(self.options, given, f"experiment {self.key}", code="experiment.option_invalid")
+        check_known(
+            self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
+        )
+        out = resolved(
+            self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
+        )
         if METHOD in out:
             chosen = method_of(out[METHOD])
             out |= {METHOD: chosen.key, METHOD_OPTIONS: chosen.resolve(out.get(METHOD_OPTIONS, {}))}
@@ -110,7 +118,9 @@ class Experiment:
 
 
 WITH_SIGN = Option(
-    DEFAULT_METHOD, "method whose scores are used; it needs a sign and intervals", Keys(METHODS, lambda m: m.signed)
+    DEFAULT_METHOD,
+    "method whose scores are used; it needs a sign and intervals",
+    Keys(METHODS, lambda m: m.signed),
 )
 ANY_METHOD = Option(DEFAULT_METHOD, "method whose scores are used", Keys(METHODS))
 OF_METHOD = Option({}, "the method's own options", kind=dict)
@@ -149,7 +159,9 @@ BUILT_IN: dict[str, Experiment] = {
                 METHOD_OPTIONS: OF_METHOD,
                 "k": HARMFUL_OR_K,
                 "runs": RUNS,
-                "leave_one_out": Option(True, "also the lowest heads by leave-one-out, the most expensive", kind=bool),
+                "leave_one_out": Option(
+                    True, "also the lowest heads by leave-one-out, the most expensive", kind=bool
+                ),
             },
             "targeted",
             always=RIVALS,
@@ -275,7 +287,9 @@ class Front(Experiment):
                 "not both",
                 code="front.two_questions",
             )
-        return out | {"within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]}
+        return out | {
+            "within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]
+        }
 
 
 FRONT = Front(
@@ -286,9 +300,15 @@ FRONT = Front(
     {
         METHOD: ANY_METHOD,
         METHOD_OPTIONS: OF_METHOD,
-        "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
+        "orders": Option(
+            "mean,weakest,cost", "in which orders heads leave, comma-separated; also own"
+        ),
         "points": Option(
-            25, "counts of removed heads to measure; 0 heads and all among them", kind=int, low=2, optional=True
+            25,
+            "counts of removed heads to measure; 0 heads and all among them",
+            kind=int,
+            low=2,
+            optional=True,
         ),
         "within": Option(
             None,
@@ -299,7 +319,11 @@ FRONT = Front(
             optional=True,
         ),
         "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
-        "by": Option(BOUND, "whether a loss is measured by the lower bound or the estimate", (BOUND, ESTIMATE)),
+        "by": Option(
+            BOUND,
+            "whether a loss is measured by the lower bound or the estimate",
+            (BOUND, ESTIMATE),
+        ),
     },
     "pareto_run",
     version=2,
@@ -319,7 +343,8 @@ def experiment(key: str) -> Experiment:
     """An experiment by its key. Raises HeadlabError for an unknown one."""
     if key not in EXPERIMENTS:
         raise HeadlabError(
-            f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"
+            f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}",
+            code="experiment.unknown",
         )
     return EXPERIMENTS[key]
 
@@ -339,7 +364,11 @@ def earlier_scores(spec: Mapping[str, Any]) -> str:
         return ""
     recorded = spec.get(METHOD_VERSIONS)
     versions = recorded if isinstance(recorded, Mapping) else {}
-    earlier = {name: of for name, (of, version) in about.renewed(options).items() if versions.get(name, 1) != version}
+    earlier = {
+        name: of
+        for name, (of, version) in about.renewed(options).items()
+        if versions.get(name, 1) != version
+    }
     if not earlier:
         return ""
     differences = "; ".join(dict.fromkeys(of.renewal for of in earlier.values()))
@@ -354,10 +383,15 @@ def study(key: str) -> Experiment:
 # Settings of every kind of job: flags of its command, fields of its request, widgets of its form.
 
 Settings = Mapping[str, Option]
-Size = partial(Option, kind=int, low=1, high=100_000)  # a command may ask for more examples than a request
+Size = partial(
+    Option, kind=int, low=1, high=100_000
+)  # a command may ask for more examples than a request
 OfDev = partial(Size, DEV_SIZE, label="Examples of dev, at most")
 OfTest = partial(Size, None, optional=True, label="Examples of test, at most", empty="all")
-CHOOSING, TESTING = "dev examples to choose heads on", "test examples to evaluate on; default: all of the split"
+CHOOSING, TESTING = (
+    "dev examples to choose heads on",
+    "test examples to evaluate on; default: all of the split",
+)
 SEED: Settings = {"seed": Option(0, "seed of everything random", kind=int, low=0, label="Seed")}
 ABLATION = Option(
     "zero",
@@ -394,12 +428,16 @@ JOBS: Mapping[str, Settings] = {  # in the order of the command
     },
     "experiment": {
         "dev_size": OfDev(CHOOSING, flag="size", tip="Examples that heads are chosen on."),
-        "test_size": OfTest(TESTING, tip="Examples that accuracy is reported on; empty: all there are."),
+        "test_size": OfTest(
+            TESTING, tip="Examples that accuracy is reported on; empty: all there are."
+        ),
         **HOW,
     },
     "front": {
         "dev_size": OfDev(
-            CHOOSING, flag="size", tip="Examples that heads are chosen on. More examples can detect smaller losses."
+            CHOOSING,
+            flag="size",
+            tip="Examples that heads are chosen on. More examples can detect smaller losses.",
         ),
         "test_size": OfTest(TESTING),
         **HOW,
@@ -417,12 +455,16 @@ JOBS: Mapping[str, Settings] = {  # in the order of the command
         ),
     },
     "worth": {
-        "rounds": Option(15, "rounds in each of which all models have their turn", kind=int, low=6, high=200),
+        "rounds": Option(
+            15, "rounds in each of which all models have their turn", kind=int, low=6, high=200
+        ),
         "batch_sizes": Option("1,8,32", "examples in a batch, comma-separated"),
         **SEED,
     },
     "finetune": {  # its command has more of them
-        "steps": Option(FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps"),
+        "steps": Option(
+            FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps"
+        ),
         "learning_rate": Option(
             FinetuneOptions.learning_rate,
             "the highest",

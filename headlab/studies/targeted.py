@@ -72,7 +72,14 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
         every = [None, *(kept for several in masks.values() for kept in several)]
         whole, *answers = pieces.all_answers(language, every)
         left = iter(answers)
-        rows.append(Row(language, masks, whole, {name: [next(left) for _ in of] for name, of in masks.items()}))
+        rows.append(
+            Row(
+                language,
+                masks,
+                whole,
+                {name: [next(left) for _ in of] for name, of in masks.items()},
+            )
+        )
     method, choices = str(options["method"]), list(rows[0].masks)
     tables = (
         wide_table(rows, choices),
@@ -86,7 +93,9 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """Scores of every method, then the answers under their masks."""
     asks = []
     for language in pieces.languages:
-        asked = {(name, tuple(own.items())): (name, own) for name, own in _methods(options).values()}
+        asked = {
+            (name, tuple(own.items())): (name, own) for name, own in _methods(options).values()
+        }
         asks += [pieces.ask_scores(language, name, options=own) for name, own in asked.values()]
         masks = masks_of(pieces, language, options, pieces.found)
         known = [kept for several in masks.values() for kept in several]
@@ -103,7 +112,9 @@ def _methods(options: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, An
     return {own: (own, options["method_options"]), **rivals}
 
 
-def masks_of(pieces: Pieces, language: str, options: Mapping[str, Any], lookup: Lookup) -> dict[str, list[Bools]]:
+def masks_of(
+    pieces: Pieces, language: str, options: Mapping[str, Any], lookup: Lookup
+) -> dict[str, list[Bools]]:
     """Kept heads, bool [head], by choice: without the harmful ones, or without as many of the lowest by each method.
 
     lookup: `pieces.scores`, or `pieces.found` to omit what depends on scores not computed yet.
@@ -132,7 +143,9 @@ def wide_table(rows: Sequence[Row], choices: Sequence[str]) -> Table:
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         means = [100 * float(np.mean(row.accuracies(choice))) for choice in choices]
-        cells.append((row.language, row.heads(HARMFUL), row.heads(RANDOM), 100 * row.whole.accuracy, *means))
+        cells.append(
+            (row.language, row.heads(HARMFUL), row.heads(RANDOM), 100 * row.whole.accuracy, *means)
+        )
     mean = [float(np.mean(column)) for column in list(zip(*cells, strict=True))[1:]]
     return Table(
         "targeted-accuracy",
@@ -181,16 +194,22 @@ def _mean(rows: Sequence[Row], choice: str, pieces: Pieces) -> Difference:
     """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
         return NOTHING
-    return over_languages({r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned)
+    return over_languages(
+        {r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned
+    )
 
 
-def against_table(rows: Sequence[Row], choices: Sequence[str], method: str, pieces: Pieces) -> Table:
+def against_table(
+    rows: Sequence[Row], choices: Sequence[str], method: str, pieces: Pieces
+) -> Table:
     """One row per language and other choice: its accuracy minus that without the method's K lowest heads, paired."""
     cells: list[tuple[Cell, ...]] = []
     for choice in (c for c in choices if c != method):
         gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
         touched = {row.language: _differ(row, choice, method) for row in rows}
-        found = [difference(g, pieces.seed) if touched[name] else NOTHING for name, g in gains.items()]
+        found = [
+            difference(g, pieces.seed) if touched[name] else NOTHING for name, g in gains.items()
+        ]
         for name, d, corrected in zip(gains, found, adjusted(found), strict=True):
             cells.append((name, choice, *d.cells, corrected, d.mark))
         if len(rows) > 1 and any(touched.values()):

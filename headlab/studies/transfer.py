@@ -63,7 +63,9 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     scores = pieces.known(options).values()
     masks = [None, *(chosen(s, options["k"]) for s in scores if s is not None)]
     unknown = sum(s is None for s in scores)
-    answers = (pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages)
+    answers = (
+        pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages
+    )
     return [*pieces.ask_scored(options), *answers]
 
 
@@ -127,7 +129,16 @@ def long_table(found: Transfer, pieces: Pieces) -> Table:
     return Table(
         "transfer",
         "Accuracy on test without the heads chosen on one language",
-        ("chosen on", "language", "heads removed", "untouched, %", "accuracy, %", *COLUMNS, "p (Holm)", "P < 0.05"),
+        (
+            "chosen on",
+            "language",
+            "heads removed",
+            "untouched, %",
+            "accuracy, %",
+            *COLUMNS,
+            "p (Holm)",
+            "P < 0.05",
+        ),
         ("", "", "d", ".1f", ".1f", *FORMATS, ".4f", ""),
         tuple(rows),
         ("p (Holm): adjusted over the languages tested, for each language that chose.",),
@@ -142,7 +153,11 @@ def source_table(found: Transfer, source: str, pieces: Pieces) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, there, here, corrected in zip(names, zero, own, adjusted(zero), strict=True):
         touched = name != source and found.heads(source) + found.heads(name) > 0
-        against = difference(minus(found.gains[source, name], found.gains[name, name]), seed) if touched else NOTHING
+        against = (
+            difference(minus(found.gains[source, name], found.gains[name, name]), seed)
+            if touched
+            else NOTHING
+        )
         rows.append(
             (name, 100 * found.untouched[name], 100 * found.accuracy[source, name], *there.cells, corrected, there.mark,
              found.heads(name), 100 * here.mean, *against.cells)
@@ -161,14 +176,22 @@ def source_table(found: Transfer, source: str, pieces: Pieces) -> Table:
 def notes(found: Transfer, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Caveats about the tables."""
     bare = [name for name in found.masks if not found.heads(name)]
-    which = "those whose interval lies below 0" if options["k"] is None else f"the {options['k']} lowest"
+    which = (
+        "those whose interval lies below 0"
+        if options["k"] is None
+        else f"the {options['k']} lowest"
+    )
     out = [
         f"Heads removed: {which} by {options['method']} on dev. Intervals (95 %) and p are of the paired bootstrap "
         "with 10,000 resamples of groups of examples; means weigh languages alike."
     ]
     if bare:
-        out.append(f"No head has an interval below 0 in {', '.join(bare)}: that row is 0 by definition.")
+        out.append(
+            f"No head has an interval below 0 in {', '.join(bare)}: that row is 0 by definition."
+        )
     if options["source"] not in found.masks:
-        out.append(f"{options['source']} is not among the languages, so there is no zero-shot table.")
+        out.append(
+            f"{options['source']} is not among the languages, so there is no zero-shot table."
+        )
     cautions = {name: caution(mask) for name, mask in found.masks.items()}
     return (*out, *(f"{name}: {text}." for name, text in cautions.items() if text))

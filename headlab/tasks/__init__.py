@@ -48,7 +48,9 @@ def named_tasks(taken: Collection[str]) -> Named:
             found.problems.append(f"{where}: {error}")
             continue
         if said.name in (*taken, *found.makers, TREEBANK):
-            found.problems.append(f"{where}: {path} declares {said.name}, which is another task's name; change it")
+            found.problems.append(
+                f"{where}: {path} declares {said.name}, which is another task's name; change it"
+            )
             continue
         found.makers[said.name] = partial(declared_task, path)
         found.sources[said.name] = declared_source(path)
@@ -58,10 +60,17 @@ def named_tasks(taken: Collection[str]) -> Named:
 
 def _declarations() -> list[tuple[str, Path]]:
     """Every declaration, with the word for where it is listed."""
-    listed = [Path(text.strip()) for text in os.environ.get(VARIABLE, "").split(os.pathsep) if text.strip()]
+    listed = [
+        Path(text.strip())
+        for text in os.environ.get(VARIABLE, "").split(os.pathsep)
+        if text.strip()
+    ]
     root = default_root() / SAVED
     saved = [folder / f"{folder.name}.toml" for folder in sorted(root.glob("[!.]*"))]
-    return [*((VARIABLE, path) for path in listed), *((str(root), path) for path in saved if path.is_file())]
+    return [
+        *((VARIABLE, path) for path in listed),
+        *((str(root), path) for path in saved if path.is_file()),
+    ]
 
 
 __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
@@ -89,7 +98,12 @@ def _fits(key: str, entry: object) -> bool:
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
 SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
-    {"xnli": xnli.source, "udpos": udpos.source, "translation": translation.source, "lm": texts.source}
+    {
+        "xnli": xnli.source,
+        "udpos": udpos.source,
+        "translation": translation.source,
+        "lm": texts.source,
+    }
 )
 
 
@@ -103,7 +117,9 @@ def problems() -> list[str]:
     return [*(TASKS.problems if isinstance(TASKS, Registry) else ()), *named_tasks(TASKS).problems]
 
 
-def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
+def task(
+    name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None
+) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
     name: never a path, so that a request cannot read arbitrary files; `headlab.task` also takes the path of a
@@ -131,9 +147,15 @@ def maker(name: str) -> Maker:
     own = named_tasks(TASKS)
     if name in own.makers:
         return own.makers[name]
-    told = [f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *own.makers))}", *own.problems]
+    told = [
+        f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *own.makers))}",
+        *own.problems,
+    ]
     if "/" in name or "\\" in name or name.endswith(".toml"):
-        told.insert(1, f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration")
+        told.insert(
+            1,
+            f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration",
+        )
     raise HeadlabError("; ".join(told), code="task.unknown")
 
 
@@ -165,7 +187,8 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
     some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
     if not some:
         raise HeadlabError(
-            f"no language given; task {whole.name} has {', '.join(whole.languages)}", code="language.none"
+            f"no language given; task {whole.name} has {', '.join(whole.languages)}",
+            code="language.none",
         )
     return whole.restricted(some)
 

@@ -32,7 +32,9 @@ def always_present(_language: str, _split: Split) -> bool:
 def check_split(split: str) -> None:
     """Raise HeadlabError for an unknown split."""
     if split not in SPLITS:
-        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+        raise HeadlabError(
+            f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ class Task:
         """The names of the possible answers to an example, by number."""
         return tuple(choice.strip() for choice in example.choices) or self.labels
 
-    def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
+    def examples(
+        self, language: str, split: Split = "dev", size: int | None = None
+    ) -> tuple[Example, ...]:
         """The first `size` examples of a split (all if None).
 
         Raises HeadlabError for an unknown language or split, and for an empty split.
@@ -122,9 +126,13 @@ class Task:
                 f"{self.name} has no {split} examples in {language}; choose another language or split",
                 code="task.no_examples",
             )
-        require_type("size", size, (Integral, NoneType), "a whole number of examples, or None for all")
+        require_type(
+            "size", size, (Integral, NoneType), "a whole number of examples, or None for all"
+        )
         if size is not None and size < 1:
-            raise HeadlabError(f"asked for {size} examples; ask for 1 or more", code="task.size_too_small")
+            raise HeadlabError(
+                f"asked for {size} examples; ask for 1 or more", code="task.size_too_small"
+            )
         return rows[:size]
 
     def check(self, language: str, split: str) -> None:
@@ -156,7 +164,8 @@ class Task:
             return self
         if not self.labels:
             raise HeadlabError(
-                f"task {self.name} has no labels, so it takes no label map; leave it out", code="label_map.unused"
+                f"task {self.name} has no labels, so it takes no label map; leave it out",
+                code="label_map.unused",
             )
         return replace(self, label_map=dict(label_map))
 
@@ -180,9 +189,13 @@ def _asked(example: Example) -> list[object]:
     return [] if example.target is None else [example.target]
 
 
-def answer_names(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def answer_names(
+    examples: Sequence[Example], units: Ints
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids and groups of all answers, example by example. units: int [example], answers per example."""
-    asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
+    asked = [
+        (e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)
+    ]
     ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
     return ids, tuple(e.cluster for e, _, _ in asked)
 
@@ -196,11 +209,28 @@ def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     for example in examples:
         rows.setdefault(example.group, []).append(example)
     groups = list(rows.values())
-    return tuple(e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at])
+    return tuple(
+        e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at]
+    )
 
 
 # Languages that put no space between words, by the first part of their codes (ISO 639-1 and 639-3).
-UNSPACED = ("zh", "zho", "cmn", "yue", "ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya")
+UNSPACED = (
+    "zh",
+    "zho",
+    "cmn",
+    "yue",
+    "ja",
+    "jpn",
+    "th",
+    "tha",
+    "lo",
+    "lao",
+    "km",
+    "khm",
+    "my",
+    "mya",
+)
 
 
 def unspaced(language: str) -> bool:
@@ -243,7 +273,9 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
     named = given or os.environ.get(VARIABLE)
     files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
     parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
-    found = dict.fromkeys(part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS)
+    found = dict.fromkeys(
+        part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS
+    )
     return tuple(sorted(found, key=lambda language: (language != "en", language)))
 
 

@@ -34,9 +34,15 @@ NAMES: Mapping[str, str] = {
         "target|translation|summary|reference|tgt|output|ue?bersetzung|zusammenfassung|ziel|"
         "traduction|resume|cible|traduccion|resumen|traduzione"
     ),
-    "context": ("context|question|premise|stem|ctx|query|prompt|text|sentence|kontext|frage|contexte|pregunta"),
-    "choices": ("choices|options|endings|candidates|continuations|auswahl|antworten|choix|reponses|opciones"),
-    "answer": ("answer(_?key)?|label|gold|right|correct|solution|antwort|loe?sung|reponse|respuesta"),
+    "context": (
+        "context|question|premise|stem|ctx|query|prompt|text|sentence|kontext|frage|contexte|pregunta"
+    ),
+    "choices": (
+        "choices|options|endings|candidates|continuations|auswahl|antworten|choix|reponses|opciones"
+    ),
+    "answer": (
+        "answer(_?key)?|label|gold|right|correct|solution|antwort|loe?sung|reponse|respuesta"
+    ),
     "words": "words|tokens|form|woe?rter|mots|palabras|parole",
     "labels": "labels|tags|upos|pos|pos_tags|ner|ner_tags|etiketten|etiquettes|etiquetas",
     "language": (
@@ -78,10 +84,14 @@ def plain_header(name: str) -> str:
     """A column's name without case, accents, a byte order mark, and with _ for anything else between its words."""
     split_words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     letters = unicodedata.normalize("NFKD", split_words).casefold()
-    return re.sub(r"[\W_]+", "_", "".join(c for c in letters if not unicodedata.combining(c))).strip("_")
+    return re.sub(
+        r"[\W_]+", "_", "".join(c for c in letters if not unicodedata.combining(c))
+    ).strip("_")
 
 
-def guess_columns(values: Values, meanings: Iterable[str], classes: Sequence[str] = ()) -> dict[str, str]:
+def guess_columns(
+    values: Values, meanings: Iterable[str], classes: Sequence[str] = ()
+) -> dict[str, str]:
     """The columns whose meaning is certain enough to be chosen; the others are for a person to choose.
 
     Args:
@@ -97,7 +107,17 @@ def guess_columns(values: Values, meanings: Iterable[str], classes: Sequence[str
     for name in ("language", "split"):
         _choose(chosen, wanted, name, _by_name(values, name, chosen))
     _choose_pair(chosen, wanted, values)
-    for name in ("words", "labels", "choices", "label", "answer", "target", "text", "pair", "context"):
+    for name in (
+        "words",
+        "labels",
+        "choices",
+        "label",
+        "answer",
+        "target",
+        "text",
+        "pair",
+        "context",
+    ):
         columns = _label_columns(values, chosen, classes) if name == "label" else None
         _choose(chosen, wanted, name, columns or _by_name(values, name, chosen))
     _choose(chosen, wanted, "language", _by_codes(values, chosen))
@@ -113,7 +133,11 @@ def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str
         chosen: a column for each meaning that is certain, as `guess_columns` gives it.
     """
     free = [column for column in values if column not in chosen.values()]
-    unsure = {name for name in meanings if name not in chosen and any(_is_named(column, name) for column in free)}
+    unsure = {
+        name
+        for name in meanings
+        if name not in chosen and any(_is_named(column, name) for column in free)
+    }
     if "language" in meanings and "language" not in chosen and _by_codes(values, chosen):
         unsure.add("language")
     return unsure
@@ -132,7 +156,9 @@ def columns_named_as_values(values: Values) -> list[str]:
     return [column for column, of_column in values.items() if column.strip() in _texts(of_column)]
 
 
-def _choose(chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]) -> None:
+def _choose(
+    chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]
+) -> None:
     """Choose a column for a meaning that is wanted and has none, if there is only one for it."""
     if name in wanted and name not in chosen and len(columns) == 1:
         chosen[name] = columns[0]
@@ -151,7 +177,9 @@ def _by_name(values: Values, name: str, chosen: Mapping[str, str]) -> list[str]:
     return [
         column
         for column, of_column in values.items()
-        if column not in chosen.values() and _is_named(column, name) and _fits(column, name, of_column)
+        if column not in chosen.values()
+        and _is_named(column, name)
+        and _fits(column, name, of_column)
     ]
 
 
@@ -168,12 +196,20 @@ def _fits(column: str, name: str, values: Sequence[Any]) -> bool:
 
 def _label_columns(values: Values, chosen: Mapping[str, str], classes: Sequence[str]) -> list[str]:
     """The columns of labels: those that hold the classes' names, else those named so, else those with their numbers."""
-    free = {column: of_column for column, of_column in values.items() if column not in chosen.values()}
+    free = {
+        column: of_column for column, of_column in values.items() if column not in chosen.values()
+    }
     named = _by_name(free, "label", {})
     with_names = [column for column, of_column in free.items() if _are_classes(of_column, classes)]
-    with_numbers = [column for column, of_column in free.items() if _are_numbers(of_column, len(classes))]
+    with_numbers = [
+        column for column, of_column in free.items() if _are_numbers(of_column, len(classes))
+    ]
     if with_names:
-        return [column for column in with_names if column in named] if len(with_names) > 1 else with_names
+        return (
+            [column for column in with_names if column in named]
+            if len(with_names) > 1
+            else with_names
+        )
     if len(named) > 1:
         return [column for column in named if column in with_numbers]
     return named or with_numbers
@@ -181,7 +217,11 @@ def _label_columns(values: Values, chosen: Mapping[str, str], classes: Sequence[
 
 def _by_codes(values: Values, chosen: Mapping[str, str]) -> list[str]:
     """The columns that hold language codes and nothing else."""
-    return [column for column, of_column in values.items() if column not in chosen.values() and _are_codes(of_column)]
+    return [
+        column
+        for column, of_column in values.items()
+        if column not in chosen.values() and _are_codes(of_column)
+    ]
 
 
 # What the values of a column can be.
@@ -193,7 +233,9 @@ def _any(_values: Sequence[Any]) -> bool:
 
 def _texts(values: Sequence[Any]) -> list[str]:
     """The values that are there, as texts without surrounding spaces."""
-    return [str(value).strip() for value in values if value is not None and not isinstance(value, list)]
+    return [
+        str(value).strip() for value in values if value is not None and not isinstance(value, list)
+    ]
 
 
 def _are_labels(values: Sequence[Any]) -> bool:
@@ -201,7 +243,12 @@ def _are_labels(values: Sequence[Any]) -> bool:
     texts = _texts(values)
     different = set(texts)
     repeat = len(texts) <= FEW_ROWS or 2 * len(different) <= len(texts)
-    return bool(different) and repeat and len(different) <= MAX_LABELS and not any(map(_is_fraction, different))
+    return (
+        bool(different)
+        and repeat
+        and len(different) <= MAX_LABELS
+        and not any(map(_is_fraction, different))
+    )
 
 
 def _is_fraction(text: str) -> bool:
@@ -224,7 +271,9 @@ def _are_classes(values: Sequence[Any], classes: Sequence[str]) -> bool:
 def _are_numbers(values: Sequence[Any], classes: int) -> bool:
     """Whether every value is the number of one of so many classes; at least two of them are there."""
     different = set(_texts(values))
-    return len(different) > 1 and all(text.isascii() and text.isdigit() and int(text) < classes for text in different)
+    return len(different) > 1 and all(
+        text.isascii() and text.isdigit() and int(text) < classes for text in different
+    )
 
 
 def _could_be_codes(values: Sequence[Any]) -> bool:
@@ -236,13 +285,18 @@ def _could_be_codes(values: Sequence[Any]) -> bool:
 def _are_codes(values: Sequence[Any]) -> bool:
     """Whether every value is the code of a language, and some are no words of a language besides."""
     codes = {text.lower() for text in _texts(values)}
-    if not codes or not all(CODE.fullmatch(code) and re.split("[-_]", code)[0] in CODES for code in codes):
+    if not codes or not all(
+        CODE.fullmatch(code) and re.split("[-_]", code)[0] in CODES for code in codes
+    ):
         return False
     return not codes <= ANSWERS
 
 
 def _are_lists_of_choices(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, list) or "|" in str(value) or str(value).lstrip().startswith("[") for value in values)
+    return all(
+        isinstance(value, list) or "|" in str(value) or str(value).lstrip().startswith("[")
+        for value in values
+    )
 
 
 VALUES_FIT: Mapping[str, Callable[[Sequence[Any]], bool]] = {
@@ -271,7 +325,9 @@ def _count(value: Any) -> int:
 # The labels of a file beside the classes of a model.
 
 
-def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], model: str) -> tuple[bool, str]:
+def labels_beside_classes(
+    counts: Mapping[str, int], classes: Sequence[str], model: str
+) -> tuple[bool, str]:
     """Whether a model's classes have the names of a file's labels, and a sentence with the way on where not.
 
     Args:
@@ -289,7 +345,10 @@ def labels_beside_classes(counts: Mapping[str, int], classes: Sequence[str], mod
         typed = f"--label-map {shlex.quote(write_map(numbers))} into the command"
         if not any(name.isdigit() for name in numbers.values()):  # the sidebar takes names alone
             typed = f"{write_map(numbers)} into Label map in the sidebar, or {typed}"
-        return False, f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed}."
+        return (
+            False,
+            f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed}.",
+        )
     if nameless(classes):
         return False, (
             f"The classes of {model} are called {named}, which says nothing. Up to six are matched on examples; of "

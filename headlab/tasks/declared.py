@@ -107,7 +107,10 @@ class Declaration:
             again = f"(?P={part})" if part in seen else rf"(?P<{part}>[^/]+?)"
             pattern += again if i % 2 else re.escape(part)
             seen |= {part} if i % 2 else set()
-        files = ((path, re.fullmatch(pattern, path.relative_to(root).as_posix())) for path in sorted(root.glob(wild)))
+        files = (
+            (path, re.fullmatch(pattern, path.relative_to(root).as_posix()))
+            for path in sorted(root.glob(wild))
+        )
         return [(path, match.groupdict()) for path, match in files if match]
 
 
@@ -121,7 +124,9 @@ def declaration(text: str, path: Path) -> Declaration:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise HeadlabError(f"{path} is not valid TOML: {error}", code="declaration.not_toml") from error
+        raise HeadlabError(
+            f"{path} is not valid TOML: {error}", code="declaration.not_toml"
+        ) from error
     except RecursionError as error:
         raise HeadlabError(
             f"{path} is nested too deeply for a task declaration", code="declaration.too_deep"
@@ -138,7 +143,9 @@ def declaration(text: str, path: Path) -> Declaration:
                 code="declaration.labels_unused",
             )
     except HeadlabError as error:
-        raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code) from error
+        raise HeadlabError(
+            f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code
+        ) from error
     return Declaration(
         path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False),
         label_map, division,
@@ -150,23 +157,27 @@ def _check(raw: Mapping[str, Any]) -> None:
     for key, value in raw.items():
         if key not in KEYS:
             raise HeadlabError(
-                f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}", code="declaration.key_unknown"
+                f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}",
+                code="declaration.key_unknown",
             )
         kind = KEYS[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise HeadlabError(
-                f"{key} is {value!r:.60}, where {KINDS_OF_VALUES[kind]} belongs", code="declaration.key_invalid"
+                f"{key} is {value!r:.60}, where {KINDS_OF_VALUES[kind]} belongs",
+                code="declaration.key_invalid",
             )
     missing = [key for key in ("name", "format", "files", "columns") if key not in raw]
     if missing:
         raise HeadlabError(f"{', '.join(missing)} missing", code="declaration.key_missing")
     if not NAME.fullmatch(raw["name"]):
         raise HeadlabError(
-            f"name is {raw['name']!r:.80}; use letters, digits, - and _, 60 at most", code="declaration.name_invalid"
+            f"name is {raw['name']!r:.80}; use letters, digits, - and _, 60 at most",
+            code="declaration.name_invalid",
         )
     if raw["format"] not in KINDS:
         raise HeadlabError(
-            f"format is {raw['format']!r:.60}; use one of {', '.join(KINDS)}", code="declaration.format_unknown"
+            f"format is {raw['format']!r:.60}; use one of {', '.join(KINDS)}",
+            code="declaration.format_unknown",
         )
     files = PurePosixPath(raw["files"])
     if not files.parts or files.is_absolute() or ".." in files.parts or "\0" in raw["files"]:
@@ -207,11 +218,13 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
     for key, value in columns.items():
         if key not in COLUMNS:
             raise HeadlabError(
-                f"unknown column {key!r:.60}; choose from {', '.join(COLUMNS)}", code="declaration.column_unknown"
+                f"unknown column {key!r:.60}; choose from {', '.join(COLUMNS)}",
+                code="declaration.column_unknown",
             )
         if not isinstance(value, str) or not value:
             raise HeadlabError(
-                f"columns.{key} is {value!r:.60}; give the name of a column", code="declaration.column_invalid"
+                f"columns.{key} is {value!r:.60}; give the name of a column",
+                code="declaration.column_invalid",
             )
     if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
@@ -247,13 +260,23 @@ def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
 def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     if key not in raw:
         return None
-    values = [str(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in raw[key]]
-    if not values or not all(isinstance(value, str) and value for value in values) or len(set(values)) < len(values):
-        raise HeadlabError(f"{key} is {raw[key]!r:.80}; list each once", code="declaration.list_invalid")
+    values = [
+        str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for value in raw[key]
+    ]
+    if (
+        not values
+        or not all(isinstance(value, str) and value for value in values)
+        or len(set(values)) < len(values)
+    ):
+        raise HeadlabError(
+            f"{key} is {raw[key]!r:.80}; list each once", code="declaration.list_invalid"
+        )
     wrong = [value for value in values if key == "languages" and not LANGUAGE.fullmatch(value)]
     if wrong:
         raise HeadlabError(
-            f"{wrong[0]!r:.60} is not a language code like de or zh-CN", code="declaration.language_invalid"
+            f"{wrong[0]!r:.60} is not a language code like de or zh-CN",
+            code="declaration.language_invalid",
         )
     return tuple(values)
 
@@ -321,7 +344,13 @@ def _nothing(said: Declaration, root: Path) -> str:
 
 
 def read(
-    said: Declaration, root: Path, labels: tuple[str, ...], first: str, language: str, split: Split, seed: int
+    said: Declaration,
+    root: Path,
+    labels: tuple[str, ...],
+    first: str,
+    language: str,
+    split: Split,
+    seed: int,
 ) -> Sequence[Example]:
     """A split in random order, examples of one group together.
 
@@ -331,12 +360,18 @@ def read(
     if said.aligned and said.format == "tsv" and not {"language", "split"} & {*said.columns}:
         _require_no_blank_line(rows)
     if said.aligned and language != first:
-        _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
+        _same_rows(
+            rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first
+        )
     examples, lines = [], dict[str, int]()
     for number, row in enumerate(rows):
         example = replace(example_of(row, f"{split}-{number}", labels, language), place=row.place)
         if example.id in lines:
-            raise row.wrong("id", f"{example.id!r:.60} is already on line {lines[example.id]}", code="data.id_twice")
+            raise row.wrong(
+                "id",
+                f"{example.id!r:.60} is already on line {lines[example.id]}",
+                code="data.id_twice",
+            )
         lines[example.id] = row.record.line
         examples.append(example)
     return in_order(examples, seed)
@@ -373,9 +408,13 @@ class Row:
     def many(self, key: str) -> list[str]:
         """Texts: a JSON list, or separated by spaces. Raises HeadlabError for anything else."""
         value = self.value(key)
-        texts: Any = value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
+        texts: Any = (
+            value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
+        )
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
-            raise self.wrong(key, f"{value!r:.60}, expected a list of texts", code="data.texts_invalid")
+            raise self.wrong(
+                key, f"{value!r:.60}, expected a list of texts", code="data.texts_invalid"
+            )
         return texts
 
     def wrong(self, key: str, what: str, *, code: str) -> HeadlabError:
@@ -404,7 +443,11 @@ def check_place(row: Row) -> None:
     """Raise HeadlabError for an unknown split or an invalid language code."""
     names = row.said.splits.values()
     if row.has("split") and row.text("split") not in names:
-        raise row.wrong("split", f"{row.text('split')!r:.60} is none of {', '.join(names)}", code="data.split_unknown")
+        raise row.wrong(
+            "split",
+            f"{row.text('split')!r:.60} is none of {', '.join(names)}",
+            code="data.split_unknown",
+        )
     if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
         raise row.wrong(
             "language", f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
@@ -418,14 +461,20 @@ def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Ro
     if split == "train" and "{split}" in said.files and is_missing(path):
         return []
     wanted = {"language": language, "split": said.splits[split]}
-    return [row for row in _every(said, path) if all(row.text(k) == v for k, v in wanted.items() if row.has(k))]
+    return [
+        row
+        for row in _every(said, path)
+        if all(row.text(k) == v for k, v in wanted.items() if row.has(k))
+    ]
 
 
 def _parts(said: Declaration, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
     """The files of the task as `found` gives them, without those of a language or split it does not have."""
 
     def of_task(split: str | None = None, language: str | None = None) -> bool:
-        own = language is None or (LANGUAGE.fullmatch(language) and language in (said.languages or (language,)))
+        own = language is None or (
+            LANGUAGE.fullmatch(language) and language in (said.languages or (language,))
+        )
         return split in (None, *said.splits.values()) and bool(own)
 
     return [(path, places) for path, places in said.found(root) if of_task(**places)]
@@ -455,10 +504,13 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
         raise HeadlabError(_nothing(said, root), code="data.files_missing")
     alike = "" if said.labels else labels_alike(sorted(labels))
     if alike:
-        raise HeadlabError(f"{said.path}: the data have {alike}, or list the labels", code="data.labels_alike")
+        raise HeadlabError(
+            f"{said.path}: the data have {alike}, or list the labels", code="data.labels_alike"
+        )
     if not (said.labels or labels or said.unlabelled):
         raise HeadlabError(
-            f"{said.path}: train and dev have no label to collect; list the labels", code="data.labels_missing"
+            f"{said.path}: train and dev have no label to collect; list the labels",
+            code="data.labels_missing",
         )
     return languages, said.labels or tuple(sorted(labels))
 
@@ -543,7 +595,9 @@ def _choice(row: Row, own: str, group: str, language: str) -> Example:
             code="data.answer_unknown",
         )  # fmt: skip
     space = " " if context and not unspaced(language) else ""
-    return Example(own, context, places[0], group=group, choices=tuple(space + choice for choice in choices))
+    return Example(
+        own, context, places[0], group=group, choices=tuple(space + choice for choice in choices)
+    )
 
 
 def _context(row: Row) -> str:
@@ -560,14 +614,18 @@ def _choices(row: Row) -> list[str]:
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
         except (ValueError, RecursionError) as error:
-            raise row.wrong("choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid") from error
+            raise row.wrong(
+                "choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid"
+            ) from error
     texts = [_as_text(choice) for choice in value] if isinstance(value, list) else []
     if len(texts) < 2 or not all(map(_is_word, texts)):
         what = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
         raise row.wrong("choices", what, code="data.choices_invalid")
     choices = [choice.strip() for choice in texts]
     if len({*choices}) < len(choices):
-        raise row.wrong("choices", f"two of {choices!r:.80} are the same", code="data.choices_equal")
+        raise row.wrong(
+            "choices", f"two of {choices!r:.80} are the same", code="data.choices_equal"
+        )
     return choices
 
 
@@ -577,7 +635,9 @@ def _labelled(row: Row, own: str, group: str, labels: tuple[str, ...]) -> Exampl
     def index(label: str, key: str) -> int:
         if label not in labels:
             raise row.wrong(
-                key, f"{label!r:.60} is none of the labels {', '.join(labels)[:200]}", code="data.label_unknown"
+                key,
+                f"{label!r:.60} is none of the labels {', '.join(labels)[:200]}",
+                code="data.label_unknown",
             )
         return labels.index(label)
 
@@ -586,6 +646,8 @@ def _labelled(row: Row, own: str, group: str, labels: tuple[str, ...]) -> Exampl
         return Example(own, row.text("text"), index(row.text("label"), "label"), pair, group)
     words, tags = row.many("words"), row.many("labels")
     if len(words) != len(tags):
-        raise row.wrong("labels", f"{len(tags)} labels for {len(words)} words", code="data.labels_mismatch")
+        raise row.wrong(
+            "labels", f"{len(tags)} labels for {len(words)} words", code="data.labels_mismatch"
+        )
     numbers = tuple(index(tag, "labels") for tag in tags)
     return Example(own, " ".join(words), group=group, words=tuple(words), labels=numbers)

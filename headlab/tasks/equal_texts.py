@@ -15,7 +15,11 @@ from headlab.records import Ints
 from headlab.tasks.base import Example, Split, Task
 
 # Heads are chosen on dev and reported on test, so a text that is in both makes the report too good.
-OTHER_SPLITS: Mapping[Split, tuple[Split, ...]] = {"train": ("dev", "test"), "dev": ("test",), "test": ("dev",)}
+OTHER_SPLITS: Mapping[Split, tuple[Split, ...]] = {
+    "train": ("dev", "test"),
+    "dev": ("test",),
+    "test": ("dev",),
+}
 
 UNSEEN = ", so figures on test are not of unseen texts alone"
 CONSEQUENCES: Mapping[tuple[Split, Split], str] = {
@@ -88,7 +92,9 @@ class EqualTexts:
         if not self.equal:
             return ""
         verb = "is" if self.equal == 1 else "are"
-        answers = f", {self.contradicted:,} of them with another answer" if self.contradicted else ""
+        answers = (
+            f", {self.contradicted:,} of them with another answer" if self.contradicted else ""
+        )
         return (
             f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} too{answers}"
             f"{CONSEQUENCES[self.split, self.other]}"
@@ -103,11 +109,15 @@ def compared_with(
     for example in other_examples:
         answers_by_text.setdefault(text_of(example), set()).add(answer_of(example))
     equal = [example for example in examples if text_of(example) in answers_by_text]
-    contradicted = [example for example in equal if answer_of(example) not in answers_by_text[text_of(example)]]
+    contradicted = [
+        example for example in equal if answer_of(example) not in answers_by_text[text_of(example)]
+    ]
     return EqualTexts(split, other, len(examples), len(equal), len(contradicted))
 
 
-def equal_texts(task: Task, language: str, split: Split, examples: Sequence[Example]) -> tuple[EqualTexts, ...]:
+def equal_texts(
+    task: Task, language: str, split: Split, examples: Sequence[Example]
+) -> tuple[EqualTexts, ...]:
     """Count the examples of a split that a task has in another split of the language too.
 
     Args:
@@ -157,7 +167,10 @@ def notes_by_language(task: Task, size: int | None) -> list[str]:
     notes = []
     for language in task.languages:
         examples = _present_examples(task, language, "dev")[:size]
-        notes += [f"{language}: {note}" for note in equal_texts_notes(equal_texts(task, language, "dev", examples))]
+        notes += [
+            f"{language}: {note}"
+            for note in equal_texts_notes(equal_texts(task, language, "dev", examples))
+        ]
     return notes
 
 
@@ -176,7 +189,9 @@ def notes_of_record(stored: Mapping[str, Any], split: str) -> list[str]:
 SAME_FILE = 0.5  # share of a language's texts in another language from which both may be one file
 
 
-def notes_of_examples(examples: Mapping[tuple[str, Split], Sequence[Example]], *, divided: bool) -> Iterator[str]:
+def notes_of_examples(
+    examples: Mapping[tuple[str, Split], Sequence[Example]], *, divided: bool
+) -> Iterator[str]:
     """Say which texts of a task's examples are equal, in sentences without their full stop.
 
     Args:
@@ -189,7 +204,12 @@ def notes_of_examples(examples: Mapping[tuple[str, Split], Sequence[Example]], *
     """
     languages = list(dict.fromkeys(language for language, _ in examples))
     by_language = {
-        language: [example for (code, _), members in examples.items() if code == language for example in members]
+        language: [
+            example
+            for (code, _), members in examples.items()
+            if code == language
+            for example in members
+        ]
         for language in languages
     }
     if divided:
@@ -197,7 +217,10 @@ def notes_of_examples(examples: Mapping[tuple[str, Split], Sequence[Example]], *
     for language in languages:
         for split, other in COMPARED:
             count = compared_with(
-                examples.get((language, split), ()), split, examples.get((language, other), ()), other
+                examples.get((language, split), ()),
+                split,
+                examples.get((language, other), ()),
+                other,
             )
             if count.note:
                 yield f"{language}: {count.note}"
@@ -230,7 +253,10 @@ def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]
 
 def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
     """Languages of which at least half of the texts are in an earlier language too."""
-    texts_by_language = {language: [text_of(example) for example in members] for language, members in examples.items()}
+    texts_by_language = {
+        language: [text_of(example) for example in members]
+        for language, members in examples.items()
+    }
     earlier_texts: dict[str, set[Text]] = {}
     for language, texts in texts_by_language.items():
         for earlier, known_texts in earlier_texts.items():
@@ -291,7 +317,9 @@ def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
         groups = groups_by_place.setdefault((row.file, row.language), {})
         groups.setdefault(row.group or index, []).append(index)
     dev = set[int]()
-    for groups in groups_by_place.values():  # one seed: rows that mean the same in every language stay together
+    for groups in (
+        groups_by_place.values()
+    ):  # one seed: rows that mean the same in every language stay together
         members = list(groups.values())
         order = np.random.default_rng(SEED).permutation(len(members))
         dev_size = max(1, min(round(share * len(members)), len(members) - 1))
@@ -313,7 +341,9 @@ def _by_components(rows: Sequence[DividedRow], share: float, aligned: bool) -> s
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.language] = totals.get(row.language, 0) + 1
-    wanted = {language: max(1, min(round(share * total), total - 1)) for language, total in totals.items()}
+    wanted = {
+        language: max(1, min(round(share * total), total - 1)) for language, total in totals.items()
+    }
     dev, test = _dealt(_components(rows, aligned), wanted)
     for language in totals:  # heads are chosen on dev, so every language needs some
         if not _has(dev, language):
@@ -324,7 +354,9 @@ def _by_components(rows: Sequence[DividedRow], share: float, aligned: bool) -> s
     return {row for component in dev for row in component.rows}
 
 
-def _dealt(components: Sequence[_Component], wanted: Mapping[str, int]) -> tuple[list[_Component], list[_Component]]:
+def _dealt(
+    components: Sequence[_Component], wanted: Mapping[str, int]
+) -> tuple[list[_Component], list[_Component]]:
     """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
 
     wanted: dev rows by language.
@@ -333,7 +365,8 @@ def _dealt(components: Sequence[_Component], wanted: Mapping[str, int]) -> tuple
     dev, test = list[_Component](), list[_Component]()
     for component in components:
         closer = sum(
-            abs(missing[language]) - abs(missing[language] - size) for language, size in component.sizes.items()
+            abs(missing[language]) - abs(missing[language] - size)
+            for language, size in component.sizes.items()
         )
         if closer <= 0:
             test.append(component)
@@ -419,7 +452,9 @@ def _ties(keys: Sequence[object]) -> list[tuple[int, int]]:
 
 def _connected(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
     """The number of each row's component, int [row]. ties: pairs of rows that are in the same one."""
-    from scipy.sparse import coo_array  # takes a moment to import, which pages that divide nothing need not wait for
+    from scipy.sparse import (
+        coo_array,
+    )  # takes a moment to import, which pages that divide nothing need not wait for
     from scipy.sparse.csgraph import connected_components
 
     starts, ends = np.array(ties).T

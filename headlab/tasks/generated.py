@@ -49,7 +49,15 @@ def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
     data: not used.  Numbers of subject and other nouns are balanced.  A group is a subject in one construction.  Rows
     are not aligned across languages.
     """
-    return Task("agreement", (), tuple(GRAMMARS), False, partial(_read, "agreement"), seed, likelihood="choices")
+    return Task(
+        "agreement",
+        (),
+        tuple(GRAMMARS),
+        False,
+        partial(_read, "agreement"),
+        seed,
+        likelihood="choices",
+    )
 
 
 def _read(name: str, language: str, split: Split, seed: int) -> Sequence[Example]:
@@ -66,7 +74,9 @@ def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example
     for split, size in SIZES.items():
         rows = [_fresh(partial(DRAWS[name], language, dice, row), seen) for row in range(size)]
         shuffled = [rows[at] for at in dice.permutation(size)]
-        named = [replace(example, id=f"{stem}-{split}-{row}") for row, example in enumerate(shuffled)]
+        named = [
+            replace(example, id=f"{stem}-{split}-{row}") for row, example in enumerate(shuffled)
+        ]
         out[split] = tuple(e if e.group else replace(e, group=e.id) for e in named)
     return out
 
@@ -103,7 +113,11 @@ def _choice(text: str, right: str, wrong: str, label: int, group: str) -> Exampl
 
 def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
     words = _some(dice, _listed(WORDS), REPEATED)
-    return Example("", f"Words: {' '.join([*words, words[0]])}", target="".join(f" {word}" for word in words[1:]))
+    return Example(
+        "",
+        f"Words: {' '.join([*words, words[0]])}",
+        target="".join(f" {word}" for word in words[1:]),
+    )
 
 
 def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -112,7 +126,9 @@ def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
     again, once = (second, first) if _bit(row, 1) else (first, second)
     place, thing = _one(dice, _listed(PLACES)), _one(dice, _listed(THINGS, ","))
     text = TEMPLATES[number].format(a=first, b=second, s=again, place=f"the {place}", thing=thing)
-    return _choice(text, once, again, _bit(row, 0), f"{number}-{'ABBA' if _bit(row, 1) else 'BABA'}")
+    return _choice(
+        text, once, again, _bit(row, 0), f"{number}-{'ABBA' if _bit(row, 1) else 'BABA'}"
+    )
 
 
 def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -122,7 +138,12 @@ def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
     plural = [_bit(row, digit) for digit in (1, 2, 3)][: len(kinds)]
     nouns = _nouns(language, kinds, dice)
     near = _some(dice, grammar.near, 2)
-    words = {"there": _one(dice, grammar.there), "mine": _one(dice, grammar.mine), "near": near[0], "by": near[1]}
+    words = {
+        "there": _one(dice, grammar.there),
+        "mine": _one(dice, grammar.mine),
+        "near": near[0],
+        "by": near[1],
+    }
     seen, helped = (_one(dice, some).split() for some in (grammar.seen, grammar.helped))
     for letter, noun, many in zip("sab", nouns, plural, strict=False):
         words |= {f"{letter}_{form}": text for form, text in _forms(language, noun, many).items()}
@@ -132,7 +153,9 @@ def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
         text = re.sub(rf"\b{apart}\b", together, text)
     verbs = _one(dice, grammar.verbs).split()
     right, wrong = verbs[plural[0]], verbs[1 - plural[0]]
-    return _choice(text[0].upper() + text[1:], right, wrong, _bit(row, 0), f"{name}-{nouns[0].singular}")
+    return _choice(
+        text[0].upper() + text[1:], right, wrong, _bit(row, 0), f"{name}-{nouns[0].singular}"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -251,7 +274,9 @@ class Grammar(NamedTuple):
     verbs: tuple[str, ...]
 
 
-def _nouns(language: str, kinds: Sequence[tuple[str, ...]], dice: np.random.Generator) -> list[Noun]:
+def _nouns(
+    language: str, kinds: Sequence[tuple[str, ...]], dice: np.random.Generator
+) -> list[Noun]:
     """Different nouns, one of each kind."""
     found: list[Noun] = []
     for kind in kinds:
@@ -276,9 +301,16 @@ def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
     if language == "de":
         article = "die" if plural else noun.article
         declined = word if not plural or word[-1] in "ns" else f"{word}n"
-        dative, accusative = {"der": ("dem", "den"), "das": ("dem", "das"), "die": ("der", "die")}[article]
+        dative, accusative = {"der": ("dem", "den"), "das": ("dem", "das"), "die": ("der", "die")}[
+            article
+        ]
         dative = "den" if plural else dative
-        return {"is": f"{article} {word}", "to": f"{dative} {declined}", "who": article, "whom": accusative}
+        return {
+            "is": f"{article} {word}",
+            "to": f"{dative} {declined}",
+            "who": article,
+            "whom": accusative,
+        }
     many = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
     article = many.get(noun.article, "les") if plural else noun.article
     whole = f"{article}{word}" if article == "l'" else f"{article} {word}"
@@ -416,4 +448,6 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType({
 })  # fmt: skip
 
 Draw = Callable[[str, np.random.Generator, int], Example]
-DRAWS: Mapping[str, Draw] = MappingProxyType({"repeats": _repeats, "ioi": _ioi, "agreement": _agreement})
+DRAWS: Mapping[str, Draw] = MappingProxyType(
+    {"repeats": _repeats, "ioi": _ioi, "agreement": _agreement}
+)

@@ -73,7 +73,8 @@ class HubData:
             ) from error
         except HfHubHTTPError as error:
             raise HeadlabError(
-                f"the hub has no {place} that you may read ({_first(error)}); {self._or()}", code="hub.data_unknown"
+                f"the hub has no {place} that you may read ({_first(error)}); {self._or()}",
+                code="hub.data_unknown",
             ) from error
         except Exception as error:  # the hub's client has a client of its own, and that another one
             if isinstance(error, OSError) and is_of_a_disk(error):
@@ -106,7 +107,9 @@ class HubData:
     def _table(self, files: Sequence[Path], place: str) -> Any:
         """The files as one table of the package `datasets`, which knows the class names."""
         try:
-            from datasets import Dataset  # takes two seconds to import, and only this method needs it
+            from datasets import (
+                Dataset,
+            )  # takes two seconds to import, and only this method needs it
             from datasets.exceptions import DatasetsError
         except ImportError as error:
             raise HeadlabError(

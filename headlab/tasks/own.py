@@ -32,7 +32,15 @@ from headlab.tasks.declared import (
     labels_alike,
     labels_of,
 )
-from headlab.tasks.equal_texts import FIRST, NEWEST, VERSIONS, DividedRow, dev_rows, notes_of_examples, text_of
+from headlab.tasks.equal_texts import (
+    FIRST,
+    NEWEST,
+    VERSIONS,
+    DividedRow,
+    dev_rows,
+    notes_of_examples,
+    text_of,
+)
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
 from headlab.tasks.text_files import decoded, lines_of, require_no_nul
 
@@ -85,7 +93,12 @@ class Draft:
     def to_json(self) -> dict[str, Any]:
         """As the worker takes it."""
         sent = [
-            {"name": f.name, "data": b64encode(f.data).decode(), "language": f.language, "split": f.split}
+            {
+                "name": f.name,
+                "data": b64encode(f.data).decode(),
+                "language": f.language,
+                "split": f.split,
+            }
             for f in self.files
         ]
         plain = {
@@ -139,7 +152,9 @@ def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
         found.extend(KINDS[kind](_text(upload), upload.name))
     except HeadlabError as error:
         found.append(error)
-    return found or [HeadlabError(f"{upload.name} has no rows; give a file with examples", code="upload.no_rows")]
+    return found or [
+        HeadlabError(f"{upload.name} has no rows; give a file with examples", code="upload.no_rows")
+    ]
 
 
 def _text(upload: Upload) -> str:
@@ -151,7 +166,9 @@ def _text(upload: Upload) -> str:
             code="upload.too_large",
         )
     if not upload.data.strip():
-        raise HeadlabError(f"{upload.name} is empty; give a file with examples", code="upload.empty")
+        raise HeadlabError(
+            f"{upload.name} is empty; give a file with examples", code="upload.empty"
+        )
     text = decoded(upload.data, upload.name)
     require_no_nul(text, upload.name, code="upload.not_text")
     return text
@@ -198,13 +215,18 @@ class UploadedRow(NamedTuple):
 
 def check(draft: Draft) -> Checked:
     """Read every row as the task would. Raises HeadlabError for a name, columns or files that fit no task."""
-    if unknown := [name for name in draft.columns if name not in COLUMNS]:  # they become keys of the declaration
+    if unknown := [
+        name for name in draft.columns if name not in COLUMNS
+    ]:  # they become keys of the declaration
         raise HeadlabError(
-            f"unknown column {unknown[0]!r:.60}; choose from {', '.join(COLUMNS)}", code="upload.column_unknown"
+            f"unknown column {unknown[0]!r:.60}; choose from {', '.join(COLUMNS)}",
+            code="upload.column_unknown",
         )
     text = _toml(draft, ())
     if not is_text(text):
-        raise HeadlabError("a column's name is no text in UTF-8; give it another", code="upload.column_invalid")
+        raise HeadlabError(
+            "a column's name is no text in UTF-8; give it another", code="upload.column_invalid"
+        )
     said = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
     _check_division(draft)
@@ -229,7 +251,10 @@ def _all_labels(
 ) -> tuple[tuple[str, ...], list[HeadlabError]]:
     """The labels of all rows that can be read, sorted, and what is wrong with them as a whole."""
     rows = [
-        row for rows in rows_by_upload.values() for row in rows if isinstance(row, Row) and _error(_placed, row) is None
+        row
+        for rows in rows_by_upload.values()
+        for row in rows
+        if isinstance(row, Row) and _error(_placed, row) is None
     ]
     labels = tuple(sorted({label for row in rows for label in _labels(row)}))
     return labels, list(_of_labels(unlabelled, labels, rows))
@@ -243,7 +268,10 @@ def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...])
         examples.setdefault((row.language, split), []).append(row.example)
     sizes = {place: len(members) for place, members in examples.items()}
     errors = [
-        HeadlabError(f"there are no dev examples in {language}; heads are chosen on dev", code="upload.no_dev")
+        HeadlabError(
+            f"there are no dev examples in {language}; heads are chosen on dev",
+            code="upload.no_dev",
+        )
         for language in dict.fromkeys(language for language, _ in sizes)
         if not sizes.get((language, "dev"))
     ]
@@ -254,15 +282,23 @@ def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...])
         _toml(draft, labels),
         _files_of(draft, rows, splits),
         _label_counts(rows, labels),
-        tuple(notes_of_examples(examples, divided=draft.share is not None and draft.division > FIRST)),
+        tuple(
+            notes_of_examples(examples, divided=draft.share is not None and draft.division > FIRST)
+        ),
     )
 
 
-def _files_of(draft: Draft, rows: Sequence[UploadedRow], splits: Sequence[Split]) -> dict[str, bytes]:
+def _files_of(
+    draft: Draft, rows: Sequence[UploadedRow], splits: Sequence[Split]
+) -> dict[str, bytes]:
     """The files of the task, by the names that its declaration gives them."""
     files: dict[str, bytes] = {}
     for upload in draft.files:
-        members = [(row.row, split) for row, split in zip(rows, splits, strict=True) if row.upload is upload]
+        members = [
+            (row.row, split)
+            for row, split in zip(rows, splits, strict=True)
+            if row.upload is upload
+        ]
         files |= _files(draft, upload, [row for row, _ in members], [split for _, split in members])
     return files
 
@@ -327,8 +363,12 @@ def _check_files(draft: Draft) -> None:
 def _check_file(draft: Draft, upload: Upload) -> None:
     """Raise HeadlabError unless a file's language and split are told, once each."""
     if "language" not in draft.columns and not upload.language:
-        raise HeadlabError(f"which language is {upload.name} in? Give its code, like de", code="upload.no_language")
-    if upload.language and not LANGUAGE.fullmatch(upload.language):  # it becomes part of a file's name
+        raise HeadlabError(
+            f"which language is {upload.name} in? Give its code, like de", code="upload.no_language"
+        )
+    if upload.language and not LANGUAGE.fullmatch(
+        upload.language
+    ):  # it becomes part of a file's name
         raise HeadlabError(
             f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
             code="upload.language_invalid",
@@ -388,11 +428,15 @@ def _read_row(
         split = row.text("split") if row.has("split") else upload.split or ""
         line = lines_by_id.setdefault((language, split, example.id), row.record.line)
         if line != row.record.line:
-            raise row.wrong("id", f"{example.id!r:.60} is already on line {line}", code="data.id_twice")
+            raise row.wrong(
+                "id", f"{example.id!r:.60} is already on line {line}", code="data.id_twice"
+            )
     return UploadedRow(upload, row, language, example)
 
 
-def _of_labels(unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]) -> Iterator[HeadlabError]:
+def _of_labels(
+    unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]
+) -> Iterator[HeadlabError]:
     """What is wrong with the labels as a whole."""
     if unlabelled or not rows:
         return
@@ -422,7 +466,10 @@ def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
     """The split of every row."""
     if draft.share is not None:
         dev = dev_rows(
-            [_divided_row(draft, row) for row in rows], draft.share, aligned=draft.aligned, version=draft.division
+            [_divided_row(draft, row) for row in rows],
+            draft.share,
+            aligned=draft.aligned,
+            version=draft.division,
         )
         return ["dev" if index in dev else "test" for index in range(len(rows))]
     return [_told_split(row) for row in rows]
@@ -449,13 +496,19 @@ def _name(draft: Draft, language: str | None, split: str) -> str:
     return ".".join([*(parts or ["data"]), draft.format])
 
 
-def _files(draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[Split]) -> dict[str, bytes]:
+def _files(
+    draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[Split]
+) -> dict[str, bytes]:
     """The files that an upload becomes: itself, unchanged, or one for dev and one for test."""
     if draft.share is None:
         return {_name(draft, upload.language, upload.split or "dev"): upload.data}
     text = decoded(upload.data, upload.name)
     # what the readers take for lines
-    lines = list(io.StringIO(text, newline="")) if draft.format == "csv" else [f"{line}\n" for line in lines_of(text)]
+    lines = (
+        list(io.StringIO(text, newline=""))
+        if draft.format == "csv"
+        else [f"{line}\n" for line in lines_of(text)]
+    )
     starts = [*(row.record.line - 1 for row in rows), len(lines)]
     parts = ["".join(lines[a:b]) for a, b in pairwise(starts)]
     head = "".join(lines[: starts[0]])
@@ -471,12 +524,24 @@ def _files(draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[S
 def _toml(draft: Draft, labels: Sequence[str]) -> str:
     """The declaration's text."""
     files = _name(draft, "{language}", "{split}")
-    lines = [f"name = {_quoted(draft.name)}", f"format = {_quoted(draft.format)}", f"files = {_quoted(files)}"]
+    lines = [
+        f"name = {_quoted(draft.name)}",
+        f"format = {_quoted(draft.format)}",
+        f"files = {_quoted(files)}",
+    ]
     lines += [f"labels = [{', '.join(map(_quoted, labels))}]"] if labels else []
     lines += ["aligned = true"] if draft.aligned else []
-    lines += [f"division = {draft.division}"] if draft.share is not None and draft.division > FIRST else []
+    lines += (
+        [f"division = {draft.division}"]
+        if draft.share is not None and draft.division > FIRST
+        else []
+    )
     for table, rows in (("columns", draft.columns), ("splits", draft.splits)):
-        lines += ["", f"[{table}]", *(f"{key} = {_quoted(value)}" for key, value in rows.items())] if rows else []
+        lines += (
+            ["", f"[{table}]", *(f"{key} = {_quoted(value)}" for key, value in rows.items())]
+            if rows
+            else []
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -516,7 +581,11 @@ def save(draft: Draft, cache: Path) -> Checked:
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
     """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
-    if draft.share is None or not NAME.fullmatch(draft.name) or not (cache / SAVED / draft.name).is_dir():
+    if (
+        draft.share is None
+        or not NAME.fullmatch(draft.name)
+        or not (cache / SAVED / draft.name).is_dir()
+    ):
         return None
     for version in range(FIRST, draft.division):
         earlier = check(replace(draft, division=version))
@@ -527,7 +596,9 @@ def _saved_before(draft: Draft, cache: Path) -> Checked | None:
 
 
 def _taken(name: str) -> HeadlabError:
-    return HeadlabError(f"there is already another task {name}; choose another name", code="upload.taken")
+    return HeadlabError(
+        f"there is already another task {name}; choose another name", code="upload.taken"
+    )
 
 
 def _same(folder: Path, files: Mapping[str, bytes]) -> bool:
@@ -559,7 +630,10 @@ def _verify(folder: Path, name: str, found: Checked) -> None:
     """Raise HeadlabError unless the written task has just the examples that were found."""
     try:
         made = declared_task(folder / f"{name}.toml")
-        sizes = {(language, split): len(made.read(language, split, made.seed)) for language, split in found.sizes}
+        sizes = {
+            (language, split): len(made.read(language, split, made.seed))
+            for language, split in found.sizes
+        }
     except HeadlabError as error:
         raise HeadlabError(str(error).replace(f"{folder}/", ""), code=error.code) from error
     if sizes != found.sizes or set(made.languages) != set(found.languages):

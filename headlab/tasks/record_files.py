@@ -164,7 +164,11 @@ def require_columns(record: Record, where: Where, columns: Sequence[str], kind: 
 def _advice_on_names(absent: Sequence[str], present: Sequence[str], kind: str) -> str:
     """What to do about columns that are called a little otherwise, or not at all; empty if neither is so."""
     by_letters = {name.strip().casefold(): name for name in present}
-    similar = [by_letters[name.strip().casefold()] for name in absent if name.strip().casefold() in by_letters]
+    similar = [
+        by_letters[name.strip().casefold()]
+        for name in absent
+        if name.strip().casefold() in by_letters
+    ]
     if similar:
         return f"case and spaces count: its name is {similar[0]!r:.60}"
     if kind in ("csv", "tsv"):
@@ -223,7 +227,9 @@ def separator_advice(columns: Sequence[str], kind: str) -> str:
     return f"the header is one column alone, with {ADVICE_ON_SEPARATORS[kind][mark]}"
 
 
-SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*')  # the first line of a csv file, written for Excel
+SEPARATOR_LINE = re.compile(
+    r'"?sep=([^\w\s"]|\t)"?\s*'
+)  # the first line of a csv file, written for Excel
 LINE_END = re.compile("[\r\n]")
 
 
@@ -232,7 +238,9 @@ def _csv(text: str, where: Where) -> Found:
 
     Raises HeadlabError for malformed quoting and for other separators.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # of the process; it is never lowered
+    csv.field_size_limit(
+        max(csv.field_size_limit(), len(text) + 1)
+    )  # of the process; it is never lowered
     first_line = LINE_END.split(text, maxsplit=1)[0]
     separator_line = SEPARATOR_LINE.fullmatch(first_line)
     separator = separator_line[1] if separator_line else csv_separator(first_line)
@@ -253,7 +261,8 @@ def _csv(text: str, where: Where) -> Found:
             line = reader.line_num + 1
     except csv.Error as error:
         raise HeadlabError(
-            f"{where}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
+            f"{where}, line {reader.line_num}: {error}; the record begins on line {line}",
+            code="data.csv_malformed",
         ) from error
 
 
@@ -286,7 +295,9 @@ def _checked(header: list[str], where: Where) -> list[str]:
     return header
 
 
-def _record(header: list[str], fields: list[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+def _record(
+    header: list[str], fields: list[str], where: Where, line: int, kind: str
+) -> Record | HeadlabError:
     """A row as a record, or the error of one with too many or too few fields, or with the names of the columns.
 
     Raises HeadlabError where the header has other separators than a file of this kind: all other rows would be wrong
@@ -296,12 +307,15 @@ def _record(header: list[str], fields: list[str], where: Where, line: int, kind:
         return _misfit(header, fields, where, line, kind)
     if fields == header and len(header) > 1:
         return HeadlabError(
-            f"{where}, line {line}: the names of the columns once more; remove the line", code="data.header_twice"
+            f"{where}, line {line}: the names of the columns once more; remove the line",
+            code="data.header_twice",
         )
     return Record(line, dict(zip(header, fields, strict=True)))
 
 
-def _misfit(header: Sequence[str], fields: Sequence[str], where: Where, line: int, kind: str) -> Record | HeadlabError:
+def _misfit(
+    header: Sequence[str], fields: Sequence[str], where: Where, line: int, kind: str
+) -> Record | HeadlabError:
     """A row with another number of fields than the header: a record if only columns without a name are missing."""
     named = len(header)
     while named and not header[named - 1]:
@@ -349,17 +363,23 @@ def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
     try:
         values = json.loads(line)
         if isinstance(values, dict) and line.count('":') + line.count('" :') > len(values):
-            values = json.loads(line, object_pairs_hook=_named_once)  # slower, so only where a name may stand twice
+            values = json.loads(
+                line, object_pairs_hook=_named_once
+            )  # slower, so only where a name may stand twice
     except json.JSONDecodeError as error:
         return HeadlabError(
             f"{where}, line {number}, character {error.colno}: {error.msg}; give one JSON object a line",
             code="data.json_malformed",
         )
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # nested too deep, or a number with too many digits
         return HeadlabError(f"{where}, line {number}: {error}", code="data.json_unusable")
     if not isinstance(values, dict):
         return HeadlabError(
-            f"{where}, line {number}: {line!r:.60} is not a JSON object; give one per line", code="data.json_not_object"
+            f"{where}, line {number}: {line!r:.60} is not a JSON object; give one per line",
+            code="data.json_not_object",
         )
     return Record(number, values)
 
@@ -370,7 +390,9 @@ def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(fields):
         names = [name for name, _ in fields]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r:.60} stands twice in one object; give each field a name of its own")
+        raise ValueError(
+            f"the name {twice!r:.60} stands twice in one object; give each field a name of its own"
+        )
     return values
 
 
@@ -389,17 +411,23 @@ def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | Headla
     words: list[Mapping[str, str]] = []
     try:
         for number, line in block:
-            words += [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
+            words += (
+                [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
+            )
     except HeadlabError as error:
         return error
-    values = {key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU}
+    values = {
+        key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU
+    }
     return Record(block[0][0], values) if words else None
 
 
 # One token a line in columns without names, as XTREME and CoNLL-2003 have them.
 
 DOCUMENT_START = "-DOCSTART-"
-COMMENT = re.compile(r"#\s+(id|newdoc|newpar)\b|#\s*[^\s=]+\s*=")  # "# id 3f2a domain=en", "# sent_id = 7"
+COMMENT = re.compile(
+    r"#\s+(id|newdoc|newpar)\b|#\s*[^\s=]+\s*="
+)  # "# id 3f2a domain=en", "# sent_id = 7"
 TOKENS_ADVICE = (
     'it looks like one token a line, a blank line between sentences; declare it with format = "conll", where columns '
     "are called by their numbers, the first one 1 (on the page: give the file the ending .conll)"
@@ -435,7 +463,9 @@ def token_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
     lines, as it has no tab or another number of columns, or reads like one that these files have.
     """
     marks = ("#", DOCUMENT_START)
-    first_token = next((line for line in lines_of(text) if not is_blank(line) and not line.startswith(marks)), None)
+    first_token = next(
+        (line for line in lines_of(text) if not is_blank(line) and not line.startswith(marks)), None
+    )
     for block in conllu_sentences(text):
         tokens: list[tuple[int, str]] = []
         for number, line in block:
@@ -474,7 +504,9 @@ def looks_like_tokens(text: str, kind: str) -> bool:
     if kind == "conllu":
         _, first_token = next(sentences, [(0, "")])[0]
         fields = _token_fields(first_token)
-        return 1 < len(fields) != len(CONLLU) and not (WORD.fullmatch(fields[0]) or NO_WORD.fullmatch(fields[0]))
+        return 1 < len(fields) != len(CONLLU) and not (
+            WORD.fullmatch(fields[0]) or NO_WORD.fullmatch(fields[0])
+        )
     lines_by_sentence = [[line for _, line in sentence] for sentence in sentences]
     lines = list(chain.from_iterable(lines_by_sentence))
     if kind == "tsv":

@@ -32,7 +32,9 @@ def task(
     return _named(name, languages, data).mapped(label_map)
 
 
-def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None) -> Task:
+def _named(
+    name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None
+) -> Task:
     name = str(name)
     folder = None if data is None else data_root(Path(data))
     if not name.endswith(ENDING):
@@ -40,7 +42,8 @@ def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path |
     whole = declared_task(Path(name), folder)
     if whole.name in (*tasks.TASKS, TREEBANK):
         raise HeadlabError(
-            f"{name} declares {whole.name}, which is a built-in task's name; change it", code="declaration.name_taken"
+            f"{name} declares {whole.name}, which is a built-in task's name; change it",
+            code="declaration.name_taken",
         )
     return tasks.chosen(whole, languages)
 

@@ -48,7 +48,9 @@ def read(language: str, split: Split, seed: int) -> Sequence[Example]:
     said = splits.said.get(split, ())
     return [
         _example(
-            one.id.replace("intents", "slots", 1), one.group, words_of(sentence, splits.book.words.clean, language)
+            one.id.replace("intents", "slots", 1),
+            one.group,
+            words_of(sentence, splits.book.words.clean, language),
         )
         for one, sentence in zip(found, said, strict=True)
     ]
@@ -76,8 +78,15 @@ def words_of(said: Said, clean: Sequence[tuple[re.Pattern[str], str]], language:
         letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
         pieces = [list(of_one) for _, of_one in groupby(letters, key=itemgetter(1))]
         for part in pieces if language in UNSPACED else [letters]:
-            slots = Counter(said.pieces[mark].slot for _, mark in part if mark != OWN and said.pieces[mark].slot)
-            out.append(("".join(letter for letter, _ in part), slots.most_common(1)[0][0] if slots else OUTSIDE))
+            slots = Counter(
+                said.pieces[mark].slot for _, mark in part if mark != OWN and said.pieces[mark].slot
+            )
+            out.append(
+                (
+                    "".join(letter for letter, _ in part),
+                    slots.most_common(1)[0][0] if slots else OUTSIDE,
+                )
+            )
     return out
 
 
@@ -89,7 +98,10 @@ def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:
     text = "".join(piece.text for piece in said.pieces)
     marks = [number for number, piece in enumerate(said.pieces) for _ in piece.text]
     words = [(m.group(), marks[m.start() : m.end()]) for m in re.finditer(r"\S+", text)]
-    text, marks = " ".join(word for word, _ in words), [mark for _, some in words for mark in (*some, OWN)][:-1]
+    text, marks = (
+        " ".join(word for word, _ in words),
+        [mark for _, some in words for mark in (*some, OWN)][:-1],
+    )
     for pattern, replacement in clean:
         text, marks = replaced(pattern, replacement, text, marks)
     start = len(text) - len(text.lstrip())
@@ -102,14 +114,19 @@ def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Seque
     for match in pattern.finditer(text):
         new, (start, end) = match.expand(replacement), match.span()
         before = [*kept, *marks[at:start]]
-        kept = [*before, *_carried(match.group(), new, marks[start:end], before[-1] if before else OWN)]
+        kept = [
+            *before,
+            *_carried(match.group(), new, marks[start:end], before[-1] if before else OWN),
+        ]
         out, at = out + text[at:start] + new, end
     return out + text[at:], [*kept, *marks[at:]]
 
 
 def _carried(old: str, new: str, marks: Sequence[int], before: int) -> Iterator[int]:
     """Marks of a replacement: for each character that of the one it replaced, or else of the one before it."""
-    for what, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for what, start, end, first, last in SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
         for place in range(last - first):
             if what != "insert":
                 before = marks[min(start + place, end - 1)]

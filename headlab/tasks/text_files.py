@@ -13,7 +13,13 @@ from headlab.errors import HeadlabError
 
 Where = Path | str  # the name of a file, in its errors
 
-INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Unicode's categories of controls, format characters and spaces
+INVISIBLE = (
+    "Cc",
+    "Cf",
+    "Zs",
+    "Zl",
+    "Zp",
+)  # Unicode's categories of controls, format characters and spaces
 # Byte-order marks of text that is not UTF-8, with the codec that reads them; UTF-32's begins with that of UTF-16.
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -101,8 +107,13 @@ def read_text(path: Path) -> str:
     Raises HeadlabError for a file that cannot be read, for one that holds no text, and as `decoded` does.
     """
     try:
-        if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):  # reading a pipe might never end
-            raise HeadlabError(f"cannot read {path}, which is a pipe or a device; give a file", code="data.not_a_file")
+        if not path.is_dir() and not stat.S_ISREG(
+            path.stat().st_mode
+        ):  # reading a pipe might never end
+            raise HeadlabError(
+                f"cannot read {path}, which is a pipe or a device; give a file",
+                code="data.not_a_file",
+            )
         data = path.read_bytes()
     except OSError as error:
         raise HeadlabError(
@@ -110,7 +121,8 @@ def read_text(path: Path) -> str:
         ) from error
     except ValueError as error:  # a NUL, or half of a surrogate pair, in its name
         raise HeadlabError(
-            f"cannot read {str(path)!r:.200}, which no file can be called ({error})", code="data.unreadable"
+            f"cannot read {str(path)!r:.200}, which no file can be called ({error})",
+            code="data.unreadable",
         ) from error
     text = decoded(data, path)
     require_no_nul(text, path, code="data.not_text")
@@ -142,7 +154,11 @@ def foreign_format(data: bytes) -> ForeignFormat | None:
     """The format of a file that holds no text, by its first bytes; None for any other."""
     for foreign in FOREIGN_FORMATS:
         if data.startswith(foreign.signature):
-            return WORKBOOK if foreign.signature == WORKBOOK.signature and b"xl/workbook" in data else foreign
+            return (
+                WORKBOOK
+                if foreign.signature == WORKBOOK.signature and b"xl/workbook" in data
+                else foreign
+            )
     return None
 
 
@@ -154,5 +170,6 @@ def require_no_nul(text: str, where: Where, *, code: str) -> None:
     looks_wide = 4 * text.count("\0") > len(text)
     guess = " (it looks like UTF-16)" if looks_wide else ""
     raise HeadlabError(
-        f"{where}, line {line}: a NUL character, which no text has{guess}; save the file as text in UTF-8", code=code
+        f"{where}, line {line}: a NUL character, which no text has{guess}; save the file as text in UTF-8",
+        code=code,
     )

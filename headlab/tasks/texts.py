@@ -10,7 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import SPLITS, VARIABLE, Example, Source, Split, Task, languages_in, subfolder
+from headlab.tasks.base import (
+    SPLITS,
+    VARIABLE,
+    Example,
+    Source,
+    Split,
+    Task,
+    languages_in,
+    subfolder,
+)
 from headlab.tasks.text_files import is_missing, read_lines
 
 NAME, FOLDER, SUFFIX = "lm", "lm", "txt"
@@ -73,7 +82,9 @@ def _windows(path: Path, split: Split, *, articles: bool) -> Iterator[Example]:
     for number, text in enumerate([*lines, ""], start=1):
         ends = bool(TITLE.fullmatch(text)) or number > len(lines) if articles else not text.strip()
         if ends:
-            yield from _cut(" ".join(parts), f"{split}-{line}", f"{path}, in the document from line {line}")
+            yield from _cut(
+                " ".join(parts), f"{split}-{line}", f"{path}, in the document from line {line}"
+            )
             parts, line = [], 0
         if text.strip():
             parts, line = [*parts, text.strip()], line or number

@@ -9,7 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, subfolder
+from headlab.tasks.base import (
+    VARIABLE,
+    Example,
+    Source,
+    Split,
+    Task,
+    in_order,
+    languages_in,
+    subfolder,
+)
 from headlab.tasks.record_files import read_table
 from headlab.tasks.text_files import is_missing
 

@@ -39,7 +39,9 @@ PARTS = {
     "hi": "Hindi", "ru": "Russian", "tr": "Turkish", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 LANGUAGES = tuple(PARTS)
-HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # unpinned; the data hash shows a changed revision
+HUB = HubData(
+    "udpos", "google/xtreme", ("tokens", "pos_tags")
+)  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
 
 Tagged = tuple[tuple[str, int], ...]
@@ -151,7 +153,8 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
         parse_id_value(fields["ID"])
     except (ParseException, ValueError) as error:  # ValueError: more digits than Python converts
         raise HeadlabError(
-            f"{path}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id", code="treebank.id_invalid"
+            f"{path}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id",
+            code="treebank.id_invalid",
         ) from error
     for told in word_fields(line, path, number, following):
         if told["UPOS"] not in LABELS:
@@ -220,7 +223,9 @@ def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str
     folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:
         return every
-    return tuple(language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file())
+    return tuple(
+        language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file()
+    )
 
 
 def read_trees(path: Path) -> tuple[Tree, ...]:
@@ -247,7 +252,10 @@ def _trees(path: Path) -> Iterator[Tree]:
         for number, line in block:
             if not line.startswith("#"):
                 begun = begun or number
-                rows += [_in_tree(told, path, number) for told in word_fields(line, path, number, len(rows) + 1)]
+                rows += [
+                    _in_tree(told, path, number)
+                    for told in word_fields(line, path, number, len(rows) + 1)
+                ]
             elif not begun and (said := SENTENCE.match(line)):
                 name = said.group(1)
         if begun:
@@ -264,7 +272,10 @@ def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:
             code="treebank.head_invalid",
         )
     relation = told["DEPREL"].split(":")[0].strip()
-    for column, text in (("FORM", told["FORM"].strip()), ("DEPREL", relation if relation != "_" else "")):
+    for column, text in (
+        ("FORM", told["FORM"].strip()),
+        ("DEPREL", relation if relation != "_" else ""),
+    ):
         if not text:
             raise HeadlabError(
                 f"{path}, line {number}, column {column}: {told[column]!r:.60}, which is not a value",
@@ -276,7 +287,10 @@ def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     """The words of a sentence as a tree. Raises HeadlabError if they do not form one."""
     if not rows:
-        raise HeadlabError(f"{path}, line {begun}, column ID: a sentence without words", code="treebank.sentence_empty")
+        raise HeadlabError(
+            f"{path}, line {begun}, column ID: a sentence without words",
+            code="treebank.sentence_empty",
+        )
     for row in rows:
         if row.governor >= len(rows):
             raise HeadlabError(
@@ -301,7 +315,9 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
             f"{path}, line {rows[lost].line}, column HEAD: a cycle: this word's governors do not lead to the root",
             code="treebank.cycle",
         )
-    return Tree(name, tuple(r.word for r in rows), governors, tuple(r.relation for r in rows), rows[0].line)
+    return Tree(
+        name, tuple(r.word for r in rows), governors, tuple(r.relation for r in rows), rows[0].line
+    )
 
 
 def _off_the_root(governors: Sequence[int]) -> int | None:

@@ -23,10 +23,28 @@ from headlab.tasks.record_files import read_table, whole_number
 from headlab.tasks.text_files import is_missing
 
 LABELS = ("entailment", "neutral", "contradiction")
-LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+LANGUAGES = (
+    "en",
+    "ar",
+    "bg",
+    "de",
+    "el",
+    "es",
+    "fr",
+    "hi",
+    "ru",
+    "sw",
+    "th",
+    "tr",
+    "ur",
+    "vi",
+    "zh",
+)
 FOLDER, META = "xnli", "meta"
 COLUMNS = ("premise", "hypothesis", "label")
-HUB = HubData("xnli", "facebook/xnli", COLUMNS, "b8dd5d7af51114dbda02c0e3f6133f332186418e")  # one part per language
+HUB = HubData(
+    "xnli", "facebook/xnli", COLUMNS, "b8dd5d7af51114dbda02c0e3f6133f332186418e"
+)  # one part per language
 
 
 @dataclass(frozen=True)
@@ -64,7 +82,9 @@ def is_present(data: Path | None, language: str, split: Split) -> bool:
     """Whether reading a split fetches nothing from the hub."""
     if subfolder(data, FOLDER) is not None:
         return True
-    return all(HUB.present(part, split) for part in (language, LANGUAGES[0]))  # rows are compared with the first
+    return all(
+        HUB.present(part, split) for part in (language, LANGUAGES[0])
+    )  # rows are compared with the first
 
 
 def source(data: Path | None) -> Source:
@@ -100,8 +120,14 @@ def _path(folder: Path, language: str, split: Split) -> Path:
 
 def _reference(folder: Path, language: str, split: Split) -> str:
     """The language that all others are compared with: English if it has a file, else the first that has one."""
-    others = [*LANGUAGES, *sorted(path.name.split(".")[0] for path in folder.glob(f"*.{split}.tsv")), language]
-    return next((name for name in others if name != META and _path(folder, name, split).is_file()), language)
+    others = [
+        *LANGUAGES,
+        *sorted(path.name.split(".")[0] for path in folder.glob(f"*.{split}.tsv")),
+        language,
+    ]
+    return next(
+        (name for name in others if name != META and _path(folder, name, split).is_file()), language
+    )
 
 
 def _of_folder(folder: Path, language: str, split: Split) -> Rows:
@@ -122,7 +148,11 @@ def _of_hub(language: str, split: Split) -> Rows:
                 f"{found.place}, row {row}, column label: {label!r:.60} is none of {', '.join(LABELS)}",
                 code="data.label_unknown",
             )
-    return Rows(found.place, 0, [(premise, hypothesis, LABELS.index(label)) for premise, hypothesis, label in pairs])
+    return Rows(
+        found.place,
+        0,
+        [(premise, hypothesis, LABELS.index(label)) for premise, hypothesis, label in pairs],
+    )
 
 
 def _same_pairs(rows: Rows, reference: Rows) -> None:
@@ -133,7 +163,9 @@ def _same_pairs(rows: Rows, reference: Rows) -> None:
             f"{rows.place} has {len(rows.pairs)} rows and {reference.place} has {len(reference.pairs)}; {told}",
             code="data.rows_mismatch",
         )
-    for row, ((_, _, mine), (_, _, other)) in enumerate(zip(rows.pairs, reference.pairs, strict=True)):
+    for row, ((_, _, mine), (_, _, other)) in enumerate(
+        zip(rows.pairs, reference.pairs, strict=True)
+    ):
         if mine != other:
             raise HeadlabError(
                 f"{rows.place}, line {row + rows.first}, column label: {LABELS[mine]}, where {reference.place} has "
@@ -150,7 +182,10 @@ def _groups(folder: Path | None, split: Split, rows: Rows, reference: Rows) -> l
     meta = None if folder is None else folder / f"{META}.{split}.tsv"
     if meta is None or is_missing(meta):
         first: dict[str, str] = {}
-        return [first.setdefault(premise, f"{split}-{row}") for row, (premise, _, _) in enumerate(reference.pairs)]
+        return [
+            first.setdefault(premise, f"{split}-{row}")
+            for row, (premise, _, _) in enumerate(reference.pairs)
+        ]
     found = [prompt for (prompt,) in read_table(meta, ("promptID",))]
     if len(found) != len(rows.pairs):
         raise HeadlabError(

@@ -70,7 +70,9 @@ def on_dev(
 
 
 def _one(model: Model, task: Task, language: str, size: int, tick: Tick) -> Evaluation:
-    evaluator = Evaluator(model, task, language, "dev", size, state_bytes=0)  # one pass: no layer inputs worth caching
+    evaluator = Evaluator(
+        model, task, language, "dev", size, state_bytes=0
+    )  # one pass: no layer inputs worth caching
     evaluator.tick = lambda: tick(language, evaluator.forwards)
     tick(language, 0)
     return evaluator.evaluate()
@@ -120,7 +122,9 @@ def finetune(
         state = new_state(model, options)
         ExampleSteps(model, encoded, options, state).run(keep, progress)
         finished_module, made = finished(model, encoded, state, base, labels)
-        record = training_record(options, state, base=base, data=(len(examples), data), device=device)
+        record = training_record(
+            options, state, base=base, data=(len(examples), data), device=device
+        )
         measured = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
     write_folder(out, made, record | measured_record(measured))
     keep.path.unlink(missing_ok=True)
@@ -164,11 +168,18 @@ def trained_whole(module: PreTrainedModel) -> list[str]:
 def new_state(model: nn.Module, options: FinetuneOptions) -> State:
     """The trainable parameters in name order, and an AdamW over them."""
     parameters = trained_parameters(model)
-    return State(parameters, AdamW(parameters.values(), lr=options.learning_rate, weight_decay=options.weight_decay))
+    return State(
+        parameters,
+        AdamW(parameters.values(), lr=options.learning_rate, weight_decay=options.weight_decay),
+    )
 
 
 def finished(
-    model: PreTrainedModel | PeftModel, encoded: Encoded, state: State, base: Base, labels: Sequence[str]
+    model: PreTrainedModel | PeftModel,
+    encoded: Encoded,
+    state: State,
+    base: Base,
+    labels: Sequence[str],
 ) -> tuple[PreTrainedModel, Made]:
     """The trained model, merged and in evaluation mode, and what to write of it."""
     made = None

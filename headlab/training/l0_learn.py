@@ -91,7 +91,9 @@ class Learner(GateSteps[GateStep]):
         """Gates first, then the model's trainable weights in name order, each with its learning rate."""
         weights = trained_parameters(self.model.module) if self.options.along else {}
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
-        groups += [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
+        groups += (
+            [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
+        )
         state = State({OF_GATES: self.log_alpha} | weights, AdamW(groups, weight_decay=0.0))
         state.more[HISTORY] = self.now()
         return state
@@ -101,10 +103,20 @@ class Learner(GateSteps[GateStep]):
         super().run(keep, say, tick)
         self.model.module.eval()
         # The last update may have produced a NaN that no later loss would show.
-        lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
+        lost = [
+            name
+            for name, values in self.state.parameters.items()
+            if not bool(values.isfinite().all())
+        ]
         if lost:
-            what, rate = ("a gate", "gate_rate") if lost[0] == OF_GATES else (f"the weight {lost[0]}", "model_rate")
-            raise HeadlabError(f"{what} became NaN; train with a lower {rate}", code="gate.diverged")
+            what, rate = (
+                ("a gate", "gate_rate")
+                if lost[0] == OF_GATES
+                else (f"the weight {lost[0]}", "model_rate")
+            )
+            raise HeadlabError(
+                f"{what} became NaN; train with a lower {rate}", code="gate.diverged"
+            )
 
     def chosen(self, step: int) -> Ints:
         """The examples of a step: a function of seed and step alone, as in `training.options.step_batch`."""
@@ -138,7 +150,9 @@ class Learner(GateSteps[GateStep]):
             with torch.enable_grad(), gated_here(self.model, self.gates(own)):
                 logits = self.inputs.logits(self.inputs.tensors(part))
             loss = self.loss(logits, part) / asked
-            loss.backward(inputs=list(self.state.parameters.values()))  # frozen ones may require a gradient
+            loss.backward(
+                inputs=list(self.state.parameters.values())
+            )  # frozen ones may require a gradient
             total += loss.item()
         return total
 
@@ -146,7 +160,9 @@ class Learner(GateSteps[GateStep]):
         """Summed cross-entropy of the answers, nats."""
         wide = logits if logits.dtype == torch.float64 else logits.float()
         target = self.inputs.targets(part)
-        return cross_entropy(wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
+        return cross_entropy(
+            wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
 
     def uniform(self, step: int, batch: int) -> torch.Tensor:
         """Uniform samples of a step, float32 [example, gate], or [1, gate] if the batch shares one."""
@@ -198,7 +214,9 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
         module = type(given)(type(given.config).from_dict(given.config.to_dict()))
     nn.Module.to(module, device=given.device, dtype=given.dtype)
     module.load_state_dict(given.state_dict())
-    if getattr(given, "generation_config", None) is not None:  # of text generators; not part of the config
+    if (
+        getattr(given, "generation_config", None) is not None
+    ):  # of text generators; not part of the config
         module.generation_config = deepcopy(given.generation_config)
     copy = attach(Checkpoint(model.name, "trained", "", module, model.tokenizer))
     if frozen_embeddings:
@@ -254,7 +272,9 @@ def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
     gates, source = done.record, trained_folder(done)
     if not gates.trained or (out is None and source is not None):
         return gates
-    again = f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"
+    again = (
+        f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"
+    )
     if out is None:
         lost = f"the model that was trained jointly is not in the cache, but was written elsewhere, or deleted; {again}"
         return replace(gates, notes=(*gates.notes, lost))
@@ -278,7 +298,9 @@ def _made(model: Model, original: Model, needs: TokenNeeds) -> Made:
     module: PreTrainedModel = model.module
     still = {name for name, p in module.named_parameters() if not p.requires_grad}
     if still and (known := EMBEDDED.get(original.name)) is not None and known.adapter:
-        return changed_made(module, {n: t for n, t in module.state_dict().items() if n not in still})
+        return changed_made(
+            module, {n: t for n, t in module.state_dict().items() if n not in still}
+        )
     return whole_made(module, model.tokenizer, needs)
 
 
@@ -289,7 +311,9 @@ def _made(model: Model, original: Model, needs: TokenNeeds) -> Made:
 JUDGED: tuple[Split, ...] = ("dev", "test")
 ALONG = "the mask is of the model that was trained jointly with its gates; it is compared with the untouched model"
 # The same note, as results stored by earlier versions have it.
-ALONG_BEFORE = "the mask is of the model that was trained along; it is compared with the untouched one"
+ALONG_BEFORE = (
+    "the mask is of the model that was trained along; it is compared with the untouched one"
+)
 
 
 @dataclass
@@ -311,10 +335,16 @@ class Given:
 
     def __post_init__(self) -> None:
         notes = []
-        self.split, self.examples = learned_on(self.task, self.language, self.options.split, self.options.size)
+        self.split, self.examples = learned_on(
+            self.task, self.language, self.options.split, self.options.size
+        )
         if self.split == "dev":
-            notes.append("the gates were learned on dev, so dev gives an optimistic estimate; judge on test")
-        for split, size in zip(JUDGED, (self.options.dev_size, self.options.test_size), strict=True):
+            notes.append(
+                "the gates were learned on dev, so dev gives an optimistic estimate; judge on test"
+            )
+        for split, size in zip(
+            JUDGED, (self.options.dev_size, self.options.test_size), strict=True
+        ):
             try:
                 self.judged[split] = self.task.examples(self.language, split, size)
             except HeadlabError as error:  # a user's task may lack the split
@@ -339,7 +369,9 @@ class Given:
 
     def inputs(self, other: Model | None = None) -> Inputs:
         """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
-        return self._inputs if other is None else read(other, self.task, self.examples, self.language)
+        return (
+            self._inputs if other is None else read(other, self.task, self.examples, self.language)
+        )
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -382,7 +414,10 @@ class Given:
             before = plain.forwards
             whole, masked = plain.evaluate(), asked.evaluate(mask)
             forwards += plain.forwards - before + (asked.forwards if other is not None else 0)
-            found, (low, high) = compare(whole, masked, self.options.seed), accuracy_interval(masked, self.options.seed)
+            found, (low, high) = (
+                compare(whole, masked, self.options.seed),
+                accuracy_interval(masked, self.options.seed),
+            )
             out[split] = {
                 "n": found.n, "examples": len(asked.examples), "accuracy": found.accuracy, "accuracy_low": low,
                 "accuracy_high": high, "baseline": found.baseline, "difference": found.difference,
@@ -400,11 +435,15 @@ class Given:
         omissions = {f"learned on {self.split}": learned_on.omitted.first(len(learned_on.lengths))}
         for split, evaluator in self._evaluators.items():
             omissions[f"measured on {split}"] = evaluator.omissions
-        return tuple(f"{where}: {found.sentence}" for where, found in omissions.items() if found.sentence)
+        return tuple(
+            f"{where}: {found.sentence}" for where, found in omissions.items() if found.sentence
+        )
 
     def _evaluator(self, split: Split, model: Model) -> Evaluator:
         # one pass per mask, and no two masks are similar: no layer inputs worth caching
-        return Evaluator(model, self.task, self.language, split, len(self.judged[split]), state_bytes=0)
+        return Evaluator(
+            model, self.task, self.language, split, len(self.judged[split]), state_bytes=0
+        )
 
 
 CHECKPOINT_STEPS = 20
@@ -451,7 +490,9 @@ def sweep(
     watch: callbacks for the run of a given λ.  Raises HeadlabError if no λ is given, and as `learn_gates` does.
     """
     if not weights:
-        raise HeadlabError("a sweep needs values of λ; give at least one weight", code="gate.weights_missing")
+        raise HeadlabError(
+            "a sweep needs values of λ; give at least one weight", code="gate.weights_missing"
+        )
     runs = [replace(options or GateOptions(), weight=float(weight)) for weight in weights]
     for run in runs:
         run.check()
@@ -480,7 +521,9 @@ def learn(
     place = check_place(place) if options.along else None
     watch, device = watch or Watch(), given.model.device
     with own_randomness(device):
-        trained = trainable_copy(given.model, options.embeddings == "frozen") if options.along else None
+        trained = (
+            trainable_copy(given.model, options.embeddings == "frozen") if options.along else None
+        )
         learner = Learner(trained or given.model, given.inputs(trained), options, has_gate)
         if run is not None:
             run.open()
@@ -488,7 +531,9 @@ def learn(
     gates = _record(given, learner, spec, has_gate)
     if trained is not None and place is not None:
         record = {"gates": options.record(), "seed": options.seed}
-        identity = write_model(trained, given.model, place, record, needs_of(given.model, given.examples))
+        identity = write_model(
+            trained, given.model, place, record, needs_of(given.model, given.examples)
+        )
         gates = replace(gates, trained=identity)
         trained.checkpoint = replace(trained.checkpoint, fingerprint=identity["fingerprint"])
     watch.measuring()
@@ -497,7 +542,11 @@ def learn(
     seconds = gates.seconds + time.perf_counter() - began
     notes = (*gates.notes, *given.omission_notes(learner.inputs))
     gates = replace(
-        gates, measured=measured, example_forwards=gates.example_forwards + forwards, seconds=seconds, notes=notes
+        gates,
+        measured=measured,
+        example_forwards=gates.example_forwards + forwards,
+        seconds=seconds,
+        notes=notes,
     )
     if run is not None:
         run.finish(gates, _made_of(learner))
@@ -536,10 +585,14 @@ UNUSED = ("weight", "gate_rate", "stacks", "start", "sample", "warmup", "history
 class Ungated(Learner):
     """Joint training's steps, batches, learning rates and loss, with each head on or off throughout."""
 
-    def __init__(self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None) -> None:
+    def __init__(
+        self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None
+    ) -> None:
         super().__init__(model, inputs, options, np.zeros(model.grid.size, bool))
         kept = np.ones(model.grid.size, bool) if mask is None else mask.kept
-        self._open = torch.as_tensor(model.grid.gates(kept), device=model.device, dtype=model.module.dtype)
+        self._open = torch.as_tensor(
+            model.grid.gates(kept), device=model.device, dtype=model.module.dtype
+        )
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
         """1 or 0 for each head, [layer, head]; nothing is sampled."""

@@ -18,14 +18,18 @@ from headlab.training.options import Gated, StepMade
 # The split that gates are learned on; pages and jobs use this too, and no model is needed.
 
 
-def learned_on(task: Task, language: str, split: str, size: int | None) -> tuple[Split, tuple[Example, ...]]:
+def learned_on(
+    task: Task, language: str, split: str, size: int | None
+) -> tuple[Split, tuple[Example, ...]]:
     """The split and its examples, `size` of them or all; auto: train, or dev if the task has no train split.
 
     Raises HeadlabError for a language or split that the task does not have, and for examples that cannot be read.
     """
     if split == "auto":
         task.check(language, "train")
-        rows = tuple(task.read(language, "train", task.seed))  # empty if there is no train split; damaged files raise
+        rows = tuple(
+            task.read(language, "train", task.seed)
+        )  # empty if there is no train split; damaged files raise
         return ("train", rows[:size]) if rows else ("dev", task.examples(language, "dev", size))
     return split, task.examples(language, split, size)  # type: ignore[return-value, arg-type] # an option's choice
 
@@ -46,23 +50,48 @@ class GateOptions(Gated, Options):
     weight: float = option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0)
     steps: int = option(400, "training steps", kind=int, low=1)
     batch: int = option(32, "examples a step", kind=int, low=1)
-    gate_rate: float = option(0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True)
+    gate_rate: float = option(
+        0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True
+    )
     model_rate: float = option(
-        2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
+        2e-5,
+        f"{RATES} model where it is trained jointly, falling to 0",
+        kind=float,
+        low=0,
+        open=True,
     )
-    trained: str = option("gates", "the gates alone, or all: the model jointly with them", ("gates", ALL))
-    stacks: str = option(ALL, "stacks whose heads have gates: names with a comma between them, or all")
+    trained: str = option(
+        "gates", "the gates alone, or all: the model jointly with them", ("gates", ALL)
+    )
+    stacks: str = option(
+        ALL, "stacks whose heads have gates: names with a comma between them, or all"
+    )
     start: float = option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True)
-    sample: str = option("example", "gates drawn for each example, or once a batch", ("example", "batch"))
-    warmup: float = option(0.0, "share of the steps over which λ rises linearly from 0", kind=float, low=0, high=1)
-    history: int = option(
-        60, "number of times the gates are recorded, evenly spaced, besides the start", kind=int, low=1
+    sample: str = option(
+        "example", "gates drawn for each example, or once a batch", ("example", "batch")
     )
-    split: str = option("auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev"))
-    size: int | None = option(None, "examples of that split, or none for all", kind=int, low=1, optional=True)
+    warmup: float = option(
+        0.0, "share of the steps over which λ rises linearly from 0", kind=float, low=0, high=1
+    )
+    history: int = option(
+        60,
+        "number of times the gates are recorded, evenly spaced, besides the start",
+        kind=int,
+        low=1,
+    )
+    split: str = option(
+        "auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev")
+    )
+    size: int | None = option(
+        None, "examples of that split, or none for all", kind=int, low=1, optional=True
+    )
     dev_size: int = option(DEV_SIZE, "dev examples that the mask is measured on", kind=int, low=1)
     test_size: int | None = option(
-        None, "test examples that the mask is measured on, or none for all", kind=int, low=1, optional=True
+        None,
+        "test examples that the mask is measured on, or none for all",
+        kind=int,
+        low=1,
+        optional=True,
     )
     embeddings: str = option("frozen", "of a model that is trained jointly", ("frozen", "trained"))
     clip: float | None = option(
@@ -73,9 +102,15 @@ class GateOptions(Gated, Options):
         open=True,
         optional=True,
     )
-    temperature: float = option(HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True)
-    low: float = option(HardConcrete.low, "lower end of the stretched distribution", kind=float, high=0, open=True)
-    high: float = option(HardConcrete.high, "upper end of the stretched distribution", kind=float, low=1, open=True)
+    temperature: float = option(
+        HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True
+    )
+    low: float = option(
+        HardConcrete.low, "lower end of the stretched distribution", kind=float, high=0, open=True
+    )
+    high: float = option(
+        HardConcrete.high, "upper end of the stretched distribution", kind=float, low=1, open=True
+    )
     seed: int = 0
 
     def check(self) -> None:
@@ -93,10 +128,18 @@ class GateOptions(Gated, Options):
     def settled(self) -> GateOptions:
         """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
         values = ((name, getattr(self, name), known.kind) for name, known in self.table().items())
-        typed: dict[str, Any] = {name: value if value is None else kind(value) for name, value, kind in values}
+        typed: dict[str, Any] = {
+            name: value if value is None else kind(value) for name, value, kind in values
+        }
         names = self._stacks()
         return replace(
-            self, **typed | {"stacks": ALL if ALL in names else ",".join(name for name in STACKS if name in names)}
+            self,
+            **typed
+            | {
+                "stacks": ALL
+                if ALL in names
+                else ",".join(name for name in STACKS if name in names)
+            },
         )
 
     def record(self) -> dict[str, Any]:
@@ -117,7 +160,11 @@ class GateOptions(Gated, Options):
     def gated(self, grid: HeadGrid) -> Bools:
         """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""
         names = self._stacks()
-        asked = {s.name for s in grid.stacks} if ALL in names else {grid.stack(name).name for name in names}
+        asked = (
+            {s.name for s in grid.stacks}
+            if ALL in names
+            else {grid.stack(name).name for name in names}
+        )
         return np.array([head.stack in asked for head in grid.heads], dtype=bool)
 
     def _stacks(self) -> list[str]:

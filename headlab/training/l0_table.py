@@ -45,14 +45,18 @@ class MaskAccuracy(NamedTuple):
     @property
     def gain(self) -> str:
         """'−0.4 points [−1.1, +0.2]'."""
-        told = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        told = (
+            f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        )
         return told.replace("-", "\N{MINUS SIGN}")
 
 
 def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     given = gates.measured.get(split)
-    values = [given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields]
+    values = [
+        given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields
+    ]
     return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
 
 
@@ -79,8 +83,22 @@ def gates_table(runs: Sequence[LearnedGates]) -> Table:
     """
     first, splits = runs[0], [split for split in SPLITS if any(worth(run, split) for run in runs)]
     stacks = [stack.name for stack in first.grid.stacks] if len(first.grid.stacks) > 1 else []
-    names = ("λ", "heads kept", "heads", "gates", "undecided", *(f"{stack} kept" for stack in stacks))
-    parts = (f"{accuracy_name(first)}, %", "difference, points", "low, points", "high, points", "p", "p, Holm")
+    names = (
+        "λ",
+        "heads kept",
+        "heads",
+        "gates",
+        "undecided",
+        *(f"{stack} kept" for stack in stacks),
+    )
+    parts = (
+        f"{accuracy_name(first)}, %",
+        "difference, points",
+        "low, points",
+        "high, points",
+        "p",
+        "p, Holm",
+    )
     forms = (".1f", *("+.1f",) * 3, *(".3f",) * 2)
     found = [_kept_cells(runs, stacks), *(_worth_cells(runs, split) for split in splits)]
     return Table(
@@ -116,14 +134,22 @@ def _worth_cells(runs: Sequence[LearnedGates], split: str) -> list[tuple[Cell, .
 
 def _learned(gates: LearnedGates) -> str:
     given = learned_with(gates)
-    along = "the model was trained jointly" if given.get("trained") == ALL else "the model stayed as it is"
+    along = (
+        "the model was trained jointly"
+        if given.get("trained") == ALL
+        else "the model stayed as it is"
+    )
     batch = given.get("batch", "?")
     return f"The gates were learned in {gates.steps[-1]} steps of {batch} examples of {learned_on(gates)}; {along}."
 
 
 def run_notes(runs: Sequence[LearnedGates]) -> list[str]:
     """The runs' notes, each once; prefixed with λ if not shared by all runs."""
-    of = {note: [run.weight for run in runs if note in run.notes] for run in runs for note in run.notes}
+    of = {
+        note: [run.weight for run in runs if note in run.notes]
+        for run in runs
+        for note in run.notes
+    }
     return [
         note if len(weights) == len(runs) else f"λ = {', '.join(f'{w:g}' for w in weights)}: {note}"
         for note, weights in of.items()

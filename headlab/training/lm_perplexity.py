@@ -60,7 +60,9 @@ def perplexity(sums: Floats) -> Perplexity:
     """
     nats, words, tokens = (float(x) for x in sums.sum(axis=0))
     low, high = _interval(sums[:, 0], sums[:, 1])
-    return Perplexity(_exp(nats / words), low, high, _exp(nats / tokens), nats / words, round(words), len(sums))
+    return Perplexity(
+        _exp(nats / words), low, high, _exp(nats / tokens), nats / words, round(words), len(sums)
+    )
 
 
 def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
@@ -70,13 +72,16 @@ def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
     """
     if before.shape != after.shape or not np.array_equal(before[:, 1], after[:, 1]):
         raise HeadlabError(
-            "the two models were not measured on the same text; measure both on one text", code="lm.other_text"
+            "the two models were not measured on the same text; measure both on one text",
+            code="lm.other_text",
         )
     gain, words = after[:, 0] - before[:, 0], before[:, 1]
     return Ratio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
 
 
-def _interval(values: Floats, sizes: Floats, level: float = 0.95) -> tuple[float | None, float | None]:
+def _interval(
+    values: Floats, sizes: Floats, level: float = 0.95
+) -> tuple[float | None, float | None]:
     """The t interval of R = Σ values / Σ sizes over sampled passages, after exp.
 
     The linearised variance is S / (S - 1) · Σ (value - R size)² / (Σ sizes)² over S passages, with S - 1 degrees of
@@ -108,12 +113,18 @@ def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
     member = np.unique(np.repeat(by_line, corpus.line_tokens), return_inverse=True)[1]
     if member.max() + 1 < LEAST:
         member = np.unique(np.arange(corpus.asked) * LEAST // corpus.asked, return_inverse=True)[1]
-    words = np.bincount(member, np.repeat(corpus.line_words / corpus.line_tokens, corpus.line_tokens))
+    words = np.bincount(
+        member, np.repeat(corpus.line_words / corpus.line_tokens, corpus.line_tokens)
+    )
     # rounded: whole lines have whole numbers of words
-    return np.stack([np.bincount(member, nats), words.round(DIGITS), np.bincount(member)], axis=1).astype(np.float64)
+    return np.stack(
+        [np.bincount(member, nats), words.round(DIGITS), np.bincount(member)], axis=1
+    ).astype(np.float64)
 
 
-def token_nats(model: PreTrainedModel, corpus: Corpus, block: int, tick: Callable[[], None] = lambda: None) -> Floats:
+def token_nats(
+    model: PreTrainedModel, corpus: Corpus, block: int, tick: Callable[[], None] = lambda: None
+) -> Floats:
     """-log p of every token of a text but the first, nats, float64 [predicted token].
 
     Windows of `block` tokens overlap by half, so that each token is predicted from at least block / 2 before it (the
@@ -125,12 +136,19 @@ def token_nats(model: PreTrainedModel, corpus: Corpus, block: int, tick: Callabl
 
     def run(part: Rows) -> None:
         tick()
-        for at, found in zip(starts[part.rows], _window_nats(model, corpus.ids, starts[part.rows], block), strict=True):
+        for at, found in zip(
+            starts[part.rows],
+            _window_nats(model, corpus.ids, starts[part.rows], block),
+            strict=True,
+        ):
             skipped = 0 if at == 0 else block - step
             end = min(block, corpus.asked - int(at))
             out[at + skipped : at + end] = found[skipped:end]
 
-    halving((Rows(np.arange(at, min(at + ROWS, len(starts)))) for at in range(0, len(starts), ROWS)), run)
+    halving(
+        (Rows(np.arange(at, min(at + ROWS, len(starts)))) for at in range(0, len(starts), ROWS)),
+        run,
+    )
     return out
 
 
@@ -175,14 +193,17 @@ def speeds(
     """
     first = next(iter(models.values()))
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, first.config.vocab_size, (rows, tokens), generator=generator).to(first.device)
+    ids = torch.randint(0, first.config.vocab_size, (rows, tokens), generator=generator).to(
+        first.device
+    )
     seconds = np.zeros((rounds, len(models), 2))
     with torch.inference_mode():
         for turn in range(rounds):
             for number, model in enumerate(models.values()):
                 tick()
                 seconds[turn, number] = [
-                    timed_pass(partial(part, ids), ids.device, clock) for part in (model, model.model)
+                    timed_pass(partial(part, ids), ids.device, clock)
+                    for part in (model, model.model)
                 ]
     ratios = seconds[:, :1] / seconds
     return {name: _speed(ratios[:, number]) for number, name in enumerate(models)}

@@ -37,7 +37,16 @@ from headlab.training.lm_train import (
 )
 from headlab.training.options import LmGateOptions, LmStep
 from headlab.training.output import check_out
-from headlab.training.steps import GATES, HISTORY, GateSteps, Keep, State, Watch, own_randomness, trained_parameters
+from headlab.training.steps import (
+    GATES,
+    HISTORY,
+    GateSteps,
+    Keep,
+    State,
+    Watch,
+    own_randomness,
+    trained_parameters,
+)
 
 # Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed permanently.
 
@@ -54,10 +63,18 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
         module = model.module
         self.attached, self.options, grid = model, options, model.grid
         self.log_alpha = nn.Parameter(torch.full((grid.size,), options.first, device=module.device))
-        self.rows, self.columns = (torch.as_tensor(part, device=module.device) for part in grid.flat.T)
+        self.rows, self.columns = (
+            torch.as_tensor(part, device=module.device) for part in grid.flat.T
+        )
         self.heads = torch.tensor([n for s in grid.stacks for n in s.heads], device=module.device)
-        groups = [{"params": [self.log_alpha], "weight_decay": 0.0}, *decayed(module, options.weight_decay)]
-        state = State({GATES: self.log_alpha} | trained_parameters(module), AdamW(groups, lr=options.gate_rate))
+        groups = [
+            {"params": [self.log_alpha], "weight_decay": 0.0},
+            *decayed(module, options.weight_decay),
+        ]
+        state = State(
+            {GATES: self.log_alpha} | trained_parameters(module),
+            AdamW(groups, lr=options.gate_rate),
+        )
         state.more[HISTORY] = self.now()
         super().__init__(module, corpus, options, state)
 
@@ -66,13 +83,17 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
         concrete = self.options.concrete
-        with gated_here(self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))):
+        with gated_here(
+            self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))
+        ):
             loss = self.loss(ids, follow)
         return loss, self.options.weight_at(step) * concrete.open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
         """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
-        wide = torch.zeros(len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device)
+        wide = torch.zeros(
+            len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device
+        )
         wide = wide.index_put((self.rows, self.columns), gates)
         if not self.options.scale:
             return wide
@@ -87,7 +108,9 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
         )  # fmt: skip
 
 
-def attached(module: AllAttentionForCausalLM, tokenizer: PreTrainedTokenizerBase, name: str) -> Model:
+def attached(
+    module: AllAttentionForCausalLM, tokenizer: PreTrainedTokenizerBase, name: str
+) -> Model:
     """The model with its heads located, so that they can be gated during training."""
     return attach(Checkpoint(name, "training", "", module, tokenizer))
 
@@ -130,7 +153,13 @@ class Given:
     @property
     def key(self) -> str:
         """sha256 of everything the result depends on."""
-        return content_key({"model": self.checkpoint.fingerprint, "data": self.data, "options": self.options.record()})
+        return content_key(
+            {
+                "model": self.checkpoint.fingerprint,
+                "data": self.data,
+                "options": self.options.record(),
+            }
+        )
 
 
 def prune_lm(
@@ -186,7 +215,9 @@ def _keep(given: Given, out: Path, part: str, watch: Watch[LmStep]) -> Keep:
     return keep_beside(out, content_key([given.key, part]), watch)
 
 
-def _gated(given: Given, out: Path, watch: Watch[LmStep]) -> tuple[LearnedGates, AllAttentionForCausalLM]:
+def _gated(
+    given: Given, out: Path, watch: Watch[LmStep]
+) -> tuple[LearnedGates, AllAttentionForCausalLM]:
     """The learned gates, and the trained model without the heads whose gates closed."""
     source: AllAttentionForCausalLM = given.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
     # rebuilt: the given one must not change, and attaching below wraps a model's layers
@@ -195,7 +226,9 @@ def _gated(given: Given, out: Path, watch: Watch[LmStep]) -> tuple[LearnedGates,
     steps = LmGateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
                       given.options)  # fmt: skip
     steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
-    gates = steps.learned({"model": given.checkpoint.identity(), "data": given.data, **given.options.record()})
+    gates = steps.learned(
+        {"model": given.checkpoint.identity(), "data": given.data, **given.options.record()}
+    )
     check_some_left(gates)
     model.train(False)
     return gates, remove_heads(model, gates.mask(), rescale=given.options.scale)
@@ -210,7 +243,9 @@ def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch
     return state
 
 
-def _record(given: Given, gates: LearnedGates, before: Sums, after: Mapping[str, Sums]) -> dict[str, Any]:
+def _record(
+    given: Given, gates: LearnedGates, before: Sums, after: Mapping[str, Sums]
+) -> dict[str, Any]:
     """How the model was made, ready for JSON."""
     ratios = {name: against(before, part) for name, part in after.items()}
     return {
@@ -227,6 +262,10 @@ def _record(given: Given, gates: LearnedGates, before: Sums, after: Mapping[str,
             "open": gates.open_probability.sum(axis=1).round(3).tolist(),
             "loss": [None if math.isnan(x) else round(float(x), 4) for x in gates.loss],
         },
-        "perplexities": {name: perplexities(part) for name, part in {"before": before, **after}.items()},
-        "ratios": {name: {s: r._asdict() for s, r in part.items()} for name, part in ratios.items()},
+        "perplexities": {
+            name: perplexities(part) for name, part in {"before": before, **after}.items()
+        },
+        "ratios": {
+            name: {s: r._asdict() for s, r in part.items()} for name, part in ratios.items()
+        },
     }

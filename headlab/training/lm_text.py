@@ -23,7 +23,9 @@ WORDS = r"\n| ?[^ \n]+| +"  # a word with the space before it, or the end of a l
 BYTES = 256  # entries of a byte-level vocabulary before any is learned
 
 
-def make_tokenizer(lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000) -> PreTrainedTokenizerFast:
+def make_tokenizer(
+    lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000
+) -> PreTrainedTokenizerFast:
     """A tokenizer with at most `vocabulary` entries, the same for the same lines. A line end is a token of its own.
 
     bpe: byte-level pairs within words between spaces, so that any text can be encoded (Sennrich et al., 2016).  word:
@@ -60,8 +62,12 @@ def _pieces(lines: Sequence[str], vocabulary: int) -> Tokenizer:
 
 def _words(lines: Sequence[str], vocabulary: int) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n|[^ \n]+"), behavior="removed", invert=True)
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=[END, UNKNOWN], show_progress=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(r"\n|[^ \n]+"), behavior="removed", invert=True
+    )
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocabulary, special_tokens=[END, UNKNOWN], show_progress=False
+    )
     tokenizer.train_from_iterator(with_ends(lines), trainer)
     return tokenizer
 
@@ -96,7 +102,9 @@ class Corpus:
         return len(self.ids) - 1
 
 
-def read_lines(data: Path, words: int | None = None, held_words: int | None = None) -> dict[str, list[str]]:
+def read_lines(
+    data: Path, words: int | None = None, held_words: int | None = None
+) -> dict[str, list[str]]:
     """Lines of train, valid and test: from a folder's train.txt, valid.txt, test.txt, or from parts of one file.
 
     One file: its last tenth is held out, half as valid and half as test.  words: how many words of train to use.
@@ -122,11 +130,17 @@ def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
     """The lines as one sequence of tokens."""
     backend = tokenizer.backend_tokenizer
     rows: list[list[int]] = []
-    for at in range(0, len(lines), TOGETHER):  # the library's encoding of a line takes many times its length
-        found = backend.encode_batch_fast(with_ends(lines[at : at + TOGETHER]), add_special_tokens=False)
+    for at in range(
+        0, len(lines), TOGETHER
+    ):  # the library's encoding of a line takes many times its length
+        found = backend.encode_batch_fast(
+            with_ends(lines[at : at + TOGETHER]), add_special_tokens=False
+        )
         rows += [line.ids for line in found]
     first = tokenizer.convert_tokens_to_ids(END)
-    ids = np.concatenate([np.array([first]), *(np.array(row, dtype=np.int64) for row in rows)]).astype(np.int64)
+    ids = np.concatenate(
+        [np.array([first]), *(np.array(row, dtype=np.int64) for row in rows)]
+    ).astype(np.int64)
     words = np.array([len(line.split()) + 1 for line in lines], dtype=np.int64)
     return Corpus(ids, np.array([len(row) for row in rows], dtype=np.int64), words)
 
@@ -172,7 +186,9 @@ def step_windows(asked: int, options: Windows, step: int) -> Ints:
     epoch, at = divmod(step, each_epoch)
     rng = np.random.default_rng((options.seed, epoch))
     first = int(rng.integers(options.block))
-    windows = rng.permutation(_windows(asked, options))[at * options.batch : (at + 1) * options.batch]
+    windows = rng.permutation(_windows(asked, options))[
+        at * options.batch : (at + 1) * options.batch
+    ]
     return first + options.block * windows.astype(np.int64)
 
 

@@ -17,14 +17,26 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM, parameters
+from headlab.models.allattention.modelling import (
+    AllAttentionConfig,
+    AllAttentionForCausalLM,
+    parameters,
+)
 from headlab.models.checkpoint import alone
 from headlab.models.files import checkpoint_beside
 from headlab.records import Floats, Ints, content_key
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows
-from headlab.training.output import LIBRARIES, TAIL, Made, check_out, versions_of, whole_made, write_folder
+from headlab.training.output import (
+    LIBRARIES,
+    TAIL,
+    Made,
+    check_out,
+    versions_of,
+    whole_made,
+    write_folder,
+)
 from headlab.training.steps import (
     Keep,
     State,
@@ -49,7 +61,9 @@ class LmSteps(Steps[LmStep]):
     part = "training"
     smaller = SMALLER
 
-    def __init__(self, model: PreTrainedModel, corpus: Corpus, options: Windows, state: State) -> None:
+    def __init__(
+        self, model: PreTrainedModel, corpus: Corpus, options: Windows, state: State
+    ) -> None:
         super().__init__(model, options, state)
         self.model, self.corpus = model, corpus
 
@@ -87,7 +101,9 @@ class LmSteps(Steps[LmStep]):
     def step_record(self, step: int, rows: int, kept: int) -> LmStep:
         """See `Steps`."""
         loss, seconds = self.state.losses[-1], self.state.seconds
-        return LmStep(step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open())
+        return LmStep(
+            step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open()
+        )
 
     def open(self) -> int | None:
         """Number of open gates, None if there are no gates."""
@@ -99,7 +115,10 @@ def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     groups: tuple[list[Parameter], list[Parameter]] = ([], [])
     for name, p in trained_parameters(model).items():
         groups[not (name.endswith("weight") and p.dim() > 1)].append(p)
-    return [{"params": part, "weight_decay": decay} for part, decay in zip(groups, (weight_decay, 0.0), strict=True)]
+    return [
+        {"params": part, "weight_decay": decay}
+        for part, decay in zip(groups, (weight_decay, 0.0), strict=True)
+    ]
 
 
 def new_state(model: nn.Module, weight_decay: float) -> State:
@@ -123,7 +142,10 @@ class Judge:
     def __call__(self, model: PreTrainedModel) -> dict[str, Floats]:
         """Sums over passages of each split: nats, words, tokens."""
         begun = time.perf_counter()
-        nats = {split: token_nats(model, self.texts[split], self.block, self.watch.tick) for split in JUDGED}
+        nats = {
+            split: token_nats(model, self.texts[split], self.block, self.watch.tick)
+            for split in JUDGED
+        }
         self.seconds += time.perf_counter() - begun
         return {split: passages(self.texts[split], found) for split, found in nats.items()}
 
@@ -150,10 +172,16 @@ def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
         found = {split: np.array(value["passages"][split], dtype=np.float64) for split in JUDGED}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise HeadlabError(
-            f"{folder / FILE} is not what a training writes ({error}); delete it", code="lm.sums_unreadable"
+            f"{folder / FILE} is not what a training writes ({error}); delete it",
+            code="lm.sums_unreadable",
         ) from error
-    if not all(part.ndim == 2 and part.shape[1] == 3 and np.isfinite(part).all() for part in found.values()):
-        raise HeadlabError(f"{folder / FILE} does not hold three numbers a passage; delete it", code="lm.sums_invalid")
+    if not all(
+        part.ndim == 2 and part.shape[1] == 3 and np.isfinite(part).all() for part in found.values()
+    ):
+        raise HeadlabError(
+            f"{folder / FILE} does not hold three numbers a passage; delete it",
+            code="lm.sums_invalid",
+        )
     return found
 
 
@@ -197,14 +225,24 @@ def train_lm(
     judge = Judge(texts, options.block, watch)
     sums = judge(model)
     record = {"options": options.record(), "data": {"sha256": data, "tokens": texts["train"].asked}}
-    write_lm(out, model, tokenizer, sums, record | common(model, device, state, judge), data, options.block)
+    write_lm(
+        out,
+        model,
+        tokenizer,
+        sums,
+        record | common(model, device, state, judge),
+        data,
+        options.block,
+    )
     keep.path.unlink(missing_ok=True)
     return out
 
 
 def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAttentionConfig:
     """The model's configuration, from the options and the tokenizer."""
-    ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    ends = {
+        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+    }
     return sized(options, len(tokenizer), **ends)
 
 
@@ -234,7 +272,11 @@ def keep_beside(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
 
 
 def common(
-    model: AllAttentionForCausalLM, device: str, state: State | None, judge: Judge, before: float = 0.0
+    model: AllAttentionForCausalLM,
+    device: str,
+    state: State | None,
+    judge: Judge,
+    before: float = 0.0,
 ) -> dict[str, Any]:
     """What every language-model training records. state: the final one, None if there were no steps.
 
@@ -246,7 +288,11 @@ def common(
     took = {"seconds": round(seconds, 1), "judging": round(judge.seconds, 1), "device": device}
     return {
         "loss": {"first": losses[0], "last": float(np.mean(losses[-TAIL:]))} if losses else {},
-        "took": took | {"threads": torch.get_num_threads(), "rows_that_fitted": state.rows if state is not None else 0},
+        "took": took
+        | {
+            "threads": torch.get_num_threads(),
+            "rows_that_fitted": state.rows if state is not None else 0,
+        },
         "parameters": {"whole": found.whole, "layers": found.layers},
         "heads": list(model.config.heads_per_layer),
         "versions": versions_of(LIBRARIES),

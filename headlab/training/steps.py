@@ -75,15 +75,28 @@ class State:
         for name, parameter in self.parameters.items():
             moments = self.optimizer.state[parameter]
             # unused parameters have no gradient, so no moments
-            mean, square = (moments.get(kind, torch.zeros_like(parameter)) for kind in ("exp_avg", "exp_avg_sq"))
+            mean, square = (
+                moments.get(kind, torch.zeros_like(parameter)) for kind in ("exp_avg", "exp_avg_sq")
+            )
             values = (parameter.detach(), mean, square)
-            tensors |= {f"{kind}/{name}": v.cpu().contiguous() for kind, v in zip(KINDS, values, strict=True)}
+            tensors |= {
+                f"{kind}/{name}": v.cpu().contiguous()
+                for kind, v in zip(KINDS, values, strict=True)
+            }
         tensors |= {f"{MORE}/{name}": value.cpu().contiguous() for name, value in self.more.items()}
-        facts = {"key": key, "losses": json.dumps(self.losses), "seconds": repr(self.seconds), "rows": str(self.rows)}
+        facts = {
+            "key": key,
+            "losses": json.dumps(self.losses),
+            "seconds": repr(self.seconds),
+            "rows": str(self.rows),
+        }
         write_atomic(path, save(tensors, metadata=facts))
 
     def resume(
-        self, path: Path, key: str, fits: Callable[[Mapping[str, torch.Tensor], int], bool] = lambda more, steps: True
+        self,
+        path: Path,
+        key: str,
+        fits: Callable[[Mapping[str, torch.Tensor], int], bool] = lambda more, steps: True,
     ) -> None:
         """Resume from this run's checkpoint if there is one; one that cannot be used is skipped with a warning.
 
@@ -96,16 +109,24 @@ class State:
                 facts = file.metadata() or {}
                 if facts.get("key") != key:
                     raise ValueError("it belongs to another run")
-                stored = {name: tuple(file.get_tensor(f"{kind}/{name}") for kind in KINDS) for name in self.parameters}
+                stored = {
+                    name: tuple(file.get_tensor(f"{kind}/{name}") for kind in KINDS)
+                    for name in self.parameters
+                }
                 named = [name for name in file.keys() if name.startswith(f"{MORE}/")]  # noqa: SIM118 - no mapping
                 more = {name.removeprefix(f"{MORE}/"): file.get_tensor(name) for name in named}
-            losses, seconds = [float(x) for x in json.loads(facts["losses"])], float(facts["seconds"])
+            losses, seconds = (
+                [float(x) for x in json.loads(facts["losses"])],
+                float(facts["seconds"]),
+            )
             rows = int(facts.get("rows", 0))
             self._check(stored)
             if not fits(more, len(losses)):
                 raise ValueError("it does not fit its number of steps")
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            logging.getLogger(__name__).warning("checkpoint %s is not used (%s); starting afresh", path.name, error)
+            logging.getLogger(__name__).warning(
+                "checkpoint %s is not used (%s); starting afresh", path.name, error
+            )
             return
         self.losses, self.seconds, self.rows, self.more = losses, seconds, rows, more
         self._load(stored)
@@ -167,12 +188,18 @@ class Encoded:
         """Summed cross-entropy of the answers, nats."""
         target = self.labels(rows, logits.device)
         return cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), target.flatten(), ignore_index=IGNORED, reduction="sum"
+            logits.reshape(-1, logits.shape[-1]),
+            target.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
         )
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase, base: PreTrainedModel, examples: Sequence[Example], max_length: int
+    tokenizer: PreTrainedTokenizerBase,
+    base: PreTrainedModel,
+    examples: Sequence[Example],
+    max_length: int,
 ) -> Encoded:
     """Tokenise examples of one kind, as a model that is evaluated on them is given them.
 
@@ -195,7 +222,9 @@ def encode(
     segment_ids = missing_segment_ids(tokenizer, base.config)
     needs = token_needs(segment_ids, spaces, pairs=second is not None, words=words)
     limit = min(max_length, positions(base) or MAX_TOKENS)
-    found = tokenise(tokenizer, texts, second, split=words, segments=needs.segments, max_tokens=limit)
+    found = tokenise(
+        tokenizer, texts, second, split=words, segments=needs.segments, max_tokens=limit
+    )
     tokens = without_unknown_segments(found.columns, base.config)
     if words:
         targets = [first_tokens(found.word_ids(row), e.labels) for row, e in enumerate(examples)]
@@ -222,7 +251,8 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
     words = bool(examples[0].words)
     if any(bool(e.words) != words or len(e.words) != len(e.labels) for e in examples):
         raise HeadlabError(
-            "examples must all be texts with one label, or all words with a label each", code="training.examples_mixed"
+            "examples must all be texts with one label, or all words with a label each",
+            code="training.examples_mixed",
         )
     answers = {a for e in examples for a in (e.labels if words else (e.label,))}
     if len(labels) < 2 or not all(0 <= a < len(labels) for a in answers):
@@ -234,7 +264,10 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
 
 def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]:
     """What the weights depend on in the examples: texts, answers, label names."""
-    texts = [list(e.words) if e.words else e.text if e.pair is None else [e.text, e.pair] for e in examples]
+    texts = [
+        list(e.words) if e.words else e.text if e.pair is None else [e.text, e.pair]
+        for e in examples
+    ]
     return [texts, [list(e.labels) if e.words else e.label for e in examples], list(labels)]
 
 
@@ -294,7 +327,12 @@ class Watch(Generic[Record]):
 
     def keep(self, path: Path, key: str, every: int) -> Keep:
         """Where and how often the state is saved. every: steps, if `checkpoint_every` is None."""
-        return Keep(path, key, every if self.checkpoint_every is None else self.checkpoint_every, self.checkpoint_share)
+        return Keep(
+            path,
+            key,
+            every if self.checkpoint_every is None else self.checkpoint_every,
+            self.checkpoint_share,
+        )
 
 
 class Steps(ABC, Generic[Record]):
@@ -311,7 +349,10 @@ class Steps(ABC, Generic[Record]):
         self.device = next(module.parameters()).device
 
     def run(
-        self, keep: Keep | None, say: Callable[[Record], None] | None = None, tick: Callable[[], None] = nothing
+        self,
+        keep: Keep | None,
+        say: Callable[[Record], None] | None = None,
+        tick: Callable[[], None] = nothing,
     ) -> None:
         """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
 
@@ -330,7 +371,11 @@ class Steps(ABC, Generic[Record]):
             if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
                 keep.save(self.state)
             if say is not None:
-                say(self.step_record(step, self.together(len(chosen)), 0 if keep is None else keep.step))
+                say(
+                    self.step_record(
+                        step, self.together(len(chosen)), 0 if keep is None else keep.step
+                    )
+                )
 
     def step(self, step: int, chosen: Ints) -> float:
         """One update; its randomness depends on seed and step alone. Returns the mean loss.
@@ -349,7 +394,8 @@ class Steps(ABC, Generic[Record]):
         loss = fitting(self.state, self.together(len(chosen)), run)
         if not np.isfinite(loss):
             raise HeadlabError(
-                f"the loss of step {step + 1} is {loss}; train with {self.lower}", code="training.loss_not_finite"
+                f"the loss of step {step + 1} is {loss}; train with {self.lower}",
+                code="training.loss_not_finite",
             )
         self.update()
         return loss
@@ -418,7 +464,9 @@ class GateSteps(Steps[Record]):
     def drawn(self, step: int, rows: int = 1) -> torch.Tensor:
         """Uniform samples of a step, float32 [row, gate]: a function of seed and step alone."""
         rng = np.random.default_rng((self.options.seed, DRAWS, step))
-        return torch.as_tensor(rng.random((rows, len(self.log_alpha)), np.float32), device=self.device)
+        return torch.as_tensor(
+            rng.random((rows, len(self.log_alpha)), np.float32), device=self.device
+        )
 
     def open(self) -> int:
         """Number of gates that are at least as likely to be 1 as to be 0."""
@@ -444,7 +492,9 @@ class GateSteps(Steps[Record]):
     def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
         """See `Steps`: the history must match the number of steps."""
         wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
-        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
+        return (
+            super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
+        )
 
 
 class ExampleSteps(Steps[FinetuneStep]):
@@ -473,7 +523,13 @@ class ExampleSteps(Steps[FinetuneStep]):
         """See `Steps`."""
         state = self.state
         return FinetuneStep(
-            step + 1, self.options.steps, state.losses[-1], state.seconds, kept, rows, self.options.rate(step)
+            step + 1,
+            self.options.steps,
+            state.losses[-1],
+            state.seconds,
+            kept,
+            rows,
+            self.options.rate(step),
         )
 
 
@@ -505,7 +561,9 @@ def fits_in_memory(what: str, do: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise HeadlabError(f"{what} not fit in the device's memory; {do}", code="memory.training_too_large") from error
+        raise HeadlabError(
+            f"{what} not fit in the device's memory; {do}", code="memory.training_too_large"
+        ) from error
 
 
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:

@@ -27,7 +27,14 @@ from headlab.models.files import checkpoint_beside
 from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
-from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
+from headlab.training.output import (
+    LIBRARIES,
+    check_out,
+    took,
+    versions_of,
+    whole_made,
+    write_folder,
+)
 from headlab.training.steps import (
     CHECKPOINT_SHARE,
     Encoded,
@@ -62,7 +69,8 @@ class NoVocabulary(HeadlabError):
 
     def __init__(self, size: int, why: str, do: str) -> None:
         super().__init__(
-            f"no vocabulary of {size} pieces can be made from these sentences ({why}); {do}", code="vocabulary.not_made"
+            f"no vocabulary of {size} pieces can be made from these sentences ({why}); {do}",
+            code="vocabulary.not_made",
         )
         self.size, self.why = size, why
 
@@ -84,7 +92,9 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
             eos_id=0, unk_id=1, bos_id=-1, pad_id=-1, eos_piece=END, unk_piece=UNKNOWN,
         )  # fmt: skip
     except (RuntimeError, ValueError, OSError) as error:
-        raise NoVocabulary(size, first_line(error), "give more of them, or another size with vocabulary=N") from error
+        raise NoVocabulary(
+            size, first_line(error), "give more of them, or another size with vocabulary=N"
+        ) from error
     return out.getvalue()
 
 
@@ -128,7 +138,9 @@ class Sentences(Encoded):
     @property
     def lengths(self) -> list[int]:
         """Number of tokens of every source with its target."""
-        return [len(a) + len(b) for a, b in zip(self.tokens["input_ids"], self.targets, strict=True)]
+        return [
+            len(a) + len(b) for a, b in zip(self.tokens["input_ids"], self.targets, strict=True)
+        ]
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one place; no real token attends past a target's end."""
@@ -144,10 +156,14 @@ class Sentences(Encoded):
         )  # fmt: skip
 
 
-def encode_sentences(tokenizer: Any, examples: Sequence[Example], max_length: int, smoothing: float) -> Sentences:
+def encode_sentences(
+    tokenizer: Any, examples: Sequence[Example], max_length: int, smoothing: float
+) -> Sentences:
     """Tokenise both sides; tokens beyond `max_length` are cut off."""
     found = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
-    targets = tokenizer(text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length)
+    targets = tokenizer(
+        text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length
+    )
     tokens = {name: found[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
     return Sentences(tokenizer, tokens, targets["input_ids"], False, padding, padding, smoothing)
@@ -197,7 +213,9 @@ def train_translation(
     check_out(out)
     check_sentences(examples)
     place = torch.device(device)
-    pieces = word_pieces((side for e in examples for side in (e.text, e.target or "")), options.vocabulary)
+    pieces = word_pieces(
+        (side for e in examples for side in (e.text, e.target or "")), options.vocabulary
+    )
     told = _told(examples, pair, options, mask, pieces)
     key = content_key(told)
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
@@ -243,7 +261,11 @@ def new_state(model: Model, options: TranslationOptions) -> State:
     """The trainable parameters in name order, and an optimizer for them as in Vaswani et al. (2017), section 5.3."""
     parameters = trained_parameters(model.module)
     optimizer = AdamW(
-        parameters.values(), lr=options.learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=options.weight_decay
+        parameters.values(),
+        lr=options.learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        weight_decay=options.weight_decay,
     )
     return State(parameters, optimizer)
 
@@ -286,7 +308,11 @@ def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
 
 
 def _told(
-    examples: Sequence[Example], pair: str, options: TranslationOptions, mask: Mask | None, pieces: bytes
+    examples: Sequence[Example],
+    pair: str,
+    options: TranslationOptions,
+    mask: Mask | None,
+    pieces: bytes,
 ) -> dict[str, Any]:
     """Everything the weights depend on, ready for JSON."""
     data = content_key([[e.text, e.target] for e in examples])

@@ -36,14 +36,28 @@ from headlab.worker.client import Client
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
 
 # d3's category10, in the order in which BertViz assigns them to heads.
-COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+COLOURS = (
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#d62728",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#7f7f7f",
+    "#bcbd22",
+    "#17becf",
+)
 MAX_HEADS = len(COLOURS)
 MEAN_QUERY = -1
 SHADE = "#2478c8"
 
 
 def head_view(
-    panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None, saved: str = "attention"
+    panels: Sequence[Panel],
+    names: Mapping[str, str],
+    in_row: int | None = None,
+    saved: str = "attention",
 ) -> str:
     """A complete HTML page: BertViz's head view of every panel, side by side where there is room.
 
@@ -51,7 +65,10 @@ def head_view(
     buttons save it as.
     Raises HeadlabError if a script's package is missing.
     """
-    jquery, d3 = package_file("XStatic-jQuery", "jquery.min.js"), package_file("XStatic-D3", "d3.js")
+    jquery, d3 = (
+        package_file("XStatic-jQuery", "jquery.min.js"),
+        package_file("XStatic-D3", "d3.js"),
+    )
     bertviz = package_file("bertviz", "head_view.js", "pip install --no-deps bertviz==1.4.1")
     bodies, scripts = [], [jquery, d3, _own("attention.js")]
     for i, panel in enumerate(panels):
@@ -60,7 +77,10 @@ def head_view(
         scripts.append(bertviz.replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
     tags = "".join(f"<script>{script}</script>" for script in scripts)
     step = in_row or len(bodies)
-    rows = "".join(f'<div class="row">{"".join(bodies[at : at + step])}</div>' for at in range(0, len(bodies), step))
+    rows = "".join(
+        f'<div class="row">{"".join(bodies[at : at + step])}</div>'
+        for at in range(0, len(bodies), step)
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
         f"<title>Attention</title><style>{_own('attention.css')}</style></head>"
@@ -88,16 +108,34 @@ def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
 def _params(panel: Panel, root: str) -> str:
     """BertViz's parameters: the chosen heads as one layer, so that heads of several layers share a view."""
     attention = [[rows.tolist() for rows in panel.weights.values()]]
-    view = {"name": None, "attn": attention, "left_text": list(panel.tokens), "right_text": list(panel.tokens)}
+    view = {
+        "name": None,
+        "attn": attention,
+        "left_text": list(panel.tokens),
+        "right_text": list(panel.tokens),
+    }
     heads = list(range(len(panel.weights)))
-    params = {"attention": {"0": view}, "default_filter": "0", "root_div_id": root, "layer": 0, "heads": heads}
+    params = {
+        "attention": {"0": view},
+        "default_filter": "0",
+        "root_div_id": root,
+        "layer": 0,
+        "heads": heads,
+    }
     # A token may contain </script>, so < and > are escaped. The JSON is ASCII, so it has no line separators either.
-    return json.dumps({**params, "include_layers": [0]}).replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        json.dumps({**params, "include_layers": [0]})
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    )
 
 
 def _policy(scripts: Iterable[str]) -> str:
     """A policy that runs only these scripts and loads nothing: a second defence behind the escaping."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    )
     content = f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {hashes}"
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
@@ -161,18 +199,28 @@ def _shares(panel: Panel, query: int) -> Iterator[tuple[str, float, list[tuple[s
         yield (
             name,
             top,
-            [(t, float(w) / top, i == query) for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))],
+            [
+                (t, float(w) / top, i == query)
+                for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))
+            ],
         )
 
 
 def shaded_file(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
     """What `shading` shows, as an SVG file."""
-    rows = [(f"{names.get(name, name)}, darkest: {top:.2f}", chips) for name, top, chips in _shares(panel, query)]
+    rows = [
+        (f"{names.get(name, name)}, darkest: {top:.2f}", chips)
+        for name, top, chips in _shares(panel, query)
+    ]
     return shaded(rows, SHADE, f"Attention: {panel.title}", rtl=panel.rtl)
 
 
 def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
-    border = "2px solid currentColor" if is_query else "1px solid color-mix(in srgb, currentColor 18%, transparent)"
+    border = (
+        "2px solid currentColor"
+        if is_query
+        else "1px solid color-mix(in srgb, currentColor 18%, transparent)"
+    )
     colour = f"color-mix(in srgb, {SHADE} {70 * share:.0f}%, transparent)"
     return (
         f'<span dir="auto" title="{weight:.3f}" style="display:inline-block;line-height:1.5;'
@@ -184,7 +232,9 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
     """One head's weights: a row per attending token, a column per attended token; tokens are numbered."""
     labels = [f"{i} {token}" for i, token in enumerate(panel.tokens)]
-    return pd.DataFrame(panel.weights[name], index=pd.Index(labels, name="from \\ to"), columns=labels)
+    return pd.DataFrame(
+        panel.weights[name], index=pd.Index(labels, name="from \\ to"), columns=labels
+    )
 
 
 def strongest_links(panel: Panel, names: Mapping[str, str], top: int = 5) -> pd.DataFrame:
@@ -193,7 +243,14 @@ def strongest_links(panel: Panel, names: Mapping[str, str], top: int = 5) -> pd.
     for name, weights in panel.weights.items():
         for flat in np.argsort(-weights, axis=None, kind="stable")[:top]:
             query, key = divmod(int(flat), len(panel.tokens))
-            rows.append((names.get(name, name), panel.tokens[query], panel.tokens[key], float(weights[query, key])))
+            rows.append(
+                (
+                    names.get(name, name),
+                    panel.tokens[query],
+                    panel.tokens[key],
+                    float(weights[query, key]),
+                )
+            )
     return pd.DataFrame(rows, columns=["Head", "From", "To", "Weight"])
 
 
@@ -260,7 +317,9 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
     """The widget for heads; it starts with the link's heads, or else the strongest one."""
     keys, sentence = [head_key(head) for head in grid.heads], None
     if "heads" not in st.session_state:
-        named, wrong = heads_of_link(grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")])
+        named, wrong = heads_of_link(
+            grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
+        )
         sentence = f"The link names a head that cannot be shown: {wrong}." if wrong else None
         give("heads", [head_key(head) for head in named or [strongest(grid, found)]])
     fitting = [key for key in st.session_state["heads"] if key in keys]
@@ -305,7 +364,9 @@ def _typed() -> list[Sentence]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > SIDE_BY_SIDE:
         st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
-    titles = [f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)]
+    titles = [
+        f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)
+    ]
     return [typed(title, line) for title, line in zip(titles, lines, strict=False)]
 
 
@@ -337,7 +398,13 @@ def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
     """Row i means the same in every language: one choice for all."""
     first = next(iter(examples.values()))
     rows = min(map(len, examples.values()))
-    row = st.selectbox("Sentence", range(rows), format_func=lambda i: first[i]["text"], key="row", bind="query-params")
+    row = st.selectbox(
+        "Sentence",
+        range(rows),
+        format_func=lambda i: first[i]["text"],
+        key="row",
+        bind="query-params",
+    )
     return [_sentence(language, every[row]) for language, every in examples.items()]
 
 
@@ -347,13 +414,17 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]], called: str) -> list
     In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
     box with the labels.
     """
-    labels = sorted({e["label"] for every in examples.values() for e in every if e["label"] is not None})
+    labels = sorted(
+        {e["label"] for every in examples.values() for e in every if e["label"] is not None}
+    )
     label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
     picked = []
     for language, place in zip(examples, st.columns(len(examples)), strict=True):
         fitting = by_title(examples[language], label)
         if not fitting:
-            place.caption(f"{language_title(language)} has no sentence with this label among its first {SENTENCES}.")
+            place.caption(
+                f"{language_title(language)} has no sentence with this label among its first {SENTENCES}."
+            )
             continue
         chosen = place.selectbox(
             language_title(language),
@@ -365,7 +436,9 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]], called: str) -> list
     return picked
 
 
-def by_title(examples: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Mapping[str, Any]]:
+def by_title(
+    examples: Sequence[Mapping[str, Any]], label: str | None
+) -> dict[str, Mapping[str, Any]]:
     """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
     found: dict[str, Mapping[str, Any]] = {}
     for example in examples:
@@ -378,13 +451,20 @@ def by_title(examples: Sequence[Mapping[str, Any]], label: str | None) -> dict[s
 def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
     words, label = tuple(example.get("words", ())), example["label"]
     right = tuple(example.get("labels", ())) or (() if label is None else (label,))
-    return Sentence(language_title(language), example["text"], example.get("pair"), words, right, language)
+    return Sentence(
+        language_title(language), example["text"], example.get("pair"), words, right, language
+    )
 
 
 # The views of the Attention page, and what may be done to every one of them.
 
 FRAME_HEIGHT = 420
-BERTVIZ, SHADED, TABLE, EVERY = VIEWS = ("BertViz", "Shaded tokens", "Table of weights", "All heads")
+BERTVIZ, SHADED, TABLE, EVERY = VIEWS = (
+    "BertViz",
+    "Shaded tokens",
+    "Table of weights",
+    "All heads",
+)
 MEAN_HEAD = "mean"
 
 
@@ -422,7 +502,9 @@ def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str], options: 
     """Draw the panels in one of VIEWS. names: display name of each head."""
     names = {**names, MEAN_HEAD: "Mean of the chosen heads"}
     shown = [options.of(panel) for panel in panels]
-    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](shown, {n: names[n] for n in shown[0].weights})
+    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](
+        shown, {n: names[n] for n in shown[0].weights}
+    )
     for words in about(panels, shown, options):
         st.caption(plain(words))
 
@@ -449,14 +531,25 @@ def draw_every(
     with st.container(horizontal=True, gap="medium"):  # side by side where there is room
         left, right = st.container(width=540), st.container(width=450)
     with left:
-        pictures = [small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)]
+        pictures = [
+            small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)
+        ]
         draw_map(
-            framed, key="every", title=panel.title, selected=head, on_click=choose, pictures=pictures, together=shared
+            framed,
+            key="every",
+            title=panel.title,
+            selected=head,
+            on_click=choose,
+            pictures=pictures,
+            together=shared,
         )
         st.caption(
             f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
         )
-        _svg(partial(pictured, framed, pictures, f"Attention of all heads: {panel.title}"), "all-heads")
+        _svg(
+            partial(pictured, framed, pictures, f"Attention of all heads: {panel.title}"),
+            "all-heads",
+        )
     with right:
         key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
@@ -480,9 +573,13 @@ def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> 
     """The map that frames take their colours and signs from, and whose scores it has, in words."""
     fitting = {name: s for name, s in scores.items() if s.grid.to_json() == grid.to_json()}
     if not fitting:
-        return head_map(np.full(grid.size, np.nan), grid), "without colour, as there are no scores yet"
+        return head_map(
+            np.full(grid.size, np.nan), grid
+        ), "without colour, as there are no scores yet"
     if language in fitting:
-        return maps_of(fitting)[language], f"coloured by the heads' scores in {language_title(language)}"
+        return maps_of(fitting)[
+            language
+        ], f"coloured by the heads' scores in {language_title(language)}"
     mean = pooled(fitting, MEAN)
     assert mean is not None
     return map_of(mean), "coloured by the heads' mean scores"
@@ -492,14 +589,20 @@ def about(panels: Sequence[Panel], shown: Sequence[Panel], options: Options) -> 
     """What to know of panels as they are shown, in sentences."""
     found = []
     if options.hide and any(panel.special for panel in panels):
-        found.append("Special tokens are left out; weights are as they were, so a row may sum to less than 1.")
+        found.append(
+            "Special tokens are left out; weights are as they were, so a row may sum to less than 1."
+        )
     alike = [panel.title for panel in panels if options.words and panel.in_words() is panel]
     if alike:
-        found.append(f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}.")
+        found.append(
+            f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}."
+        )
     if parts := parts_note(token for panel in shown for token in panel.tokens):
         found.append(parts)
     if any(panel.cut for panel in shown):
-        found.append(f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence.")
+        found.append(
+            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence."
+        )
     return found
 
 
@@ -509,23 +612,34 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
         "Point at a token for its own lines; click a square to hide a head, double-click to see it alone."
     )
     titles = ", ".join(panel.title for panel in panels)
-    apart = len(names) > 1 and st.toggle("A picture for each head", key="apart", bind="query-params")
+    apart = len(names) > 1 and st.toggle(
+        "A picture for each head", key="apart", bind="query-params"
+    )
     shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
     # The frame sets its own height once it has drawn.
     st.iframe(
-        head_view(shown, names, len(names) if apart else None, figures.saved_name("attention", figures.chosen())),
+        head_view(
+            shown,
+            names,
+            len(names) if apart else None,
+            figures.saved_name("attention", figures.chosen()),
+        ),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
     )
 
 
 def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
-    for i, (panel, place) in enumerate(zip(panels, st.columns(len(panels), gap="medium"), strict=True)):
+    for i, (panel, place) in enumerate(
+        zip(panels, st.columns(len(panels), gap="medium"), strict=True)
+    ):
         with place:
             tokens = {at: f"{at} {token}" for at, token in enumerate(panel.tokens)}
             queries = {MEAN_QUERY: "mean of all tokens", **tokens}
             label = f"{plain(panel.title)}: who looks"
-            query = st.selectbox(label, list(queries), format_func=queries.__getitem__, key=f"query-{i}")
+            query = st.selectbox(
+                label, list(queries), format_func=queries.__getitem__, key=f"query-{i}"
+            )
             st.html(shading(panel, names, query))
             _svg(partial(shaded_file, panel, names, query), f"shaded-{i}")
 

@@ -45,17 +45,24 @@ SEED = 0  # of the resamples behind the interval of ρ
 Click = Callable[[Head], None]
 
 
-def fitting(results: Sequence[Result[HeadScores]], shown: HeadScores) -> Iterator[Result[HeadScores]]:
+def fitting(
+    results: Sequence[Result[HeadScores]], shown: HeadScores
+) -> Iterator[Result[HeadScores]]:
     """The results on the same heads, without those that are shown."""
     return (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
 
 
-def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, tuple[str, HeadScores]]:
+def rivals(
+    results: Sequence[Result[HeadScores]], shown: HeadScores
+) -> dict[str, tuple[str, HeadScores]]:
     """{short key: (label, scores)} of those that fit: of the same language first, and of the same model and task."""
 
     def order(one: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
         key, words, record = one
-        other = [spec_of(record, part, "name") != spec_of(shown, part, "name") for part in ("model", "task")]
+        other = [
+            spec_of(record, part, "name") != spec_of(shown, part, "name")
+            for part in ("model", "task")
+        ]
         return record.language != shown.language, any(other), words, key
 
     found = [(r.key, label(r.record, shown), r.record) for r in fitting(results, shown)]
@@ -66,7 +73,11 @@ def label(other: HeadScores, shown: HeadScores) -> str:
     """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
     estimand, *settings = variant_name(other).split(", ")
     named = METHODS.get(other.method)
-    words = [other.method, *([f"estimand {estimand}"] if named and "estimand" in named.options else []), *settings]
+    words = [
+        other.method,
+        *([f"estimand {estimand}"] if named and "estimand" in named.options else []),
+        *settings,
+    ]
     for part in ("model", "task"):
         if (name := spec_of(other, part, "name")) != spec_of(shown, part, "name"):
             words.append(f"{part} {name}")
@@ -78,7 +89,9 @@ def label(other: HeadScores, shown: HeadScores) -> str:
     return f"{language_title(other.language)}: {', '.join(words)}"
 
 
-def of_languages(scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None) -> None:
+def of_languages(
+    scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
+) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
     results = listing(HeadScores).results
     if not any(True for shown in scores.values() for _ in fitting(results, shown)):
@@ -87,7 +100,9 @@ def of_languages(scores: Mapping[str, HeadScores], on_click: Callable[[str, Head
         languages = list(scores)
         keep_known(BESIDE, "language", languages)
         start = languages.index(remembered("focus")) if remembered("focus") in languages else 0
-        one = st.selectbox("Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params")
+        one = st.selectbox(
+            "Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params"
+        )
         of_scores(scores[one], None, None if on_click is None else lambda head: on_click(one, head))
 
 
@@ -98,12 +113,25 @@ def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> N
     labels = {key: words for key, (words, _) in there.items()}
     if not there:
         st.caption("There is no other result on these heads.")
-    key = pick(labels, SCORES, f"{shown.language}-{shown.values_sha256()[:SHORT]}", [r.key for r in results])
+    key = pick(
+        labels,
+        SCORES,
+        f"{shown.language}-{shown.values_sha256()[:SHORT]}",
+        [r.key for r in results],
+    )
     if key == NOTHING:
         return
     words, other = there[key]
     names = f"{label(shown, other)} (shown)", words
-    compare(shown, other, names, notes(shown, other), content_key([shown.spec, other.spec]), head, on_click)
+    compare(
+        shown,
+        other,
+        names,
+        notes(shown, other),
+        content_key([shown.spec, other.spec]),
+        head,
+        on_click,
+    )
 
 
 def draw(shown: HeadScores, head: Head, on_click: Click) -> None:
@@ -123,9 +151,18 @@ def compare(
     for remark in dict.fromkeys([*remarks([shown]), *remarks([other])]):
         st.caption(f"Caution: {plain(remark)}.")
     every = maps(found, shown, other, names)
-    for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
+    for at, ((title, drawn), place) in enumerate(
+        zip(every.items(), st.columns(len(every)), strict=True)
+    ):
         with place:
-            draw_map(drawn, key=f"contrast-{at}", title=title, selected=head, on_click=on_click, compact=True)
+            draw_map(
+                drawn,
+                key=f"contrast-{at}",
+                title=title,
+                selected=head,
+                on_click=on_click,
+                compact=True,
+            )
     show(changes(found, shown, other, notes), key)
 
 
@@ -139,18 +176,28 @@ def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str])
     """
     options, kept_as, written_as = [NOTHING, *labels], f"_against-{kind}", f"_against-{kind}-link"
     box, asked = f"against-{shown}", st.query_params.get(PARAM, NOTHING)
-    if asked not in (NOTHING, st.session_state.get(written_as)):  # a new link; another page's has none
+    if asked not in (
+        NOTHING,
+        st.session_state.get(written_as),
+    ):  # a new link; another page's has none
         st.session_state[kept_as] = asked
         give(box, asked if asked in options else NOTHING)
     kept = st.session_state.get(kept_as, NOTHING)
     if kept not in options and not any(key.startswith(kept) for key in known):
-        st.warning(plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache."))
+        st.warning(
+            plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache.")
+        )
     if not labels:
         return NOTHING
     words = {NOTHING: "nothing", **labels}
     start = options.index(kept) if kept in options else 0
     chosen = st.selectbox(
-        "Compare with", options, index=start, format_func=words.__getitem__, help=ABOUT[kind], key=box
+        "Compare with",
+        options,
+        index=start,
+        format_func=words.__getitem__,
+        help=ABOUT[kind],
+        key=box,
     )
     if chosen != options[start]:
         st.session_state[kept_as] = chosen
@@ -162,14 +209,19 @@ def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str])
     return chosen
 
 
-def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str, str]) -> dict[str, HeadMap]:
+def maps(
+    found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str, str]
+) -> dict[str, HeadMap]:
     """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
     pair = maps_of(dict(zip(names, (shown, other), strict=True)), common=shown.unit == other.unit)
     size = shown.grid.size
     if found.difference is None:
         moved = (found.ranks[1] - found.ranks[0]).astype(float)
         tips = [f"rank {one} and {two} of {size}" for one, two in zip(*found.ranks, strict=True)]
-        return {**pair, "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips)}
+        return {
+            **pair,
+            "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips),
+        }
     factor, unit = shown_unit(shown.unit)
     marks = OWN * np.sign(np.nan_to_num(found.difference)).astype(np.int64) * found.clear
     there = known(shown, other)
@@ -207,14 +259,18 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
     else:
         told = (f"{part:.2f}".replace("-", MINUS) for part in three)
         words = [
-            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*told)
+            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(
+                *told
+            )
         ]
     size, signed = shown.grid.size, bool(shown.signed and other.signed)
     if signed:
         both = f"{found.surely.sum()} of them with both intervals excluding 0"
         words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {both}.")
     if found.difference is None:
-        words.append(f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared.")
+        words.append(
+            f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared."
+        )
     elif found.low is None:
         lack = "Neither has" if shown.low is None and other.low is None else "One of them has no"
         words.append(f"{lack} intervals, so it is not known which differences are noise.")
@@ -224,8 +280,13 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
             f"confidence of at least {100 * found.level:g} %, whether or not the two share samples; among so many, "
             "some may be by chance."
         )
-    if found.difference is not None and (shown.method, shown.estimand) != (other.method, other.estimand):
-        words.append("They estimate different quantities, so a difference need not be an error of either.")
+    if found.difference is not None and (shown.method, shown.estimand) != (
+        other.method,
+        other.estimand,
+    ):
+        words.append(
+            "They estimate different quantities, so a difference need not be an error of either."
+        )
     return " ".join(words)
 
 
@@ -277,7 +338,11 @@ def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
 def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> None:
     """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ."""
     every = [kept for rows in shelf.by_language.values() for kept in rows]
-    there = {kept.key[:SHORT]: kept for kept in every if kept.key != shown.key and kept.roles.grid == shown.roles.grid}
+    there = {
+        kept.key[:SHORT]: kept
+        for kept in every
+        if kept.key != shown.key and kept.roles.grid == shown.roles.grid
+    }
     if not there:
         return
     st.subheader(HEADING)
@@ -286,7 +351,9 @@ def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> No
     if key == NOTHING:
         return
     other, names = there[key], (roles_store.label(shown, shelf.weights), labels[key])
-    for at, (kept, place) in enumerate(zip((shown, other), st.columns(2, gap="large"), strict=True)):
+    for at, (kept, place) in enumerate(
+        zip((shown, other), st.columns(2, gap="large"), strict=True)
+    ):
         with place:
             roles_store.role_map(
                 kept.roles, key=f"contrast-roles-{at}", title=language_title(kept.language), selected=head,
@@ -297,13 +364,23 @@ def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> No
         show(turned, content_key(["roles", shown.key, key]))
     else:
         st.info("Every head has the same roles in both.")
-    pairs = {name: (one, two) for name, one in measures(shown).items() if (two := measures(other).get(name))}
+    pairs = {
+        name: (one, two)
+        for name, one in measures(shown).items()
+        if (two := measures(other).get(name))
+    }
     if pairs:
         st.markdown("##### How they attend")
-        measure = st.selectbox("Measure", list(pairs), format_func=str.capitalize, key="contrast-measure")
-        told = tuple(f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True))
+        measure = st.selectbox(
+            "Measure", list(pairs), format_func=str.capitalize, key="contrast-measure"
+        )
+        told = tuple(
+            f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True)
+        )
         titles = (f"{language_title(shown.language)} (shown)", language_title(other.language))
-        compare(*pairs[measure], titles, told, content_key([measure, shown.key, key]), head, on_click)
+        compare(
+            *pairs[measure], titles, told, content_key([measure, shown.key, key]), head, on_click
+        )
 
 
 def measures(kept: Kept) -> dict[str, HeadScores]:
@@ -333,7 +410,14 @@ def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Tab
     notes = (f"Shown: {names[0]}.", f"There: {names[1]}.", "low, high: at least 90 %, as both shares lie in their own "
              "intervals of 95 %. A role that a report did not test the head for has no share there.")  # fmt: skip
     formats = (*HEAD_FORMATS, "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
-    return Table("roles-that-differ", "Roles that a head has in one of the two", columns, formats, tuple(kept), notes)
+    return Table(
+        "roles-that-differ",
+        "Roles that a head has in one of the two",
+        columns,
+        formats,
+        tuple(kept),
+        notes,
+    )
 
 
 def _role_row(at: tuple[Head, str], one: Found | None, two: Found | None) -> tuple[Cell, ...]:
@@ -365,7 +449,12 @@ def of_gates(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
     if not there:
         return
     st.subheader(HEADING)
-    key = pick({k: words for k, (_, words) in there.items()}, "gates", f"gates-{shown.key[:SHORT]}", list(runs))
+    key = pick(
+        {k: words for k, (_, words) in there.items()},
+        "gates",
+        f"gates-{shown.key[:SHORT]}",
+        list(runs),
+    )
     if key == NOTHING:
         return
     other, name = there[key][0].record, runs[shown.key][1]
@@ -377,7 +466,13 @@ def of_gates(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
     titles = tuple(f"{language_title(g.language)}, λ {g.weight:g}" for g in (shown.record, other))
     told = f"Shown: {name}.", f"Other: {there[key][1]}."
     compare(
-        pair[0], pair[1], (f"{titles[0]} (shown)", titles[1]), told, content_key(["gates", shown.key, key]), None, None
+        pair[0],
+        pair[1],
+        (f"{titles[0]} (shown)", titles[1]),
+        told,
+        content_key(["gates", shown.key, key]),
+        None,
+        None,
     )
 
 

@@ -21,7 +21,9 @@ MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them u
 HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"
 HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
 ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
-HEALTH_PATH = "/_stcore/health"  # asked by streamlit's page, which shows the answer unless it is 200 or 403
+HEALTH_PATH = (
+    "/_stcore/health"  # asked by streamlit's page, which shows the answer unless it is 200 or 403
+)
 MISDIRECTED = 421
 DENIAL = "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
 HELP = "docs/security.md says more about other host names and reverse proxies."

@@ -16,7 +16,15 @@ from headlab.records import part
 from headlab.report.commands import job_of, shell_lines
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
-from headlab.studies.table import EXPERIMENTS, JOBS, METHOD, METHOD_OPTIONS, Experiment, Settings, study
+from headlab.studies.table import (
+    EXPERIMENTS,
+    JOBS,
+    METHOD,
+    METHOD_OPTIONS,
+    Experiment,
+    Settings,
+    study,
+)
 from headlab.tables import Report
 from headlab.ui.form_values import Form, wrong
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal
@@ -30,7 +38,10 @@ from headlab.ui.shell import Choice, Latest, as_cached, go, languages_of, others
 
 # Which experiment and report the page shows: stored in the link and across page switches.
 
-KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; those last put in its link
+KEPT, WRITTEN = (
+    "_experiment",
+    "_experiment_link",
+)  # (experiment, report) of this session; those last put in its link
 
 
 def remember(experiment: str, report: str = "") -> None:
@@ -53,7 +64,11 @@ def begin(task: str) -> None:
         sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
     notify("experiment", sentence)
     linked = asked[0] != "" and asked == kept != st.session_state.get(WRITTEN)
-    fits = [key for key, about in EXPERIMENTS.items() if about.least_languages <= max(1, len(languages_of(task)))]
+    fits = [
+        key
+        for key, about in EXPERIMENTS.items()
+        if about.least_languages <= max(1, len(languages_of(task)))
+    ]
     start_with("experiment", kept[0] if linked or kept[0] in fits else fits[0])
 
 
@@ -68,7 +83,11 @@ def report_of(experiment: str, keys: Sequence[str]) -> str | None:
         return None
     fitting = [key for key in keys if key.startswith(short)]
     if not fitting:
-        st.warning(plain(f"The link asks for report {short[:80]!r}, which does not exist for this model and task."))
+        st.warning(
+            plain(
+                f"The link asks for report {short[:80]!r}, which does not exist for this model and task."
+            )
+        )
     return fitting[0] if fitting else None
 
 
@@ -109,7 +128,11 @@ class Plan:
 
     def own_options(self) -> Settings:
         """The experiment's options that have their own widget."""
-        return {name: o for name, o in self.about.options.items() if name != METHOD and o.kind is not dict}
+        return {
+            name: o
+            for name, o in self.about.options.items()
+            if name != METHOD and o.kind is not dict
+        }
 
     def method_options(self) -> Settings:
         """Options of the method that can be set."""
@@ -136,7 +159,10 @@ class Plan:
         return wrong(self.about.resolve, resolvable(spec))
 
     def _too_few(self) -> str:
-        takes, chosen = f"{self.about.title} takes {self.about.least_languages} languages", len(self.choice.languages)
+        takes, chosen = (
+            f"{self.about.title} takes {self.about.least_languages} languages",
+            len(self.choice.languages),
+        )
         if len(languages_of(self.choice.task)) == 1:
             return f"{takes}, and task {self.choice.task} has one; choose another question above."
         return f"{takes}; {chosen or 'none'} is chosen."
@@ -201,13 +227,20 @@ def shelved(
     choice: Choice, found: Mapping[str, list[Stored]], problems: Iterable[str], weights: str | None
 ) -> Shelf[Stored]:
     """A shelf of the results found, the chosen languages first, in their order."""
-    order = [*(name for name in choice.languages if name in found), *sorted(set(found) - set(choice.languages))]
+    order = [
+        *(name for name in choice.languages if name in found),
+        *sorted(set(found) - set(choice.languages)),
+    ]
     missing = tuple(name for name in choice.languages if name not in found)
     return Shelf({name: found[name] for name in order}, missing, tuple(problems), weights)
 
 
 def form_of(
-    shelf: Shelf[Any], languages: tuple[str, ...], form: Callable[[tuple[str, ...]], None], others: str, key: str
+    shelf: Shelf[Any],
+    languages: tuple[str, ...],
+    form: Callable[[tuple[str, ...]], None],
+    others: str,
+    key: str,
 ) -> None:
     """A form for the languages without a result; if all have one, for these languages, folded under `others`."""
     if shelf.missing or not shelf.by_language:
@@ -265,7 +298,11 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def offer_others(plan: Plan, results: Sequence[Result[Report]]) -> None:
     """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
-    there = [other.choice for other in others(plan.choice) if matching(results, other.choice, plan.experiment)]
+    there = [
+        other.choice
+        for other in others(plan.choice)
+        if matching(results, other.choice, plan.experiment)
+    ]
     if there:
         st.markdown("The cache has some of other models and tasks:")
     for other in there:
@@ -281,7 +318,9 @@ def label(result: Result[Report], weights: str | None = None) -> str:
     spec = job_spec(result.record.spec)
     words = [made_words(result), spelled(spec["languages"])]
     words += [str(spec[METHOD])] if METHOD in spec else []
-    words += [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in own_settings(result).items()]
+    words += [
+        f"{name.replace('_', ' ')} {as_text(value)}" for name, value in own_settings(result).items()
+    ]
     words += [sizes_words(spec)]
     words += [f"seed {spec['seed']}"] if spec["seed"] else []
     words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
@@ -312,7 +351,11 @@ def made_words(result: Result[Report]) -> str:
 
 def origin(own: str | None, weights: str | None, dtype: str | None) -> list[str]:
     """How a result's model differs from the chosen one, in words. own, weights: fingerprints, if known."""
-    other = [f"made with other weights ({_short(own)})"] if weights and own is not None and own != weights else []
+    other = (
+        [f"made with other weights ({_short(own)})"]
+        if weights and own is not None and own != weights
+        else []
+    )
     return other + ([f"in {dtype}"] if dtype else [])
 
 
@@ -327,14 +370,20 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     "all" is not compared, because the number of examples is not known here.
     """
     spec, wanted = _settled(spec), _settled(wanted)
-    names = [name for name in ("languages", METHOD, "dev_size", "test_size", "seed", "ablation") if name in wanted]
+    names = [
+        name
+        for name in ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
+        if name in wanted
+    ]
     found = {name: spec.get(name) for name in names if wanted[name] not in (None, spec.get(name))}
     if sorted(found.get("languages") or []) == sorted(wanted["languages"]):
         found.pop("languages", None)
     inner = [METHOD_OPTIONS] if spec.get(METHOD) == wanted.get(METHOD) else []
     for place in ("options", *inner):
         own, asked = _mapping(spec, place), _mapping(wanted, place)
-        found |= {name: value for name, value in own.items() if name in asked and value != asked[name]}
+        found |= {
+            name: value for name, value in own.items() if name in asked and value != asked[name]
+        }
     words = [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in found.items()]
     return origin(spec.get(WEIGHTS), wanted.get(WEIGHTS), spec.get("dtype")) + words
 
@@ -352,15 +401,26 @@ def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
 def facts(result: Result[Report]) -> list[tuple[str, str]]:
     """How a report was made, as (name, value) pairs."""
     report = result.record
-    rows = facts_table(report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key))
+    rows = facts_table(
+        report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key)
+    )
     return [*rows, ("Not counted", "forward passes and time of what was in the cache already")]
 
 
 def facts_table(
-    spec: Mapping[str, Any], meta: Mapping[str, Any], took: tuple[int, float], named: tuple[str, str]
+    spec: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    took: tuple[int, float],
+    named: tuple[str, str],
 ) -> list[tuple[str, str]]:
     """How a result was made, as (name, value) pairs. took: example forwards and seconds."""
-    return [*((name[:1].upper() + name[1:], value) for name, value in facts_of(spec, meta, spent(*took))), named]
+    return [
+        *(
+            (name[:1].upper() + name[1:], value)
+            for name, value in facts_of(spec, meta, spent(*took))
+        ),
+        named,
+    ]
 
 
 # The form for an experiment: its options, the forecast of its cost, and Start.
@@ -370,14 +430,19 @@ def draw(plan: Plan) -> dict[str, Any]:
     """Draw the form and return the job's current details."""
     with st.container(border=True, key="plan"):
         own = plan.own_options()
-        for (name, option), place in zip(own.items(), st.columns(len(own)) if own else (), strict=True):
+        for (name, option), place in zip(
+            own.items(), st.columns(len(own)) if own else (), strict=True
+        ):
             with place:
                 FORM.draw(name, option, plan.experiment)
         with st.expander("More options"):
             _more(plan)
         spec = plan.spec(FORM.values())
         _begin(plan, spec)
-        terminal(shell_lines("experiment", spec), about="It can be interrupted; run the same command again to resume:")
+        terminal(
+            shell_lines("experiment", spec),
+            about="It can be interrupted; run the same command again to resume:",
+        )
     return spec
 
 
@@ -398,7 +463,16 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
     text = caution(plan.choice.method) if plan.uses_method else ""
     before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
-    end_form("experiment", spec, plan.obstacle(spec), _start, plan, key="plan-start", form=FORM.prefix, before=before)
+    end_form(
+        "experiment",
+        spec,
+        plan.obstacle(spec),
+        _start,
+        plan,
+        key="plan-start",
+        form=FORM.prefix,
+        before=before,
+    )
     asked("Its report appears below when it is done.")
     progress()
 

@@ -25,7 +25,16 @@ from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, earlier_scores
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
-from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, matching, sizes_words
+from headlab.ui.experiments import (
+    WEIGHTS,
+    differences,
+    facts,
+    job_spec,
+    label,
+    made_at,
+    matching,
+    sizes_words,
+)
 from headlab.ui.figures import figure, how_made, saved_name, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
@@ -43,7 +52,9 @@ def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
     """Heads by kind, from the first table of that kind that lists any."""
     found: dict[str, list[Head]] = {}
     for kind, names in TABLES.items():
-        heads = (list(dict.fromkeys(heads_by_row(t))) for name in names for t in tables if t.name == name)
+        heads = (
+            list(dict.fromkeys(heads_by_row(t))) for name in names for t in tables if t.name == name
+        )
         if first := next(filter(None, heads), None):
             found[kind] = first
     return found
@@ -58,12 +69,16 @@ def draw_heads(tables: Sequence[Table]) -> None:
     chosen: dict[str, str] = {}
     for (kind, heads), place in zip(kinds.items(), st.columns(len(kinds)), strict=True):
         keys = [head_key(head) for head in heads]
-        chosen[kind] = place.selectbox(f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}")
+        chosen[kind] = place.selectbox(
+            f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}"
+        )
     what = "Their attention, side by side" if len(chosen) > 1 else "Its attention"
     named = languages_of(tables, chosen.get(SPECIFIC, ""))
     side = [name for name in named if name in st.session_state.get("langs", ())]
     more = {"side": side} if side else {}
-    page_link("attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen, **more})
+    page_link(
+        "attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen, **more}
+    )
 
 
 def languages_of(tables: Sequence[Table], key: str) -> list[str]:
@@ -71,7 +86,9 @@ def languages_of(tables: Sequence[Table], key: str) -> list[str]:
     sides = ("positive languages", "negative languages")
     for table in tables:
         if table.name in TABLES[SPECIFIC] and all(side in table.columns for side in sides):
-            for head, *named in zip(heads_by_row(table), *(table.column(side) for side in sides), strict=True):
+            for head, *named in zip(
+                heads_by_row(table), *(table.column(side) for side in sides), strict=True
+            ):
                 if head_key(head) == key:
                     return [name for names in named for name in str(names).split(", ")[:2] if name]
     return []
@@ -85,7 +102,10 @@ FEW = 3  # up to this many figures are stacked; of more, the user chooses one
 
 
 def pick(
-    results: Sequence[Result[Report]], experiment: str, asked: str | None, weights: str | None = None
+    results: Sequence[Result[Report]],
+    experiment: str,
+    asked: str | None,
+    weights: str | None = None,
 ) -> Result[Report]:
     """The report to show: the first, or the one chosen here or by the link.
 
@@ -114,7 +134,9 @@ def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
     report = result.record
     st.caption(plain(label(result, wanted.get(WEIGHTS))))
     if other := differences(job_spec(report.spec), wanted):
-        st.info(f"This report was made with other settings than those chosen above: {plain('; '.join(other))}.")
+        st.info(
+            f"This report was made with other settings than those chosen above: {plain('; '.join(other))}."
+        )
     for note in filter(None, (*report.notes, earlier_scores(report.spec))):
         st.markdown(f"- {plain(note)}")
     _figures(report)
@@ -135,7 +157,12 @@ def _figures(report: Report) -> None:
         names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
     for name in names:
         rest = name.removeprefix(report.name).strip("-").replace("-", " ")
-        title = ", ".join(filter(None, [about.title if (about := EXPERIMENTS.get(report.name)) else report.name, rest]))
+        title = ", ".join(
+            filter(
+                None,
+                [about.title if (about := EXPERIMENTS.get(report.name)) else report.name, rest],
+            )
+        )
         figure(figures[name], name, alt=title, about=_of(report))
 
 
@@ -163,7 +190,9 @@ def made_again(result: Result[Report]) -> Again:
 NAMED = 4  # languages that a file's name lists
 
 
-def save_view(choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[str, Mask] | None = None) -> None:
+def save_view(
+    choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[str, Mask] | None = None
+) -> None:
     """The button that saves the report of what a page shows; none if that is neither scores nor masks.
 
     scores: by language.  masks: by name; reports on exactly the chosen languages come with them.
@@ -187,11 +216,16 @@ def view_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
 
 def view(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]) -> bytes:
     """The file; a sentence in its place where something cannot be reported on."""
-    title = f"{choice.model} on {choice.task}: {', '.join(choice.languages) or 'no language chosen'}"
+    title = (
+        f"{choice.model} on {choice.task}: {', '.join(choice.languages) or 'no language chosen'}"
+    )
     try:
         store = Store()
         keys = [*(content_key(dict(s.spec)) for s in scores), *_reports_on(choice, store, scores)]
-        items = [*(find(keys, store) if keys else ()), *(Item(mask, name) for name, mask in masks.items())]
+        items = [
+            *(find(keys, store) if keys else ()),
+            *(Item(mask, name) for name, mask in masks.items()),
+        ]
         return html(document(items, title=title, known=known_in(store)))
     except HeadlabError as error:
         return html(document((), title=f"{title}. There is no report: {error}"))

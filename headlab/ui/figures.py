@@ -73,7 +73,9 @@ def saved_name(name: str, of: tuple[str, ...]) -> str:
 def _buttons() -> Callable[..., Any]:
     files = resources.files("headlab.ui") / "static"
     css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    renderer: Callable[..., Any] = st.components.v2.component("headlab-savefigure", html=HTML, css=css, js=js)
+    renderer: Callable[..., Any] = st.components.v2.component(
+        "headlab-savefigure", html=HTML, css=css, js=js
+    )
     return renderer
 
 
@@ -93,7 +95,11 @@ def show(table: Table, key: str) -> None:
         name: st.column_config.NumberColumn(format=f"%{form}")
         for name, form in formats.items()
         if FORMAT.fullmatch(form) and not is_p(name)
-    } | {name: st.column_config.NumberColumn(format="%.2g") for name in formats if is_p(name) and large}
+    } | {
+        name: st.column_config.NumberColumn(format="%.2g")
+        for name in formats
+        if is_p(name) and large
+    }
     heads, more = heads_by_row(table), dict[str, Any]()
     if heads:
         more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
@@ -115,7 +121,13 @@ def show(table: Table, key: str) -> None:
         st.caption(plain(note))
     short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
     name = f"{saved_name(table.name, chosen())}{short}.csv"
-    download("Download this table as CSV", table.csv, name, "text/csv", key=f"csv-{key[:12]}-{table.name}")
+    download(
+        "Download this table as CSV",
+        table.csv,
+        name,
+        "text/csv",
+        key=f"csv-{key[:12]}-{table.name}",
+    )
 
 
 def height_of(rows: int, most: int = TALL) -> int:
@@ -133,8 +145,13 @@ def frame(table: Table) -> pd.DataFrame:
     columns = {}
     for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
         cells = [row[place] for row in table.rows]
-        numeric = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
-        columns[name] = cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
+        numeric = all(
+            cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+            for cell in cells
+        )
+        columns[name] = (
+            cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
+        )
     if LANGUAGE in columns:
         columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
     return pd.DataFrame(columns, columns=list(table.columns))
@@ -154,7 +171,9 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 # How a result was made, and which ones could not be read.
 
 
-def how_made(facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str) -> None:
+def how_made(
+    facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str
+) -> None:
     """Draw how a result was made, and a button that saves it.
 
     Args:
@@ -182,7 +201,12 @@ def draw_commands(made: Again) -> None:
 
 def named_values(rows: Sequence[tuple[str, str]]) -> None:
     """Draw (name, value) pairs, a row each."""
-    st.table(pd.DataFrame(rows, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
+    st.table(
+        pd.DataFrame(rows, columns=["what", "value"]),
+        border="horizontal",
+        hide_index=True,
+        hide_header=True,
+    )
 
 
 def skipped(problems: Sequence[str], what: str) -> None:

@@ -44,7 +44,9 @@ class Finding:
 
 
 def findings(
-    scores: Mapping[str, HeadScores], reports: Mapping[str, Sequence[Result[Report]]], chosen: Sequence[str] = ()
+    scores: Mapping[str, HeadScores],
+    reports: Mapping[str, Sequence[Result[Report]]],
+    chosen: Sequence[str] = (),
 ) -> list[Finding]:
     """What is found, most telling first; none without results.
 
@@ -55,7 +57,11 @@ def findings(
         chosen: Codes of the languages chosen in the sidebar.
     """
     sentences = [*_of_scores(scores, chosen)]
-    for key, sentences_of in (("targeted", _targeted), (FRONT.key, _front), ("agreement", _agreement)):
+    for key, sentences_of in (
+        ("targeted", _targeted),
+        (FRONT.key, _front),
+        ("agreement", _agreement),
+    ):
         told = ([*sentences_of(result, chosen)] for result in reports.get(key, ()))
         sentences += next(filter(None, told), [])
     return sentences
@@ -79,7 +85,11 @@ def preferred(
     def rank(result: Result[Report]) -> tuple[float, bool, bool]:
         spec, languages = result.record.spec, set(languages_of(result.record))
         shared = len(languages & set(chosen)) / len(languages | set(chosen))
-        return -shared, part(spec, "options", METHOD) != method, spec.get("ablation", "zero") != ablation
+        return (
+            -shared,
+            part(spec, "options", METHOD) != method,
+            spec.get("ablation", "zero") != ablation,
+        )
 
     return sorted(results, key=rank)
 
@@ -106,12 +116,18 @@ def _of_scores(scores: Mapping[str, HeadScores], chosen: Sequence[str]) -> Itera
     why = "".join(f" Caution: {text}." for text in cautions(scores.values()))
     map_link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
     if not total:
-        yield Finding(f"No head in {where} has a {interval} below 0 ({basis}).{why}", "heads", "All maps")
+        yield Finding(
+            f"No head in {where} has a {interval} below 0 ({basis}).{why}", "heads", "All maps"
+        )
     elif len(scores) == 1:
-        sentence = f"{where}: {_many(total, heads)} harm, each by its own {interval}{_after_holm(scores)}"
+        sentence = (
+            f"{where}: {_many(total, heads)} harm, each by its own {interval}{_after_holm(scores)}"
+        )
         yield Finding(f"{sentence} ({basis}).{why}", *map_link)
     else:
-        sentence = f"Of {heads * len(scores):,} heads in {where}, {total} harm, each by its own {interval}"
+        sentence = (
+            f"Of {heads * len(scores):,} heads in {where}, {total} harm, each by its own {interval}"
+        )
         most = f"Most are in {language_title(worst)}: {harmful[worst]} of {heads}."
         yield Finding(f"{sentence}{_after_holm(scores)} ({basis}). {most}{why}", *map_link)
     helpful = float(np.median([s.helpful.sum() for s in scores.values()]))
@@ -145,7 +161,9 @@ def _after_holm(scores: Mapping[str, HeadScores]) -> str:
     p_by_language = adjusted(scores)
     if len(p_by_language) < len(scores) or coarse(scores.values()):
         return ""
-    standing = sum(int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in p_by_language.items())
+    standing = sum(
+        int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in p_by_language.items()
+    )
     tests = sum(map(len, p_by_language.values()))
     return f"; {standing or 'none'} of them after Holm's correction for all {tests:,}"
 
@@ -155,7 +173,9 @@ def _examples(scores: Iterable[HeadScores]) -> str:
     sizes = sorted({size for s in scores if isinstance(size := spec_of(s, "task", "size"), int)})
     if not sizes:
         return "on examples whose number is not known"
-    return f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
+    return (
+        f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
+    )
 
 
 def _many(count: int, heads: int) -> str:
@@ -171,7 +191,9 @@ def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding
     report = result.record
     languages = languages_of(report)
     numbers = ("untouched, %", "accuracy, %", *ENDS)
-    harmful_rows = [row for row in _rows(report, "targeted", numbers) if row.get("removed by") == HARMFUL]
+    harmful_rows = [
+        row for row in _rows(report, "targeted", numbers) if row.get("removed by") == HARMFUL
+    ]
     rows = [
         row
         for row in harmful_rows
@@ -180,7 +202,10 @@ def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding
     if not rows:
         return
     clearest = max(rows, key=lambda row: row["low, points"])
-    significant = sum(is_number(p := row.get("p (Holm)")) and p <= ALPHA and row["low, points"] > 0 for row in rows)
+    significant = sum(
+        is_number(p := row.get("p (Holm)")) and p <= ALPHA and row["low, points"] > 0
+        for row in rows
+    )
     where = languages_words(languages, chosen)
     accuracies = f"{clearest['untouched, %']:.1f} to {clearest['accuracy, %']:.1f} %"
     sentence = (
@@ -192,7 +217,9 @@ def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding
     )
     means = [row for row in harmful_rows if row.get("language") == MEAN]
     sentence += "".join(f" Mean of {_all_of(languages)}: {_points(row)}." for row in means[:1])
-    yield Finding(sentence, "experiments", "Targeted pruning", report_params("targeted", result.key))
+    yield Finding(
+        sentence, "experiments", "Targeted pruning", report_params("targeted", result.key)
+    )
 
 
 def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
@@ -225,7 +252,8 @@ def _verdict(report: Report) -> str:
     """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
     languages = languages_of(report)
     p_by_language = {
-        row.get("language"): row["p of the loss"] for row in _rows(report, "front-confirmed", ("p of the loss",))
+        row.get("language"): row["p of the loss"]
+        for row in _rows(report, "front-confirmed", ("p of the loss",))
     }
     if not p_by_language:
         return "not tested"
@@ -253,7 +281,11 @@ def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Findin
     """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
     report = result.record
     rows = _rows(report, "agreement", ("rho", "low", "high"))
-    rows = [row for row in rows if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)]
+    rows = [
+        row
+        for row in rows
+        if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)
+    ]
     if not rows:
         return
     lowest = min(rows, key=lambda row: row["rho"])
@@ -268,9 +300,17 @@ def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Findin
             f"Of {languages_words(languages_of(report), chosen)}, {_pair(lowest)} rank the heads least alike, "
             f"{_pair(highest)} most, the median of {len(rows):,} pairs is {_written(middle, '.2f')} ({by_method})"
         )
-    ceilings = [row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))]
-    limit = f" With this noise two equal rankings would show about {np.median(ceilings):.2f}." if ceilings else ""
-    yield Finding(f"{sentence}.{limit}", "experiments", "Agreement", report_params("agreement", result.key))
+    ceilings = [
+        row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))
+    ]
+    limit = (
+        f" With this noise two equal rankings would show about {np.median(ceilings):.2f}."
+        if ceilings
+        else ""
+    )
+    yield Finding(
+        f"{sentence}.{limit}", "experiments", "Agreement", report_params("agreement", result.key)
+    )
 
 
 def _method_words(report: Report) -> str:
@@ -292,7 +332,9 @@ def _pair(row: Mapping[str, Any]) -> str:
 
 def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[Mapping[str, Any]]:
     """The rows of a table as {column: value}, without those that lack one of these numbers."""
-    return [row for row in report.rows(name) if all(is_number(row.get(column)) for column in numbers)]
+    return [
+        row for row in report.rows(name) if all(is_number(row.get(column)) for column in numbers)
+    ]
 
 
 def _tested(report: Report, language: str) -> str:

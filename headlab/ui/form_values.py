@@ -22,12 +22,17 @@ STEP = 0.005  # of a field for a float
 def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
     """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
     start = option.default if start is ... or not (start is None or option.fits(start)) else start
-    label, usual = name.replace("_", " ").capitalize(), "none" if option.default is None else option.default
+    label, usual = (
+        name.replace("_", " ").capitalize(),
+        "none" if option.default is None else option.default,
+    )
     about = f"{option.help} ({option.range}; default {usual})"
     if option.label:
         label, about = option.label, option.tip
     if option.choices:
-        st.selectbox(label, list(option.choices), index=option.choices.index(start), key=key, help=about)
+        st.selectbox(
+            label, list(option.choices), index=option.choices.index(start), key=key, help=about
+        )
     elif option.kind is bool:
         st.toggle(label, start, key=key, help=about)
     elif option.kind is str:
@@ -37,12 +42,18 @@ def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
 
 
 def _number(label: str, option: Option, key: str, about: str, start: Any) -> None:
-    limits: dict[str, Any] = {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
+    limits: dict[str, Any] = (
+        {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
+    )
     limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
-    looks: dict[str, Any] = {"format": "%g", "step": _step(option)} if option.kind is float else {"step": 1}
+    looks: dict[str, Any] = (
+        {"format": "%g", "step": _step(option)} if option.kind is float else {"step": 1}
+    )
     if option.optional:  # only a field that starts empty can be cleared
         start_with(key, start)
-        st.number_input(label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks)
+        st.number_input(
+            label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks
+        )
     else:
         st.number_input(label, value=start, key=key, help=about, **limits, **looks)
 
@@ -75,7 +86,9 @@ def held(prefix: str) -> Values:
     Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
     between a listing and a reading would end the action, so that its press came to nothing.
     """
-    return {key: value for key, value in st.session_state.to_dict().items() if key.startswith(prefix)}
+    return {
+        key: value for key, value in st.session_state.to_dict().items() if key.startswith(prefix)
+    }
 
 
 def remembered(place: str, prefix: str) -> Values:
@@ -104,7 +117,9 @@ class Form:
 
     def read(self, options: Mapping[str, Option], state: Mapping[str, Any], *of: str) -> Values:
         """The options' values, or their defaults. state: values of the widgets drawn so far.  of: as in `key`."""
-        return {name: state.get(self.key(name, *of), option.default) for name, option in options.items()}
+        return {
+            name: state.get(self.key(name, *of), option.default) for name, option in options.items()
+        }
 
     def kept(self, name: str, usual: Any, *of: str) -> Any:
         """A widget's last value."""
@@ -156,7 +171,11 @@ def number(text: str | None, value: Any) -> Any:
         return value
     if not math.isfinite(found) or (value is not None and abs(found - value) <= rounding(text)):
         return value
-    return int(found) if found.is_integer() and not isinstance(value, float) and "." not in text else found
+    return (
+        int(found)
+        if found.is_integer() and not isinstance(value, float) and "." not in text
+        else found
+    )
 
 
 def rounding(text: str) -> float:

@@ -48,7 +48,10 @@ def at_a_glance(gates: LearnedGates) -> None:
 
 def training(gates: LearnedGates, key: str) -> None:
     """How the gates opened and closed during training, and the loss."""
-    name, about = f"gates-{gates.language}-{gates.weight:g}", f"{gates.language}, λ = {gates.weight:g}"
+    name, about = (
+        f"gates-{gates.language}-{gates.weight:g}",
+        f"{gates.language}, λ = {gates.weight:g}",
+    )
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown("##### How likely each gate is open")
@@ -61,13 +64,17 @@ def training(gates: LearnedGates, key: str) -> None:
         st.markdown("##### Loss, penalty and open heads")
         alt = "Loss, penalty and open heads by step"
         figure(course(gates), f"{name}-course", key=f"gates-course-{key}", alt=alt, about=about)
-        st.caption("Loss is the mean of the task's since the point before; penalty is λ times the sum of P(open).")
+        st.caption(
+            "Loss is the mean of the task's since the point before; penalty is λ times the sum of P(open)."
+        )
 
 
 def kept_where(sweep: Sweep) -> None:
     """Heads that each run keeps, by layer, and by stack if the model has several."""
     every, grid = sweep.gates, sweep.first.grid
-    fig = kept_by_layer([run_words(gates) for gates in every], [gates.kept for gates in every], grid)
+    fig = kept_by_layer(
+        [run_words(gates) for gates in every], [gates.kept for gates in every], grid
+    )
     figure(
         fig,
         f"gates-{sweep.first.language}-layers",
@@ -88,7 +95,11 @@ def _by_stack(every: Sequence[LearnedGates]) -> None:
         fig = kept_by_stack([gates.weight for gates in every], kept, sizes)
         name = f"gates-{every[0].language}-stacks"
         figure(
-            fig, name, key="gates-stacks", alt="Share of each stack's heads that is kept, by λ", about=every[0].language
+            fig,
+            name,
+            key="gates-stacks",
+            alt="Share of each stack's heads that is kept, by λ",
+            about=every[0].language,
         )
     else:
         told = ", ".join(f"{kept[stack][0]} of {size} in {stack}" for stack, size in sizes.items())
@@ -98,7 +109,11 @@ def _by_stack(every: Sequence[LearnedGates]) -> None:
 # Other methods' masks of the same size as the gates': which heads they share, and their accuracy.
 
 COMPARED_METHODS = (DEFAULT_METHOD, LIVE_METHOD)
-KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is shared with the Prune page
+KNOWN, ASKED, ASKER = (
+    "_figures",
+    "_gates_asked",
+    "_gates_asker",
+)  # the first is shared with the Prune page
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
 
 
@@ -107,7 +122,9 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     language, fingerprint = sweep.first.language, fingerprint_of(sweep.first.spec)
     out = {}
     for method in COMPARED_METHODS:
-        results = matching(listing(HeadScores).results, choice.model, choice.task, method, choice.label_map)
+        results = matching(
+            listing(HeadScores).results, choice.model, choice.task, method, choice.label_map
+        )
         same = [r for r in results if fingerprint_of(r.record.spec) == fingerprint]
         scores = select(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:
@@ -158,7 +175,10 @@ def measured(gates: LearnedGates, mask: Mask) -> bool:
 
 
 def overlap(
-    sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
+    sweep: Sweep,
+    scores: Mapping[str, HeadScores],
+    known: Mapping[tuple[str, str], Figure],
+    split: str,
 ) -> Table:
     """A row per run and method: heads that both keep, how many a random choice would share, and the mask's accuracy.
 
@@ -171,7 +191,14 @@ def overlap(
         for method, found in scores.items():
             both = int((gates.kept & as_many(gates, found))[gated].sum())
             kept = int(gates.kept[gated].sum())
-            row = gates.weight, called(found), kept, int(gated.sum()), both, *by_chance(int(gated.sum()), kept, kept)
+            row = (
+                gates.weight,
+                called(found),
+                kept,
+                int(gated.sum()),
+                both,
+                *by_chance(int(gated.sum()), kept, kept),
+            )
             rows.append((*row, *_worth(known.get((run.key, method)))))
     return Table(
         f"gates-overlap-{sweep.first.language}", "The heads that Shapley and gradient would have kept",
@@ -252,7 +279,9 @@ def _ask(key: tuple[Any, ...], missing: Sequence[Question], language: str) -> No
         st.session_state[ASKED] = key, Latest(lambda: _answers(worker, missing, language, known))
 
 
-def _answers(worker: Any, missing: Sequence[Question], language: str, known: Known) -> Generator[int]:
+def _answers(
+    worker: Any, missing: Sequence[Question], language: str, known: Known
+) -> Generator[int]:
     """Number of masks answered so far, one at a time: a session's newer question would cancel the older one."""
     for done, question in enumerate(missing):
         with closing(figures(worker, question, [language], known)) as values:
@@ -268,7 +297,9 @@ def _follow(live: Latest[int], left: int) -> None:
         with guarded():
             if live.done:
                 _end(live)
-            st.caption(f"Asking the worker: mask {1 + (live.value or 0)} of those that are not measured yet …")
+            st.caption(
+                f"Asking the worker: mask {1 + (live.value or 0)} of those that are not measured yet …"
+            )
 
     follow(look, None if live.done else POLL_SECONDS)()
 
@@ -288,7 +319,10 @@ READING = (
     "Bars: 95 % interval of the difference to the model with all heads (dotted), on the same examples. Click a point "
     "to see its run."
 )
-CHART, WEIGHT = "gates-tradeoff", "weight"  # keys of the figure, and of the widget that chooses the run
+CHART, WEIGHT = (
+    "gates-tradeoff",
+    "weight",
+)  # keys of the figure, and of the widget that chooses the run
 
 
 def draw(choice: Choice, sweep: Sweep, at: int) -> None:
@@ -302,7 +336,9 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     scores = scores_for(choice, sweep)
     asked = questions(choice, sweep, scores, split)
     known = seen(asked, sweep.first.language)
-    fig = of_sweep(sweep, split, known, at, names={method: called(own) for method, own in scores.items()})
+    fig = of_sweep(
+        sweep, split, known, at, names={method: called(own) for method, own in scores.items()}
+    )
     name = f"gates-{sweep.first.language}-{split}"
     figure(
         fig,
@@ -312,8 +348,12 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
         on_point=choose,
         about=f"{sweep.first.language}, {split}",
     )
-    drawn = {method: own for method, own in scores.items() if any(method == other for _, other in known)}
-    st.caption(" ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(drawn, split)])))
+    drawn = {
+        method: own for method, own in scores.items() if any(method == other for _, other in known)
+    }
+    st.caption(
+        " ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(drawn, split)]))
+    )
     show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
     _beside(sweep, scores, known, split)
     offer(asked, sweep.first.language)
@@ -343,7 +383,10 @@ def clicked(event: Any) -> str:
 
 
 def _beside(
-    sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
+    sweep: Sweep,
+    scores: Mapping[str, HeadScores],
+    known: Mapping[tuple[str, str], Figure],
+    split: str,
 ) -> None:
     lacking = [method for method in COMPARED_METHODS if method not in scores]
     if scores:
@@ -354,7 +397,9 @@ def _beside(
             f"{'they' if len(lacking) > 1 else 'it'} would have kept appear here. The Heads page computes them."
         )
     if scores and sweep.along:
-        st.caption("The model was trained jointly with the gates; the other methods' masks are of the original model.")
+        st.caption(
+            "The model was trained jointly with the gates; the other methods' masks are of the original model."
+        )
 
 
 def of_sweep(
@@ -381,12 +426,19 @@ def of_sweep(
 
 
 def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
-    there = [(run, at) for run, at in zip(sweep.runs, sweep.weights, strict=True) if (run.key, method) in known]
+    there = [
+        (run, at)
+        for run, at in zip(sweep.runs, sweep.weights, strict=True)
+        if (run.key, method) in known
+    ]
     rows = [(int(run.record.kept.sum()), known[run.key, method]) for run, _ in there]
     ends = [(f.accuracy, f.accuracy) if f.baseline is None else (f.baseline + (f.low or 0), f.baseline + (f.high or 0))
             for _, f in rows]  # fmt: skip
     low, high = 100 * np.array(ends).T
     told = [f"{name}: {kept} heads kept<br>{100 * f.accuracy:.1f} %, interval {a:.1f} to {b:.1f}"
             for (kept, f), a, b in zip(rows, low, high, strict=True)]  # fmt: skip
-    kept, found = np.array([kept for kept, _ in rows]), np.array([100 * f.accuracy for _, f in rows])
+    kept, found = (
+        np.array([kept for kept, _ in rows]),
+        np.array([100 * f.accuracy for _, f in rows]),
+    )
     return Dots(kept, found, low, high, told, [at for _, at in there])

@@ -45,14 +45,25 @@ WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay.
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
-    form_of(shelf, choice.languages, partial(_form, choice), "Other weights, languages or options", "gates-plan")
+    form_of(
+        shelf,
+        choice.languages,
+        partial(_form, choice),
+        "Other weights, languages or options",
+        "gates-plan",
+    )
     asked("Its gates appear on this page when it is done.")
     progress()
 
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     plan = Plan(choice, _languages(languages, choice))
-    st.text_input("λ, one or several", FORM.kept("weights", WEIGHTS), key=FORM.key("weights"), help=WEIGHT_HELP)
+    st.text_input(
+        "λ, one or several",
+        FORM.kept("weights", WEIGHTS),
+        key=FORM.key("weights"),
+        help=WEIGHT_HELP,
+    )
     options = dict(known())
     for name, place in zip(MAIN, st.columns(len(MAIN)), strict=True):
         with place:
@@ -68,8 +79,12 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
     every, place = languages_of(choice.task), FORM.key(f"languages-{','.join(start)}")
-    first = [name for name in start if name in every][:1]  # each takes one training per weight, so start with one
-    return tuple(st.multiselect("Languages", every, default=first, format_func=language_title, key=place))
+    first = [name for name in start if name in every][
+        :1
+    ]  # each takes one training per weight, so start with one
+    return tuple(
+        st.multiselect("Languages", every, default=first, format_func=language_title, key=place)
+    )
 
 
 def _begin(plan: Plan) -> None:
@@ -98,7 +113,10 @@ OTHER = "{} with as many heads"
 
 
 def draw_mask(
-    choice: Choice, result: Result[LearnedGates], scores: Mapping[str, HeadScores], weights: str | None
+    choice: Choice,
+    result: Result[LearnedGates],
+    scores: Mapping[str, HeadScores],
+    weights: str | None,
 ) -> None:
     """The map at a step of the training, and the mask: as a file, and on the Prune page.
 
@@ -111,7 +129,9 @@ def draw_mask(
         whose = st.selectbox("Mask of", names, key=f"gates-whose-{len(names)}")
         steps = [int(step) for step in gates.steps]
         key = f"gates-step-{result.key[:12]}"
-        step = st.select_slider("After step", steps, value=steps[-1], key=key, disabled=whose != OWN)
+        step = st.select_slider(
+            "After step", steps, value=steps[-1], key=key, disabled=whose != OWN
+        )
         time = steps.index(step) if whose == OWN else -1
         method = list(scores)[names.index(whose) - 1] if whose != OWN else None
         mask = gates.mask(time) if method is None else mask_of(gates, scores[method])
@@ -121,7 +141,12 @@ def draw_mask(
             _likely(gates, mask, time)
         else:
             kept = mask.kept.astype(np.float64)
-            _map(gates, kept, f"{method}: {int(kept.sum())} heads kept", ["kept" if on else "off" for on in mask.kept])
+            _map(
+                gates,
+                kept,
+                f"{method}: {int(kept.sum())} heads kept",
+                ["kept" if on else "off" for on in mask.kept],
+            )
 
 
 def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
@@ -137,7 +162,11 @@ def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
 
 def _map(gates: LearnedGates, values: Floats, told: str, tips: list[str]) -> None:
     title = f"{language_title(gates.language)}, {told}"
-    draw_map(head_map(values, gates.grid, limit=1.0, signed=False, tips=tips), key="gates-mask-map", title=title)
+    draw_map(
+        head_map(values, gates.grid, limit=1.0, signed=False, tips=tips),
+        key="gates-mask-map",
+        title=title,
+    )
 
 
 def _tip(likely: float, kept: bool) -> str:
@@ -163,22 +192,34 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
         export("Export the mask (JSON)", mask, name, key="gates-export")
 
 
-def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:
+def _model_of(
+    choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None
+) -> tuple[str | None, str]:
     """The model to try the mask on, None if there is none here, and a note about it."""
     made_for = str(mask.model.get("fingerprint") or "")
     if is_same_model(made_for, fingerprint_of(result.record.spec)):
         if weights is None or weights == made_for:
             return choice.model, ""
-        return None, f"{plain(choice.model)} has other weights now than those that the gates were learned on."
+        return (
+            None,
+            f"{plain(choice.model)} has other weights now than those that the gates were learned on.",
+        )
     folder = trained_folder(result)
     if folder is None:
-        return None, "The mask is of the model that was trained jointly, and that model is not in this cache."
-    return str(folder), "The mask is of the model that was trained jointly; it is in the cache folder."
+        return (
+            None,
+            "The mask is of the model that was trained jointly, and that model is not in this cache.",
+        )
+    return str(
+        folder
+    ), "The mask is of the model that was trained jointly; it is in the cache folder."
 
 
 def _prune(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
-    history(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(mask.kept, mask.chosen)
+    history(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(
+        mask.kept, mask.chosen
+    )
     go("prune", replace(choice, model=model))
 
 
@@ -202,7 +243,11 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         return
     try:
         # The best report on the sweep's weights; if there is none, the best of all, which is rejected.
-        same = (kept for kept in reports if fingerprint_of(kept.result.record.spec) == fingerprint(sweep))
+        same = (
+            kept
+            for kept in reports
+            if fingerprint_of(kept.result.record.spec) == fingerprint(sweep)
+        )
         table = roles_left(sweep, next(same, reports[0]).result.record)
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
@@ -216,7 +261,11 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         alt="Heads kept with each role, by how many are kept",
         about=language,
     )
-    along = " The roles were found before the training, which changed the model too." if sweep.along else ""
+    along = (
+        " The roles were found before the training, which changed the model too."
+        if sweep.along
+        else ""
+    )
     st.caption(
         "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
         f"with several roles counts in each.{along}"
@@ -233,7 +282,9 @@ def roles_left(sweep: Sweep, report: Report) -> Table:
     having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated
     every = [(None, gated), *((run.record.weight, run.record.kept & gated) for run in sweep.runs)]
     rows = tuple(
-        (weight, int(kept.sum()), *stay.cells) for weight, kept in every for stay in staying(having, kept, gated)
+        (weight, int(kept.sum()), *stay.cells)
+        for weight, kept in every
+        for stay in staying(having, kept, gated)
     )
     title = "Roles of the heads that each λ keeps"
     return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), rows, (NOTE,))

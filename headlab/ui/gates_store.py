@@ -62,9 +62,14 @@ def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
-        same = {name: value for name, value in learned_with(result.record).items() if name != WEIGHT}
+        same = {
+            name: value for name, value in learned_with(result.record).items() if name != WEIGHT
+        }
         groups.setdefault(canonical_json({**result.record.spec, OPTIONS: same}), []).append(result)
-    made = [Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key)))) for runs in groups.values()]
+    made = [
+        Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key))))
+        for runs in groups.values()
+    ]
     return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
 
 
@@ -78,7 +83,9 @@ def hover(gates: LearnedGates, split: str) -> str:
     found = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
-    return "<br>".join([*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])])
+    return "<br>".join(
+        [*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])]
+    )
 
 
 def splits_of(sweep: Sweep) -> list[str]:
@@ -93,12 +100,24 @@ def every_gate(gates: LearnedGates) -> Table:
     whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
     for at, head in enumerate(gates.grid.heads):
-        told = (float(likely[0, at]), float(likely[-1, at]), float(whole[at]), bool(kept[at]), bool(gated[at]))
+        told = (
+            float(likely[0, at]),
+            float(likely[-1, at]),
+            float(whole[at]),
+            bool(kept[at]),
+            bool(gated[at]),
+        )
         rows.append((*head, *told))
     columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
                "has a gate")  # fmt: skip
     title = f"Every gate at λ = {gates.weight:g}"
-    return Table(f"gates-heads-{gates.language}", title, columns, (*HEAD_FORMATS, *(".3f",) * 3, "", ""), tuple(rows))
+    return Table(
+        f"gates-heads-{gates.language}",
+        title,
+        columns,
+        (*HEAD_FORMATS, *(".3f",) * 3, "", ""),
+        tuple(rows),
+    )
 
 
 # Which run the Gates page opens when another page names one.
@@ -134,7 +153,9 @@ WEIGHTS = "0.003, 0.01, 0.03, 0.1"
 FORM = Form("_gates_plan", "gates-plan-")
 MAIN = ("steps", "trained", "stacks", "start")  # options that most people set
 MOST = 20  # weights per job
-COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal comma
+COMMA = re.compile(
+    r"(?<![\w.+-])\d+,\d+(?![\w.])"
+)  # between whole numbers, where some write a decimal comma
 
 
 @dataclass(frozen=True)
@@ -203,12 +224,23 @@ def trouble(spec: Mapping[str, Any]) -> str:
 
 # Stored gates: the runs of a model and task, by language and sweep.
 
-TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label already states
+TOLD = (
+    WEIGHT,
+    "trained",
+    "stacks",
+    "steps",
+    "split",
+    "size",
+)  # options that every label already states
 
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    found, offered, weights = listing(LearnedGates), set(languages_of(choice.task)), weights_of(choice.model)
+    found, offered, weights = (
+        listing(LearnedGates),
+        set(languages_of(choice.task)),
+        weights_of(choice.model),
+    )
     runs: dict[str, list[Result[LearnedGates]]] = {}
     for result in found.results:
         spec, language = result.record.spec, result.record.language
@@ -219,7 +251,10 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
             and (language in choice.languages or language not in offered)
         ):
             runs.setdefault(language, []).append(result)
-    made = {name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights)) for name, own in runs.items()}
+    made = {
+        name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
+        for name, own in runs.items()
+    }
     return shelved(choice, made, found.problems, weights)
 
 
@@ -235,25 +270,49 @@ def _same(sweep: Sweep, weights: str | None) -> bool:
 def label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in one line: how many runs, what was learned, on what."""
     options, spec = learned_with(sweep.first), sweep.first.spec
-    many = f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
+    many = (
+        f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
+    )
     words = [many, "model trained jointly" if sweep.along else "model frozen"]
-    gated = {head.stack for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True) if has}
+    gated = {
+        head.stack
+        for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
+        if has
+    }
     stacks = [stack.name for stack in sweep.first.grid.stacks]
     if len(stacks) > 1:
-        words.append("gates on all stacks" if gated == set(stacks) else f"gates on {', '.join(sorted(gated))} only")
+        words.append(
+            "gates on all stacks"
+            if gated == set(stacks)
+            else f"gates on {', '.join(sorted(gated))} only"
+        )
     words.append(f"{options['steps']} steps" if "steps" in options else "")
-    words.append(f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}")
+    words.append(
+        f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}"
+    )
     seed = options.get("seed", spec.get("seed"))
     words.append(f"seed {seed}" if seed else "")
-    return " · ".join([*(word for word in words if word), *origin(fingerprint(sweep), weights, None)])
+    return " · ".join(
+        [*(word for word in words if word), *origin(fingerprint(sweep), weights, None)]
+    )
 
 
 def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
     settings = [_settings(sweep) for sweep in sweeps]
-    varied = [name for name in dict.fromkeys(n for own in settings for n in own) if _differ(settings, name)]
-    more = [[f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own] for own in settings]
-    lines = [" · ".join([label(sweep, weights), *words]) for sweep, words in zip(sweeps, more, strict=True)]
+    varied = [
+        name
+        for name in dict.fromkeys(n for own in settings for n in own)
+        if _differ(settings, name)
+    ]
+    more = [
+        [f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own]
+        for own in settings
+    ]
+    lines = [
+        " · ".join([label(sweep, weights), *words])
+        for sweep, words in zip(sweeps, more, strict=True)
+    ]
     return [
         f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
         for sweep, line in zip(sweeps, lines, strict=True)
@@ -263,7 +322,11 @@ def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
 def _settings(sweep: Sweep) -> dict[str, Any]:
     """A sweep's settings that its label does not state."""
     options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
-    return {**options, "dtype": dtype(sweep.runs[0]) or "float32", "version": sweep.first.spec.get("version")}
+    return {
+        **options,
+        "dtype": dtype(sweep.runs[0]) or "float32",
+        "version": sweep.first.spec.get("version"),
+    }
 
 
 def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -273,10 +336,16 @@ def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
 def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     """How a run was made, as (name, value) pairs."""
     gates = result.record
-    rows = facts_table(gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key))
+    rows = facts_table(
+        gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key)
+    )
     kept = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
     rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
-    return [("λ", f"{gates.weight:g}"), *([("Trained model", kept)] if gates.trained else []), *rows]
+    return [
+        ("λ", f"{gates.weight:g}"),
+        *([("Trained model", kept)] if gates.trained else []),
+        *rows,
+    ]
 
 
 def dtype(result: Result[LearnedGates]) -> str:

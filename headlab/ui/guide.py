@@ -169,7 +169,16 @@ def _fold(guide: Guide) -> None:
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
         if not st.session_state.get(TOUR):
-            row(Button("Take the tour", "tour-take", _go_on, (True,), icon="route", help="Five pages, two minutes"))
+            row(
+                Button(
+                    "Take the tour",
+                    "tour-take",
+                    _go_on,
+                    (True,),
+                    icon="route",
+                    help="Five pages, two minutes",
+                )
+            )
 
 
 def _step(name: str, words: str) -> None:
@@ -177,10 +186,18 @@ def _step(name: str, words: str) -> None:
     stops = [page for page, guide in GUIDES.items() if guide.step]
     at = stops.index(name) if name in stops else -1
     with st.container(border=True, key="tour"):
-        st.markdown(f"**Tour, {at + 1} of {len(stops)}.** {words}" if words else "**Tour.** It begins on the overview.")
+        st.markdown(
+            f"**Tour, {at + 1} of {len(stops)}.** {words}"
+            if words
+            else "**Tour.** It begins on the overview."
+        )
         with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
             if at + 1 < len(stops):
-                page_link(stops[at + 1], f"Next: {PAGES[stops[at + 1]][0]}", icon=":material/arrow_forward:")
+                page_link(
+                    stops[at + 1],
+                    f"Next: {PAGES[stops[at + 1]][0]}",
+                    icon=":material/arrow_forward:",
+                )
             row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
 
 

@@ -79,13 +79,22 @@ def stacks(grid: HeadGrid, together: Sequence[int] = ()) -> list[dict[str, Any]]
     """A grid as the browser takes it. together: as in `draw_map`."""
     ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
     return [
-        {"name": stack.name, "heads": list(stack.heads), "together": list(together[end - stack.layers : end])}
+        {
+            "name": stack.name,
+            "heads": list(stack.heads),
+            "together": list(together[end - stack.layers : end]),
+        }
         for stack, end in zip(grid.stacks, ends, strict=True)
     ]
 
 
 def head_switches(
-    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], together: Sequence[int] = ()
+    shown: HeadMap,
+    kept: Bools,
+    *,
+    key: str,
+    on_switch: Callable[[Bools, bool], None],
+    together: Sequence[int] = (),
 ) -> None:
     """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
 
@@ -99,8 +108,19 @@ def head_switches(
         heads[[i for i in change["heads"] if isinstance(i, int) and 0 <= i < grid.size]] = True
         on_switch(heads, bool(change["on"]))
 
-    about = {"stacks": stacks(grid, together), "title": "Heads", "clickable": True, "selected": -1, "key": key}
-    presses.draw("headgrid", key, BLANK | _data(shown) | about | {"mode": "switch", "off": off}, {key: switched})
+    about = {
+        "stacks": stacks(grid, together),
+        "title": "Heads",
+        "clickable": True,
+        "selected": -1,
+        "key": key,
+    }
+    presses.draw(
+        "headgrid",
+        key,
+        BLANK | _data(shown) | about | {"mode": "switch", "off": off},
+        {key: switched},
+    )
 
 
 def _data(shown: HeadMap) -> dict[str, Any]:
@@ -108,7 +128,9 @@ def _data(shown: HeadMap) -> dict[str, Any]:
 
     def share(value: float) -> float | None:
         lowest = -1 if shown.signed else 0
-        return float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
+        return (
+            float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
+        )
 
     return {
         "shares": [share(value) for value in shown.values.tolist()],
@@ -198,12 +220,17 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
     if s.signed:
         words.append("Blue heads help, orange heads harm.")
     if s.low is None:
-        words.append("These scores have no intervals, so it is not known which differences are noise.")
+        words.append(
+            "These scores have no intervals, so it is not known which differences are noise."
+        )
     elif not s.signed:
         words.append(f"Intervals at {s.level:.0%} cover the sampling of the examples.")
     else:
         words.append(f"A hollow + or − marks a head whose own {s.level:.0%} interval excludes 0")
-        tests, short = sum(s.grid.size for s in scores.values() if s.p_values is not None), coarse(scores.values())
+        tests, short = (
+            sum(s.grid.size for s in scores.values() if s.p_values is not None),
+            coarse(scores.values()),
+        )
         filled = f", a filled one also after Holm's correction for all {tests:,} tests."
         words[-1] += f". {short}" if short else filled if tests else "."
     words += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]

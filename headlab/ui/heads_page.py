@@ -46,7 +46,11 @@ def every_head(scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """
     holms = adjusted(scores)
     parts = [_one_language(name, s, holms.get(name)) for name, s in scores.items()]
-    return pd.concat(parts, ignore_index=True).dropna(axis="columns", how="all") if parts else pd.DataFrame()
+    return (
+        pd.concat(parts, ignore_index=True).dropna(axis="columns", how="all")
+        if parts
+        else pd.DataFrame()
+    )
 
 
 def _one_language(name: str, s: HeadScores, holms: Floats | None) -> pd.DataFrame:
@@ -133,7 +137,9 @@ def _columns(sign: str) -> dict[str, Any]:
         "samples": number("Samples", format="localized"),
         "p": number("p", help="Of “this head does nothing”, two-sided"),
         "p_holm": number("p (Holm)", help="Adjusted for every head of every language shown"),
-        "confidence": number("Confidence", format="%.2f", help="Mean of its largest attention weight"),
+        "confidence": number(
+            "Confidence", format="%.2f", help="Mean of its largest attention weight"
+        ),
     }
 
 
@@ -151,19 +157,25 @@ def _without(grid: HeadGrid, head: Head) -> str:
 def shown_value(s: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
     i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
-    value, *both = (f"{factor * a[i]:{_sign(s)}.2f}" for a in (s.values, s.low, s.high) if a is not None)
+    value, *both = (
+        f"{factor * a[i]:{_sign(s)}.2f}" for a in (s.values, s.low, s.high) if a is not None
+    )
     ends = f" [{', '.join(both)}]" if both else ""  # seldom symmetric, so no ± here
     return f"**{value.replace('-', MINUS)} {plain(unit)}**{ends.replace('-', MINUS)}"
 
 
-def card(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:
+def card(
+    scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str
+) -> None:
     """The card of a head. focus: the language it was clicked in."""
     s = scores[focus]
     unit = shown_unit(s.unit)[1]
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(plain(head_words(head, several=len(s.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head, scores)}.")
+    st.markdown(
+        f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head, scores)}."
+    )
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")
@@ -179,11 +191,15 @@ def card(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
         page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})
         link = _without(s.grid, head)
-        history(str(fingerprint_of(s.spec)), s.grid).linked.discard(link)  # this link must apply its mask
+        history(str(fingerprint_of(s.spec)), s.grid).linked.discard(
+            link
+        )  # this link must apply its mask
         page_link("prune", "Switch it off", {"m": link, "from": focus})
 
 
-def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:
+def details(
+    scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head
+) -> None:
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _columns(_sign(next(iter(scores.values()))))
@@ -194,7 +210,9 @@ def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScore
         where = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
         st.caption(f"p (Holm) is adjusted for {tests:,} tests: every head in {where} shown.")
     if "confidence" not in table:
-        st.caption("Confidence is not cached for these languages: run method `confidence` to see it here.")
+        st.caption(
+            "Confidence is not cached for these languages: run method `confidence` to see it here."
+        )
 
 
 # A map that sharpens: the scores so far of the language that a job is computing.
@@ -217,7 +235,9 @@ def picture(
 
 def shown(scores: HeadScores, stored: Mapping[str, HeadScores]) -> HeadMap:
     """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
-    (*_, own) = maps_of({**{k: s for k, s in stored.items() if k != scores.language}, scores.language: scores}).values()
+    (*_, own) = maps_of(
+        {**{k: s for k, s in stored.items() if k != scores.language}, scores.language: scores}
+    ).values()
     return replace(own, limit=common_limit(stored.values() or [scores]))
 
 
@@ -250,7 +270,10 @@ def _warnings(scores: HeadScores) -> list[str]:
     """Caveats about the intervals of a running job."""
     if text := caution(scores.method):
         return [text]
-    size, most = spec_of(scores, "task", "size"), int(np.max(scores.samples)) if scores.samples is not None else 0
+    size, most = (
+        spec_of(scores, "task", "size"),
+        int(np.max(scores.samples)) if scores.samples is not None else 0,
+    )
     known_method = METHODS.get(scores.method)
     in_cycles = known_method is not None and known_method.interval_check == "every cycle"
     is_provisional = in_cycles and size and most % size
@@ -270,7 +293,10 @@ HELP = "Its map then sharpens here and, larger, at the top."
 
 
 def sharpening(
-    choice: Choice, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
+    choice: Choice,
+    stored: Mapping[str, HeadScores],
+    selected: Head | None,
+    pick: Callable[[str, Head], None],
 ) -> None:
     """The map of the language that a job of this choice is computing, redrawn every two seconds, and waiting jobs.
 
@@ -294,7 +320,10 @@ def sharpening(
 
 
 def _look(
-    number: int, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
+    number: int,
+    stored: Mapping[str, HeadScores],
+    selected: Head | None,
+    pick: Callable[[str, Head], None],
 ) -> None:
     """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""
     with guarded():
@@ -335,7 +364,13 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
                 st.caption("Waiting for the worker.")
             else:
                 spec = work_of(choice, [language], results.like)
-                button("Compute", key=f"compute-{language}", help=HELP, on_press=start, args=("score", spec))
+                button(
+                    "Compute",
+                    key=f"compute-{language}",
+                    help=HELP,
+                    on_press=start,
+                    args=("score", spec),
+                )
 
     return {language: partial(draw_one, language) for language in results.missing}
 
@@ -347,7 +382,12 @@ def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
             st.markdown(f"**{plain(language_title(language))}**")
             st.caption("Being computed; the first samples are on their way.")
             return
-        draw_map(shown(scores, stored), key="sharpening-small", title=language_title(language), compact=True)
+        draw_map(
+            shown(scores, stored),
+            key="sharpening-small",
+            title=language_title(language),
+            compact=True,
+        )
         st.caption("Sharpening; larger at the top.")
 
 

@@ -125,11 +125,15 @@ def decode(text: str, grid: HeadGrid) -> Bools:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise HeadlabError(
-            f"The mask in this link (m={text[:40]}) cannot be read; {remedy}.", code="link.mask_malformed"
+            f"The mask in this link (m={text[:40]}) cannot be read; {remedy}.",
+            code="link.mask_malformed",
         ) from error
     bits = np.unpackbits(np.frombuffer(raw, np.uint8)).astype(bool)
     if len(raw) != -(-grid.size // 8) or bits[grid.size :].any():
-        raise HeadlabError(f"The mask in this link (m={text[:40]}) does not fit; {remedy}.", code="link.mask_mismatch")
+        raise HeadlabError(
+            f"The mask in this link (m={text[:40]}) does not fit; {remedy}.",
+            code="link.mask_mismatch",
+        )
     return ~bits[: grid.size]
 
 

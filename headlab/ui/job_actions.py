@@ -91,7 +91,10 @@ def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
 
 
 def start_planned(
-    kind: str, form: Form, spec: Callable[[Values], Mapping[str, Any]], typed: Mapping[str, str] | None
+    kind: str,
+    form: Form,
+    spec: Callable[[Values], Mapping[str, Any]],
+    typed: Mapping[str, str] | None,
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn."""
     try:
@@ -179,7 +182,14 @@ def end_form(
     else:
         draw(kind, spec, before, "")
     button(
-        "Start", kind="primary", icon="play_arrow", key=key, disabled=bool(wrong), on_press=press, args=args, form=form
+        "Start",
+        kind="primary",
+        icon="play_arrow",
+        key=key,
+        disabled=bool(wrong),
+        on_press=press,
+        args=args,
+        form=form,
     )
 
 
@@ -267,7 +277,9 @@ def told_pace(kind: str, spec: Mapping[str, Any]) -> float | None:
     known: dict[str, tuple[float, Forecast]] = st.session_state.get(KNOWN, {})
     _, held = known.get(_key(kind, spec), (0.0, None))
     told = {} if held is None or held.value is None else held.value
-    return told["seconds"] / told["forwards"] if told.get("seconds") and told.get("forwards") else None
+    return (
+        told["seconds"] / told["forwards"] if told.get("seconds") and told.get("forwards") else None
+    )
 
 
 def _key(kind: str, spec: Mapping[str, Any]) -> str:
@@ -289,7 +301,11 @@ def progress() -> list[Job]:
         jobs = known_jobs()
         for job in jobs[:SHOWN]:
             bar(job)
-        more = f"Jobs: {len(jobs) - SHOWN} more in line" if len(jobs) > SHOWN else "Jobs: queue, logs and time left"
+        more = (
+            f"Jobs: {len(jobs) - SHOWN} more in line"
+            if len(jobs) > SHOWN
+            else "Jobs: queue, logs and time left"
+        )
         if jobs:
             page_link("jobs", more)
             watch(jobs)
@@ -317,7 +333,11 @@ def asked(what_then: str) -> None:
     """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
     held = asked_for()
     if (made := held.started) is not None and made.job in held.mine:
-        told = f"Job {made.job} is in the queue." if not made.before else f"This is already job {made.job}."
+        told = (
+            f"Job {made.job} is in the queue."
+            if not made.before
+            else f"This is already job {made.job}."
+        )
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{told} {what_then}")
             page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
@@ -353,10 +373,16 @@ def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
     held, states = asked_for(), {job["id"]: job["state"] for job in jobs}
     now, mine = {number for number, state in states.items() if state in LIVE}, set(held.mine)
     ended = (mine | held.live) & states.keys() - now
-    newest = max(states, default=0)  # a list fetched before a click does not contain the click's job
+    newest = max(
+        states, default=0
+    )  # a list fetched before a click does not contain the click's job
     held.mine.difference_update(number for number in mine - now if number <= newest)
     held.live = now
-    if tell and (failed := [failure(job) for job in jobs if job["id"] in mine & ended and job["state"] == "failed"]):
+    if tell and (
+        failed := [
+            failure(job) for job in jobs if job["id"] in mine & ended and job["state"] == "failed"
+        ]
+    ):
         held.said = " ".join(failed)
     if ended:
         st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
@@ -398,7 +424,9 @@ def _far(number: int, words: str) -> None:
 
 
 def _bar(job: Job, words: str) -> None:
-    st.progress(share_of(job), plain(" · ".join(word for word in (words, progress_line(job)) if word)))
+    st.progress(
+        share_of(job), plain(" · ".join(word for word in (words, progress_line(job)) if word))
+    )
 
 
 # Whether a method can be run on a model.
@@ -406,7 +434,11 @@ def _bar(job: Job, words: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    own = (r.record.grid.size for r in listing(HeadScores).results if spec_of(r.record, "model", "name") == model)
+    own = (
+        r.record.grid.size
+        for r in listing(HeadScores).results
+        if spec_of(r.record, "model", "name") == model
+    )
     return next(own, None)
 
 

@@ -64,7 +64,9 @@ class Draft:
         """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
         kind = self.kind(state)
         task = str(state.get(self.key("task")) or self.task)
-        settings = {name: state.get(self.key(name), option.default) for name, option in drawn(kind).items()}
+        settings = {
+            name: state.get(self.key(name), option.default) for name, option in drawn(kind).items()
+        }
         if kind == "finetune":
             return {"task": task, **settings}
         method = str(state.get(self.key("method")) or self.method)
@@ -83,12 +85,19 @@ class Draft:
     def options(self, method: str, state: Choices) -> dict[str, Any]:
         """The options of a method."""
         options = METHODS[method].options
-        return {name: state.get(self.key("option", method, name), o.default) for name, o in options.items()}
+        return {
+            name: state.get(self.key("option", method, name), o.default)
+            for name, o in options.items()
+        }
 
 
 def main_options(method: str) -> list[str]:
     """The options that most people set: what is estimated, and from how many samples."""
-    return [name for name in ("estimand", "form", "samples", "target") if name in METHODS[method].options]
+    return [
+        name
+        for name in ("estimand", "form", "samples", "target")
+        if name in METHODS[method].options
+    ]
 
 
 def other_options(method: str) -> list[str]:
@@ -98,7 +107,11 @@ def other_options(method: str) -> list[str]:
 
 def drawn(kind: str) -> Settings:
     """The settings of a kind of job that have a widget here; a curve is of all examples, its order of 512."""
-    return {name: option for name, option in JOBS[kind].items() if kind != "curve" or not name.endswith("size")}
+    return {
+        name: option
+        for name, option in JOBS[kind].items()
+        if kind != "curve" or not name.endswith("size")
+    }
 
 
 def fitting(languages: Iterable[str], of: Iterable[str]) -> list[str]:
@@ -120,7 +133,13 @@ def draw(choice: Choice) -> None:
     draft = Draft(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
-        kind = st.radio("What", list(ABOUT), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))
+        kind = st.radio(
+            "What",
+            list(ABOUT),
+            format_func=KINDS.__getitem__,
+            horizontal=True,
+            key=draft.key("kind"),
+        )
         st.caption(ABOUT[kind])
         if kind == "finetune":
             _training(draft)
@@ -156,8 +175,22 @@ def _begin(draft: Draft) -> None:
     values = held(PREFIX)
     kind, spec = draft.kind(values), draft.spec(values)
     shared = draft.place(values) == "ray"
-    label = "What it would take this worker alone; Ray workers share it:" if shared else "What it will take:"
-    end_form(kind, spec, _trouble(spec), _start, draft, values, key="new-start", form=PREFIX, before=label)
+    label = (
+        "What it would take this worker alone; Ray workers share it:"
+        if shared
+        else "What it will take:"
+    )
+    end_form(
+        kind,
+        spec,
+        _trouble(spec),
+        _start,
+        draft,
+        values,
+        key="new-start",
+        form=PREFIX,
+        before=label,
+    )
     _told()
 
 
@@ -180,11 +213,19 @@ def _told() -> None:
 
 def _model(draft: Draft) -> None:
     models = list(dict.fromkeys([draft.model, *known_models(specs_here())]))
-    st.selectbox("Model", models, key=draft.key("model"), accept_new_options=True, help="Or type a hub id or a folder.")
+    st.selectbox(
+        "Model",
+        models,
+        key=draft.key("model"),
+        accept_new_options=True,
+        help="Or type a hub id or a folder.",
+    )
 
 
 def _task(draft: Draft) -> str:
-    return st.selectbox("Task", list(dict.fromkeys([draft.task, *task_names()])), key=draft.key("task"))
+    return st.selectbox(
+        "Task", list(dict.fromkeys([draft.task, *task_names()])), key=draft.key("task")
+    )
 
 
 def _languages(draft: Draft, task: str) -> None:
@@ -234,7 +275,13 @@ def _place(draft: Draft) -> None:
     ray = supervisor().state().ray
     if ray:
         places = PLACES | {"ray": f"Ray ({ray})"}
-        st.radio("Where it runs", list(places), format_func=places.__getitem__, horizontal=True, key=draft.key("place"))
+        st.radio(
+            "Where it runs",
+            list(places),
+            format_func=places.__getitem__,
+            horizontal=True,
+            key=draft.key("place"),
+        )
 
 
 def _trouble(spec: dict[str, Any]) -> str:
@@ -256,7 +303,9 @@ def draw_cached(choice: Choice) -> None:
     st.subheader("What is cached, what is missing")
     table = by_language(results, choice.languages)
     height = 38 + 35 * min(len(table), 20)
-    st.dataframe(table, hide_index=True, column_config=columns(results), height=height, placeholder="–")
+    st.dataframe(
+        table, hide_index=True, column_config=columns(results), height=height, placeholder="–"
+    )
     if results.scores:
         name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
         download("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
@@ -274,7 +323,9 @@ def draw_cached(choice: Choice) -> None:
             st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
 
 
-def by_method(methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]) -> pd.DataFrame:
+def by_method(
+    methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]
+) -> pd.DataFrame:
     """One row per method: for how many of the chosen languages it is cached, and which it lacks."""
     rows = [
         {
@@ -333,7 +384,11 @@ def columns(found: Found) -> dict[str, Any]:
     """Formats and help texts of the columns of `by_language`."""
     number = st.column_config.NumberColumn
     unit = shown_unit(found.first.unit)[1] if found.first else "points"
-    target = f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}" if found.first else "the target"
+    target = (
+        f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}"
+        if found.first
+        else "the target"
+    )
     samples = {"least": ("Samples min", 92), "median": ("median", 68), "most": ("max", 64)}
     return {
         "Language": st.column_config.TextColumn(pinned=True),
@@ -342,13 +397,21 @@ def columns(found: Found) -> dict[str, Any]:
         "Harmful": number(width=66, help="Heads whose interval lies below 0"),
         "Narrow": number(width=62, help=f"Undecided, but with a half-width of {target} or less"),
         "Undecided": number(width=80, help=f"Undecided, with a half-width above {target}"),
-        "Half-width, median": number("Half-width", width=84, format="%.3f", help=f"Median over the heads, in {unit}"),
-        "Half-width, largest": number("largest", width=68, format="%.3f", help=f"Largest half-width, in {unit}"),
+        "Half-width, median": number(
+            "Half-width", width=84, format="%.3f", help=f"Median over the heads, in {unit}"
+        ),
+        "Half-width, largest": number(
+            "largest", width=68, format="%.3f", help=f"Largest half-width, in {unit}"
+        ),
         **{
-            f"Samples, {which}": number(label, width=wide, format="localized", help=f"Samples a head, {which}")
+            f"Samples, {which}": number(
+                label, width=wide, format="localized", help=f"Samples a head, {which}"
+            )
             for which, (label, wide) in samples.items()
         },
-        "Example forwards": number("Forwards", width=88, format="localized", help="Of one example, parts of one too"),
+        "Example forwards": number(
+            "Forwards", width=88, format="localized", help="Of one example, parts of one too"
+        ),
         "Seconds": number(width=76, format="localized"),
         "Examples": number(width=76),
     }

@@ -89,20 +89,45 @@ def details(job: Job) -> list[tuple[str, str]]:
     if method:
         rows.append(("Method", f"{method.title} ({method.key})"))
     plain = {"model": "Model", "task": "Task", "ablation": "Ablation"}
-    rows += [(label, str(params[name])) for name, label in plain.items() if params.get(name) is not None]
+    rows += [
+        (label, str(params[name])) for name, label in plain.items() if params.get(name) is not None
+    ]
     if "split" in params:
         rows.append(("Examples", f"{params.get('size') or 'all'} of {params['split']}"))
     if params.get("languages"):
         rows.append(("Languages", ", ".join(map(language_title, params["languages"]))))
-    rows += [("Heads off", str(mask.get("removed", "?")))] if isinstance(mask := params.get("mask"), Mapping) else []
+    rows += (
+        [("Heads off", str(mask.get("removed", "?")))]
+        if isinstance(mask := params.get("mask"), Mapping)
+        else []
+    )
     rows += [("Seed", str(params["seed"]))] if params.get("seed") is not None else []
     own = "method_options" if "method_options" in params else "options"
     if own != "options":
-        rows += [(f"Option {name}", _shown(value)) for name, value in (params.get("options") or {}).items()]
+        rows += [
+            (f"Option {name}", _shown(value))
+            for name, value in (params.get("options") or {}).items()
+        ]
     for name, value in (params.get(own) or {}).items():
         usual = method.options[name].default if method and name in method.options else value
-        rows.append((f"Option {name}", _shown(value) + ("" if value == usual else f" (default {_shown(usual)})")))
-    known = {*plain, "split", "size", "method", "languages", "seed", "options", "method_options", "experiment", "mask"}
+        rows.append(
+            (
+                f"Option {name}",
+                _shown(value) + ("" if value == usual else f" (default {_shown(usual)})"),
+            )
+        )
+    known = {
+        *plain,
+        "split",
+        "size",
+        "method",
+        "languages",
+        "seed",
+        "options",
+        "method_options",
+        "experiment",
+        "mask",
+    }
     rows += [(_spaced(name), _shown(value)) for name, value in params.items() if name not in known]
     rows.append(("Where", place(str(job.get("place", "here")))))
     return rows
@@ -133,7 +158,10 @@ def share(job: Job) -> float:
 
 def progress_line(job: Job) -> str:
     """Progress of a live job: share, what it is computing, time left."""
-    words = [f"{100 * share(job):.0f} %" if job.get("total") else str(job["state"]), str(job.get("note") or "")]
+    words = [
+        f"{100 * share(job):.0f} %" if job.get("total") else str(job["state"]),
+        str(job.get("note") or ""),
+    ]
     left = job.get("seconds_left")
     words += [f"about {duration(left)} left"] if left is not None else []
     return " · ".join(word for word in words if word)
@@ -143,7 +171,9 @@ def waiting_line(job: Job, position: int, now: float) -> str:
     """A waiting job's place in the queue. position: from 1.  now: Unix seconds."""
     line = "next in line" if position == 1 else f"number {position} in line"
     attempts = job.get("attempts") or 0
-    return f"{line} · since {clock(job['created'], now)}" + (f" · attempts so far: {attempts}" if attempts else "")
+    return f"{line} · since {clock(job['created'], now)}" + (
+        f" · attempts so far: {attempts}" if attempts else ""
+    )
 
 
 def ended_line(job: Job, now: float) -> str:
@@ -153,7 +183,10 @@ def ended_line(job: Job, now: float) -> str:
     if ended is not None and started is None:
         words.append(f"{clock(ended, now)}, before it began")
     elif ended is not None:
-        words += [clock(ended, now), f"{duration(max(0.0, ended - float(started or ended)))} after its start"]
+        words += [
+            clock(ended, now),
+            f"{duration(max(0.0, ended - float(started or ended)))} after its start",
+        ]
     words += [f"{share(job):.0%} done"] if job["state"] != "done" and job.get("total") else []
     words += [f"attempt {job['attempts']}"] if (job.get("attempts") or 0) > 1 else []
     return " · ".join(words)
@@ -172,6 +205,8 @@ def forecast_line(forecast: Mapping[str, Any]) -> str:
     basis = plain(str(basis or "").rstrip("."))
     if seconds == 0 and not forwards:
         return f"**No time**: {basis}."
-    words = "How long it takes is not known" if seconds is None else f"**About {duration(seconds)}**"
+    words = (
+        "How long it takes is not known" if seconds is None else f"**About {duration(seconds)}**"
+    )
     words += f", {forwards:,} forwards" if forwards else ""
     return f"{words}: {basis}." if basis else f"{words}."

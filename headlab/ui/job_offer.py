@@ -42,7 +42,9 @@ def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
     options = {name: value for name, value in spec["options"].items() if name in ASKED}
     for language in spec["languages"]:
         yield language
-        worker.gradient(spec["model"], spec["task"], language, label_map=spec.get("label_map"), **options)
+        worker.gradient(
+            spec["model"], spec["task"], language, label_map=spec.get("label_map"), **options
+        )
     yield ""
 
 
@@ -67,7 +69,9 @@ def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 def _about(spec: Mapping[str, Any]) -> dict[str, Any]:
     """All but the languages, with every option filled in, as in the spec once one language is done."""
     options = METHODS[spec["method"]].resolve(spec["options"])
-    return {name: value for name, value in spec.items() if name != "languages"} | {"options": options}
+    return {name: value for name, value in spec.items() if name != "languages"} | {
+        "options": options
+    }
 
 
 def _begin(spec: Mapping[str, Any]) -> None:
@@ -93,7 +97,9 @@ def _look(languages: Sequence[str], live: Latest[str]) -> None:
             st.rerun()
         at = languages[0] if live.value is None else live.value or languages[-1]
         done = languages.index(at)
-        st.progress(done / len(languages), f"{plain(language_title(at))}, {done} of {len(languages)} done")
+        st.progress(
+            done / len(languages), f"{plain(language_title(at))}, {done} of {len(languages)} done"
+        )
 
 
 def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> dict[str, Any]:
@@ -101,7 +107,9 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     if like is None:
         options, seed, ablation = {}, 0, "zero"
     else:
-        options = {name: v for name, v in settings(like).items() if name in METHODS[choice.method].options}
+        options = {
+            name: v for name, v in settings(like).items() if name in METHODS[choice.method].options
+        }
         seed, ablation = spec_of(like, "seed") or 0, spec_of(like, "ablation") or "zero"
     return {
         **choice.about,
@@ -118,12 +126,16 @@ def panel(choice: Choice, results: Found, what_for: str) -> None:
     if not results.missing:
         return
     with st.container(border=True, key="offer"):
-        st.markdown(f"No {choice.method} scores of {plain(spelled(results.missing))} are cached. {what_for}")
+        st.markdown(
+            f"No {choice.method} scores of {plain(spelled(results.missing))} are cached. {what_for}"
+        )
         offer(choice, results.missing, results.like, folded=True)
         progress()
 
 
-def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False) -> None:
+def offer(
+    choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False
+) -> None:
     """The button that computes the missing languages, its cost, and the equivalent command.
 
     like: as in `work_of`.  Languages of live jobs are left out.  folded: the command is in an expander.
@@ -141,7 +153,13 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
     if fits(spec):
         draw(spec, f"Compute {_many(missing)}")
     else:
-        button(f"Compute {_many(missing)}", kind="primary", key="compute", on_press=start, args=("score", spec))
+        button(
+            f"Compute {_many(missing)}",
+            kind="primary",
+            key="compute",
+            on_press=start,
+            args=("score", spec),
+        )
     job_actions.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
     with st.expander("The same from a terminal") if folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
@@ -149,7 +167,11 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
 
 
 def _many(missing: Sequence[str]) -> str:
-    return f"the {len(missing)} missing languages" if len(missing) > 1 else f"the missing language ({missing[0]})"
+    return (
+        f"the {len(missing)} missing languages"
+        if len(missing) > 1
+        else f"the missing language ({missing[0]})"
+    )
 
 
 def price(choice: Choice, spec: Mapping[str, Any]) -> str:

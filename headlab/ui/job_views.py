@@ -27,7 +27,17 @@ from headlab.ui.figures import named_values, show
 from headlab.ui.heads_page import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
-from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
+from headlab.ui.job_format import (
+    LIVE,
+    Job,
+    details,
+    ended_line,
+    in_order,
+    progress_line,
+    share,
+    title,
+    waiting_line,
+)
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, language_title, plain
 from headlab.ui.presses import Button, button, download, follow, give, row
 from headlab.ui.results import matching, variant_of
@@ -122,7 +132,9 @@ def _card(job: Job, line: str) -> None:
 
 
 def _heading(job: Job) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"):
+    with st.container(
+        horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"
+    ):
         open_button(job)
         row(*buttons(job))
 
@@ -175,7 +187,9 @@ def _asking(job: Job) -> None:
     lost = "" if job["state"] == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     row(
-        Button(f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"),
+        Button(
+            f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"
+        ),
         Button("Keep it", f"delete-no-{number}", job_actions.confirm_delete, (None,)),
     )
 
@@ -189,7 +203,9 @@ def choice_of(job: Job) -> Choice | None:
     if job.get("kind") != "score" or params.get("method") not in METHODS:
         return None
     choice = _choice(params)
-    results = matching(listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map)
+    results = matching(
+        listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map
+    )
     return replace(choice, variant=variant_of(results, (job.get("result") or {}).get("keys") or ()))
 
 
@@ -198,7 +214,9 @@ def _choice(params: Mapping[str, Any]) -> Choice:
     before = st.session_state.get("_choice")
     usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
     method = str(params["method"]) if params.get("method") in METHODS else usual
-    return Choice(params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map"))
+    return Choice(
+        params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map")
+    )
 
 
 def draw_results(job: Job) -> None:
@@ -210,7 +228,12 @@ def draw_results(job: Job) -> None:
         button(label, key=f"results-{name}", kind="primary", on_press=turn, args=(job,))
     elif choice is not None:
         pages = (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page"))
-        row(*(Button(label, f"results-{name}", go, (name, choice), "primary") for name, label in pages))
+        row(
+            *(
+                Button(label, f"results-{name}", go, (name, choice), "primary")
+                for name, label in pages
+            )
+        )
     elif isinstance(result.get("accuracy"), Mapping):
         _trained(result)
     elif result.get("keys"):
@@ -267,15 +290,21 @@ def _open_prune(job: Job) -> None:
         prune_pareto.remember(str(keys[0]))
     if params.get("mask") is not None:
         mask = mask_from_json(params["mask"], "the job's mask")
-        history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
+        history(str(mask.model.get("fingerprint")), mask.grid).put(
+            mask.kept, {"rule": "job", "job": job.get("id")}
+        )
     give(PRUNE_TAB, PRUNE_TABS[int(of_front)])
     go("prune", _choice(params))
 
 
 def _trained(result: Mapping[str, Any]) -> None:
     st.markdown("##### Accuracy on dev")
-    rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
-    st.table(pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True)
+    rows = [
+        (language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()
+    ]
+    st.table(
+        pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True
+    )
     if result.get("folder"):
         st.caption(f"The adapter is in {plain(str(result['folder']))}, below the cache folder.")
 
@@ -320,7 +349,14 @@ HEAD = "_jobs_head"
 
 def draw_details(number: int) -> None:
     """A job by its number; what changes while it runs is kept up to date, apart from the buttons."""
-    button("All jobs", icon="arrow_back", kind="tertiary", key="jobs-all", on_press=job_actions.show, args=(None,))
+    button(
+        "All jobs",
+        icon="arrow_back",
+        kind="tertiary",
+        key="jobs-all",
+        on_press=job_actions.show,
+        args=(None,),
+    )
     job = _known(number)
     if job is None:
         follow(_ask_again, AGAIN_SECONDS)(number)
@@ -405,7 +441,11 @@ def _state(worker: Client, job: Job) -> None:
     if job["state"] == "running":
         st.progress(share(job), plain(progress_line(job)))
     elif job["state"] == "queued":
-        ahead = [other for other in worker.jobs() if other["state"] == "queued" and other["id"] <= job["id"]]
+        ahead = [
+            other
+            for other in worker.jobs()
+            if other["state"] == "queued" and other["id"] <= job["id"]
+        ]
         st.markdown(plain(f"Waiting: {waiting_line(job, max(1, len(ahead)), now)}."))
     else:
         line = ended_line(job, now)

@@ -14,8 +14,25 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError, as_sentence
 from headlab.fingerprints import fingerprint_of, is_same_model
-from headlab.masks import FORMS, WAYS, Mask, Place, combine, compare, convert_out, mask_from_text, noted, snippet
-from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by_layer_table, by_stack_table
+from headlab.masks import (
+    FORMS,
+    WAYS,
+    Mask,
+    Place,
+    combine,
+    compare,
+    convert_out,
+    mask_from_text,
+    noted,
+    snippet,
+)
+from headlab.masks.compare import (
+    Difference,
+    accuracy_notes,
+    accuracy_table,
+    by_layer_table,
+    by_stack_table,
+)
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
 from headlab.report.commands import NOT_SHRUNK
@@ -28,7 +45,17 @@ from headlab.ui.history import History, history
 from headlab.ui.names import head_words, language_title, plain, plain_name
 from headlab.ui.presses import button, download, give, uninterrupted
 from headlab.ui.prune_figures import SEEN, SIZES, Known, Question, evaluated
-from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.results import (
+    MEAN,
+    RULES,
+    Found,
+    Suggestion,
+    how_chosen,
+    pooled,
+    risk,
+    rules_for,
+    suggest,
+)
 from headlab.ui.shell import Choice, go
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
@@ -39,7 +66,9 @@ FOREIGN = [form for form in FORMS if form != "headlab"]
 def place_of(loaded: Mapping[str, Any], model: str) -> Place:
     """Where a model has its output projections. loaded: the worker's description of it."""
     source, revision = loaded.get("source"), loaded.get("revision")
-    return Place(loaded.get("projections", ()), loaded.get("architecture", {}), source, revision, model)
+    return Place(
+        loaded.get("projections", ()), loaded.get("architecture", {}), source, revision, model
+    )
 
 
 def file_name(mask: Mask, model: str) -> str:
@@ -47,7 +76,9 @@ def file_name(mask: Mask, model: str) -> str:
     rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
     named = [str(name) for name in languages] if isinstance(languages, list) else []
     words = [rule, "-".join(named) if len(named) <= NAMED else f"{len(named)}-languages"]
-    return "-".join(["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"])
+    return "-".join(
+        ["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"]
+    )
 
 
 def shrink_command(model: str, file: str) -> str:
@@ -75,7 +106,9 @@ def _smaller(mask: Mask, model: str) -> None:
     if mask.of_means:
         st.markdown(NOT_SHRUNK)
         return
-    st.markdown("This removes the heads from the weights permanently; export the mask, and run it in its folder:")
+    st.markdown(
+        "This removes the heads from the weights permanently; export the mask, and run it in its folder:"
+    )
     st.code(shrink_command(model, file_name(mask, model)), language="bash", wrap_lines=True)
 
 
@@ -91,7 +124,9 @@ def _script(mask: Mask, place: Place) -> None:
 
 
 def _others(mask: Mask) -> None:
-    form = st.selectbox("Form", FOREIGN, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form")
+    form = st.selectbox(
+        "Form", FOREIGN, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
+    )
     try:
         written = convert_out(mask, form)
     except HeadlabError as error:
@@ -117,7 +152,9 @@ def with_seen(mask: Mask, question: Question, known: Known, languages: Sequence[
         rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
         figures = evaluated(rows, asked).get("languages", {})
         stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
-        chosen = noted(chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated)
+        chosen = noted(
+            chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated
+        )
     return replace(mask, chosen=chosen)
 
 
@@ -135,11 +172,20 @@ def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
     """Make an uploaded mask the current one. Raises HeadlabError, changing nothing, if it does not fit."""
     mask = mask_from_text(text, name)
     mask.check(now.grid, fingerprint)
-    now.put(mask.kept, {key: value for key, value in mask.chosen.items() if key != "evaluated"} | {"imported": name})
+    now.put(
+        mask.kept,
+        {key: value for key, value in mask.chosen.items() if key != "evaluated"}
+        | {"imported": name},
+    )
 
 
 def draw(
-    mask: Mask, now: History, loaded: Mapping[str, Any], question: Question, known: Known, languages: Sequence[str]
+    mask: Mask,
+    now: History,
+    loaded: Mapping[str, Any],
+    question: Question,
+    known: Known,
+    languages: Sequence[str],
 ) -> None:
     """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
     place = place_of(loaded, question.model)
@@ -147,10 +193,18 @@ def draw(
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
         # Once the last figure has arrived, the page reruns, so the file has it.
-        export("Export the mask (JSON)", with_seen(mask, question, known, languages), file_name(mask, question.model))
+        export(
+            "Export the mask (JSON)",
+            with_seen(mask, question, known, languages),
+            file_name(mask, question.model),
+        )
         dialog(mask, question.model, place)
     st.file_uploader(
-        "Import a mask", type="json", key=UPLOAD, on_change=uninterrupted(_uploaded), args=(now, question.fingerprint)
+        "Import a mask",
+        type="json",
+        key=UPLOAD,
+        on_change=uninterrupted(_uploaded),
+        args=(now, question.fingerprint),
     )
     message = st.session_state.get(MESSAGE)
     if not message:
@@ -168,7 +222,10 @@ def _uploaded(now: History, fingerprint: str) -> None:
     st.session_state[TAKEN] = file.file_id
     try:
         take(file.getvalue(), file.name, now, fingerprint)
-        ok, text = True, f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off."
+        ok, text = (
+            True,
+            f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off.",
+        )
     except HeadlabError as error:
         ok, text = False, f"Not imported, the mask is unchanged: {as_sentence(error)}"
     st.session_state[MESSAGE] = {"ok": ok, "text": text}
@@ -198,7 +255,11 @@ def target_of(choice: Choice, results: Found) -> Target:
 
 
 def gather(
-    choice: Choice, results: Found, uploaded: Mapping[str, Mask], wanted: Suggestion | None, target: Target
+    choice: Choice,
+    results: Found,
+    uploaded: Mapping[str, Mask],
+    wanted: Suggestion | None,
+    target: Target,
 ) -> dict[str, Mask]:
     """Every mask that can be compared, by display name; those of the Prune page first."""
     return {
@@ -217,7 +278,9 @@ def pick_rule(results: Found) -> Suggestion | None:
     rules = [rule for rule in rules_for(results.first) if rule != "threshold"]
     words = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
     usual = rules.index("bottom")  # as many heads in each language, so that masks can be compared
-    rule = left.selectbox("Suggestions of the scores", rules, usual, words.__getitem__, key="masks-rule")
+    rule = left.selectbox(
+        "Suggestions of the scores", rules, usual, words.__getitem__, key="masks-rule"
+    )
     size = results.first.grid.size
     if rule != "bottom":
         return Suggestion(rule)
@@ -235,7 +298,12 @@ def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
             continue
         whose = f"Mean of {len(results.scores)} languages" if name == MEAN else language_title(name)
         chosen, model = how_chosen(scores, wanted, list(results.scores)), scores.spec.get("model")
-        mask = Mask(scores.grid, suggest(scores, wanted), {**model} if isinstance(model, Mapping) else {}, chosen)
+        mask = Mask(
+            scores.grid,
+            suggest(scores, wanted),
+            {**model} if isinstance(model, Mapping) else {},
+            chosen,
+        )
         made[f"{whose}: {scores.method}, {wanted.rule}"] = mask
     return made
 
@@ -248,10 +316,15 @@ def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mas
             continue
         whose = key.removeprefix(HISTORY)
         name = NOW if is_same_model(whose, fingerprint) else f"{NOW}, another model ({whose[:8]})"
-        model = {"name": choice.model if is_same_model(whose, fingerprint) else None, "fingerprint": whose}
+        model = {
+            "name": choice.model if is_same_model(whose, fingerprint) else None,
+            "fingerprint": whose,
+        }
         mask = Mask(now.grid, now.kept, model, now.chosen)
         if is_same_model(whose, fingerprint):
-            asked = Question(choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map)
+            asked = Question(
+                choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map
+            )
             mask = with_seen(mask, asked, st.session_state.get(SEEN, {}), choice.languages)
         made[name] = mask
     return made
@@ -261,13 +334,17 @@ def _of_gates(choice: Choice) -> dict[str, Mask]:
     made = {}
     for language, sweeps in gates_store.shelf(choice).by_language.items():
         for run in (run for sweep in sweeps for run in sweep.runs):
-            made[f"Gates of {language_title(language)}, λ {run.record.weight:g} ({run.key[:6]})"] = run.record.mask()
+            made[
+                f"Gates of {language_title(language)}, λ {run.record.weight:g} ({run.key[:6]})"
+            ] = run.record.mask()
     return made
 
 
 def uploads() -> tuple[dict[str, Mask], list[str]]:
     """The masks of uploaded files by file name, and a sentence for each file that is not a mask."""
-    files = st.file_uploader("Mask files", type="json", accept_multiple_files=True, key="masks-files")
+    files = st.file_uploader(
+        "Mask files", type="json", accept_multiple_files=True, key="masks-files"
+    )
     masks, problems = read_files(files or [])
     if masks:
         st.caption(plain(f"In the lists of A and B: {', '.join(masks)}."))
@@ -298,8 +375,14 @@ def pick_two(names: Sequence[str]) -> tuple[str, str]:
             st.session_state.pop(key, None)  # from a removed file or another choice
         start = 0 if key == A else min(1, len(names) - 1)
         if key not in st.session_state:
-            st.session_state[BY_HAND] = [other for other in st.session_state.get(BY_HAND, ()) if other != key]
-        chosen.append(place.selectbox(letter, names, start, key=key, on_change=uninterrupted(_by_hand), args=(key,)))
+            st.session_state[BY_HAND] = [
+                other for other in st.session_state.get(BY_HAND, ()) if other != key
+            ]
+        chosen.append(
+            place.selectbox(
+                letter, names, start, key=key, on_change=uninterrupted(_by_hand), args=(key,)
+            )
+        )
     return chosen[0], chosen[1]
 
 
@@ -351,7 +434,9 @@ def _map(letter: str, name: str, mask: Mask) -> None:
     kept = mask.kept.astype(np.float64)
     tips = ["kept" if on else "off" for on in mask.kept]
     title = f"{letter}: {len(mask.removed)} of {mask.grid.size} off"
-    shown = head_map(kept, mask.grid, limit=1.0, signed=False, tips=tips, named=((1, "kept"), (0, "off")))
+    shown = head_map(
+        kept, mask.grid, limit=1.0, signed=False, tips=tips, named=((1, "kept"), (0, "off"))
+    )
     draw_map(shown, key=f"masks-map-{letter}", title=title, compact=True)
     st.caption(plain(name))
 
@@ -364,7 +449,10 @@ APART = (
 
 def _difference(found: Difference) -> None:
     values = difference_values(found)
-    tips = [next(words for of, words in APART if of == value or np.isnan([of, value]).all()) for value in values]
+    tips = [
+        next(words for of, words in APART if of == value or np.isnan([of, value]).all())
+        for value in values
+    ]
     title = f"Different: {len(found.only_a) + len(found.only_b)}"
     shown = head_map(values, found.grid, limit=1.0, tips=tips, named=APART)
     draw_map(shown, key="masks-map-apart", title=title, compact=True)
@@ -377,7 +465,10 @@ def difference_values(found: Difference) -> Floats:
 
 def _counts(found: Difference) -> None:
     with st.container(horizontal=True, gap="medium"):
-        values = (*(str(len(heads)) for heads in (found.only_a, found.only_b, found.both)), f"{found.jaccard:.2f}")
+        values = (
+            *(str(len(heads)) for heads in (found.only_a, found.only_b, found.both)),
+            f"{found.jaccard:.2f}",
+        )
         for (label, about), value in zip(HELP.items(), values, strict=True):
             st.metric(label, value, width="content", help=about)
 
@@ -425,7 +516,9 @@ def openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
     with st.container(horizontal=True, gap="small"):
         for letter, mask in masks.items():
             troubles[trouble(mask, target)] = letter
-            _opener(choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target)
+            _opener(
+                choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target
+            )
     for sentence in filter(None, troubles):
         st.caption(plain(sentence))
 
@@ -460,8 +553,12 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     """Combine several masks into one, to open or export. first: names chosen initially."""
     st.subheader("Combine several masks into one")
     options = list(masks)
-    names = st.multiselect("Masks", options, default=first, key=f"masks-several-{content_key(options)[:12]}")
-    how = st.radio("Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True)
+    names = st.multiselect(
+        "Masks", options, default=first, key=f"masks-several-{content_key(options)[:12]}"
+    )
+    how = st.radio(
+        "Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True
+    )
     try:
         made = combine([masks[name] for name in names], how)
     except HeadlabError as error:

@@ -60,9 +60,12 @@ def head_from(key: str) -> Head:
     """Inverse of `head_key`. Raises HeadlabError for text that is not a head."""
     stack, _, rest = key.partition(".")
     layer, _, number = rest.partition(".")
-    if not (stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()):
+    if not (
+        stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()
+    ):
         raise HeadlabError(
-            f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7", code="head.malformed"
+            f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7",
+            code="head.malformed",
         )
     return Head(stack, int(layer), int(number))
 
@@ -93,9 +96,13 @@ PAGES = {
 }
 
 
-def page_link(name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
+def page_link(
+    name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = ""
+) -> None:
     """A link to a page with `more` parameters; the shared choice is carried along automatically."""
-    st.page_link(f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {}))
+    st.page_link(
+        f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {})
+    )
 
 
 SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link

@@ -20,7 +20,9 @@ def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None
     unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
     if not unknown:
         return None
-    known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
+    known = ", ".join(options[:20]) + (
+        f" and {len(options) - 20} more" if len(options) > 20 else ""
+    )
     named = ", ".join(repr(value[:80]) for value in unknown[:5])
     return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
 
@@ -100,7 +102,11 @@ def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    if param not in state and not st.query_params.get_all(param) and (kept := remembered(param)) in options:
+    if (
+        param not in state
+        and not st.query_params.get_all(param)
+        and (kept := remembered(param)) in options
+    ):
         state[param] = kept
 
 

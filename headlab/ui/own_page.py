@@ -72,12 +72,18 @@ def model_part(choice: Choice) -> None:
     """The field for a model, its checks, and the buttons that load and choose it."""
     st.subheader("A model")
     start_with("own-model", st.session_state.get(TYPED, ""))
-    name = st.text_input("Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name").strip()
+    name = st.text_input(
+        "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
+    ).strip()
     st.session_state[TYPED] = name  # streamlit drops the field's text with its page
     if not name:
-        st.caption("Its files are checked before its weights are read. A folder is one on the worker's machine.")
+        st.caption(
+            "Its files are checked before its weights are read. A folder is one on the worker's machine."
+        )
         return
-    wanted = Wanted(name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task))
+    wanted = Wanted(
+        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+    )
     with st.spinner("Looking at its files …"):
         try:
             found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
@@ -88,8 +94,23 @@ def model_part(choice: Choice) -> None:
     wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
     _tell([*found, *([] if wrong else _loaded(wanted))])
     row(
-        Button("Load it and check the rest", "own-load", _load, (wanted,), icon="memory", disabled=wrong),
-        Button("Use this model", "own-use-model", use_model, (name,), "primary", "check", disabled=wrong),
+        Button(
+            "Load it and check the rest",
+            "own-load",
+            _load,
+            (wanted,),
+            icon="memory",
+            disabled=wrong,
+        ),
+        Button(
+            "Use this model",
+            "own-use-model",
+            use_model,
+            (name,),
+            "primary",
+            "check",
+            disabled=wrong,
+        ),
         Button("Look again", "own-again", _again, kind="tertiary", icon="refresh"),
     )
     if choice.model == name:
@@ -97,7 +118,9 @@ def model_part(choice: Choice) -> None:
 
 
 def _tell(findings: Sequence[Finding]) -> None:
-    lines = (f"{SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings)
+    lines = (
+        f"{SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings
+    )
     st.markdown("  \n".join(lines))
 
 
@@ -115,9 +138,13 @@ def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
     """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
     known = wanted.task if known_task(wanted.task) else None
     try:
-        return list(waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None)))
+        return list(
+            waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
+        )
     except HeadlabError as error:
-        if error.code.startswith("worker."):  # it says nothing about the model, so it must not be remembered
+        if error.code.startswith(
+            "worker."
+        ):  # it says nothing about the model, so it must not be remembered
             raise
         return [_wrong("Found", error)]
 
@@ -129,7 +156,11 @@ def _loaded(wanted: Wanted) -> list[Finding]:
             st.session_state[LOADED] = wanted, loaded(client(), wanted)
         del st.session_state[LOADING]
     asked, found = st.session_state.get(LOADED, (None, []))
-    rest = {"what": "Self-test, size, answers and cost", "ok": None, "words": "Known once the model is loaded."}
+    rest = {
+        "what": "Self-test, size, answers and cost",
+        "ok": None,
+        "words": "Known once the model is loaded.",
+    }
     return list(found) if asked == wanted else [rest]
 
 
@@ -140,10 +171,18 @@ def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     except HeadlabError as error:
         return [_wrong("Loaded", error)]
     count = (answer.get("costs") or {}).get("parameters")
-    size = f"{count / 1e6:,.1f} million parameters on {answer['device']}." if count else f"On {answer['device']}."
+    size = (
+        f"{count / 1e6:,.1f} million parameters on {answer['device']}."
+        if count
+        else f"On {answer['device']}."
+    )
     note = f" {answer['note']}." if answer.get("note") else ""
     tests = "Open gates change no answer, and a closed gate removes only its head's output."
-    told = {"Heads found": _heads(HeadGrid.from_json(answer["grid"])), "Self-test": tests, "Size": size + note}
+    told = {
+        "Heads found": _heads(HeadGrid.from_json(answer["grid"])),
+        "Self-test": tests,
+        "Size": size + note,
+    }
     asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
     return [
         *({"what": what, "ok": True, "words": words} for what, words in told.items()),
@@ -179,7 +218,9 @@ def _answers(worker: Client, wanted: Wanted) -> str:
     (language,), stated = wanted.languages, wanted.stated
 
     def first() -> Mapping[str, Any]:
-        *_, last = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
+        *_, last = worker.evaluate(
+            wanted.model, wanted.task, language, size=FIRST, label_map=stated
+        )
         return dict(last)
 
     figure = waited(first)
@@ -210,9 +251,15 @@ ASKED = {
     "every token of a text (language models)": {"text": "Text"},
 }
 SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
-SPLIT_NAMES: Mapping[Split, str] = {"train": r"train(ing)?", "dev": r"dev|valid(ation)?|val", "test": r"test|eval"}
+SPLIT_NAMES: Mapping[Split, str] = {
+    "train": r"train(ing)?",
+    "dev": r"dev|valid(ation)?|val",
+    "test": r"test|eval",
+}
 SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
-LOOKED_AT = 200  # first rows, and about as many of the others, by whose values columns are recognised
+LOOKED_AT = (
+    200  # first rows, and about as many of the others, by whose values columns are recognised
+)
 LABEL = 40  # characters of a label that are shown
 SAVED, SAID = "_own_saved", "_own_said"
 
@@ -261,7 +308,8 @@ def _files(given: Sequence[UploadedFile]) -> Files:
         kinds = {format_of(upload) for upload in uploads}
         if len(kinds) > 1:
             raise HeadlabError(
-                f"the files are {' and '.join(sorted(kinds))}; give files of one format", code="upload.formats_mixed"
+                f"the files are {' and '.join(sorted(kinds))}; give files of one format",
+                code="upload.formats_mixed",
             )
     except HeadlabError as error:
         return Files("", uploads, "", (), [], [str(error)])
@@ -301,7 +349,13 @@ def _table(found: Files) -> None:
 
 
 def _cell(value: Any) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    text = (
+        " ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+        if value is None
+        else str(value)
+    )
     return text.encode(errors="replace").decode()[:300]
 
 
@@ -311,16 +365,22 @@ def _form(choice: Choice, found: Files) -> None:
         columns, missing = _columns(found, classes)
         uploads, splits, share = _places(found, columns, missing)
         left, right = st.columns([2, 3], vertical_alignment="bottom")
-        start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip("-_")[:60]
+        start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip(
+            "-_"
+        )[:60]
         name = left.text_input("Name of the task", start or "mine", key=_key(found, "name")).strip()
         aligned = "language" in columns or len({u.language for u in uploads}) > 1
-        aligned = aligned and right.toggle("Row i means the same in every language", key=_key(found, "aligned"))
+        aligned = aligned and right.toggle(
+            "Row i means the same in every language", key=_key(found, "aligned")
+        )
     if missing:
         _ask(found, missing)
         return
     draft = Draft(name, found.kind, columns, uploads, splits, aligned, share)
     try:
-        asked = content_key({**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]})
+        asked = content_key(
+            {**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]}
+        )
         outcome = _checked(draft, found.key, asked)
     except HeadlabError as error:
         st.error(plain(as_sentence(error)))
@@ -331,7 +391,14 @@ def _form(choice: Choice, found: Files) -> None:
     _show_outcome(outcome, model, classes)
     if name in TASKS:
         st.warning(f"{plain(name)} is the name of a task that comes with headlab; choose another.")
-    button("Save the task", key="own-save", icon="save", kind="primary", on_press=_save, args=(draft, asked))
+    button(
+        "Save the task",
+        key="own-save",
+        icon="save",
+        kind="primary",
+        on_press=_save,
+        args=(draft, asked),
+    )
     if st.session_state.get(SAID, ("", ""))[0] == asked:
         st.error(plain(st.session_state[SAID][1]))
 
@@ -339,7 +406,9 @@ def _form(choice: Choice, found: Files) -> None:
 def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
     """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
     name = st.session_state.get(TYPED) or choice.model
-    model = Wanted(name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task))
+    model = Wanted(
+        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+    )
     try:
         findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
     except HeadlabError:  # without a worker, which the sidebar says
@@ -356,7 +425,9 @@ def _ask(found: Files, missing: Sequence[str]) -> None:
     columns = f"The columns are {', '.join(found.columns)}."
     if len(found.columns) == 1:
         columns = f"The only column is {found.columns[0]}."
-    st.info(f"Choose the column for: {', '.join(missing)}. {plain(columns)}", icon=":material/help:")
+    st.info(
+        f"Choose the column for: {', '.join(missing)}. {plain(columns)}", icon=":material/help:"
+    )
 
 
 def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
@@ -378,10 +449,14 @@ def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
 def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
     """How often each label occurs, in all and in each language, the most frequent first."""
     labels = sorted(outcome.labels, key=lambda label: -totals[label])
-    table = pd.DataFrame({"Label": [_short(label) for label in labels], "All": [totals[label] for label in labels]})
+    table = pd.DataFrame(
+        {"Label": [_short(label) for label in labels], "All": [totals[label] for label in labels]}
+    )
     languages = outcome.languages if len(outcome.languages) > 1 else []
     for language in languages:
-        table[language_title(language)] = [outcome.label_counts.get((language, label), 0) for label in labels]
+        table[language_title(language)] = [
+            outcome.label_counts.get((language, label), 0) for label in labels
+        ]
     return table
 
 
@@ -404,24 +479,37 @@ def _outcome(found: Checked) -> str:
     """What a task has, in a sentence."""
     told = [
         f"{language_title(language)} "
-        + ", ".join(f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes)
+        + ", ".join(
+            f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes
+        )
         for language in found.languages
     ]
     some = [_short(label) for label in found.labels[:10]]
-    labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + ("…" * (len(found.labels) > 10))
-    test = "" if any(split == "test" for _, split in found.sizes) else " There are no test examples to report on."
+    labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + (
+        "…" * (len(found.labels) > 10)
+    )
+    test = (
+        ""
+        if any(split == "test" for _, split in found.sizes)
+        else " There are no test examples to report on."
+    )
     return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
 
 
 def _errors(errors: Sequence[str]) -> None:
     more = f"; the first {ERRORS}" if len(errors) > ERRORS else ""
-    st.error(f"{counted(len(errors), 'error')}{more}:\n" + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS]))
+    st.error(
+        f"{counted(len(errors), 'error')}{more}:\n"
+        + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS])
+    )
 
 
 def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
     kinds = [WORDS] if found.kind in SENTENCES else list(ASKED)
-    what = st.radio("What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what"))
+    what = st.radio(
+        "What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what")
+    )
     meanings = {**ASKED[what], "language": "Language"}
     guesses = guess_columns(found.values, [*meanings, "split"], classes)
     if found.kind == "conll":
@@ -434,9 +522,13 @@ def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list
     with st.expander("More columns"):
         left, right = st.columns(2)
         chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE], guesses)
-        chosen["id"] = _pick(right, found, "Name of the row, once in a split", "id", [NONE], guesses)
+        chosen["id"] = _pick(
+            right, found, "Name of the row, once in a split", "id", [NONE], guesses
+        )
     missing = [title for meaning, title in meanings.items() if chosen[meaning] is None]
-    return {name: column for name, column in chosen.items() if column not in (NONE, SAME, None)}, missing
+    return {
+        name: column for name, column in chosen.items() if column not in (NONE, SAME, None)
+    }, missing
 
 
 def _kind(found: Files) -> str:
@@ -480,7 +572,9 @@ def _pick(
         start = options.index(guesses[meaning])
     elif none and not ask:
         start = 0
-    picked = place.selectbox(title, options, start, key=_key(found, meaning), placeholder="Choose a column")
+    picked = place.selectbox(
+        title, options, start, key=_key(found, meaning), placeholder="Choose a column"
+    )
     return None if picked is None else str(picked)
 
 
@@ -512,7 +606,8 @@ def _places(
             columns["split"] = column
             splits = _split_names(found, column)
     uploads = [
-        _place_of(found, at, upload, "language" not in columns, how == FILES) for at, upload in enumerate(found.uploads)
+        _place_of(found, at, upload, "language" not in columns, how == FILES)
+        for at, upload in enumerate(found.uploads)
     ]
     return tuple(uploads), splits, share
 
@@ -538,9 +633,19 @@ def _split_names(found: Files, column: str) -> dict[Split, str]:
     values = _values(found.uploads, found.kind, found.key, column)
     names: dict[Split, str] = {}
     for place, split in zip(st.columns(len(SPLITS)), SPLITS, strict=True):
-        start = next((at for at, value in enumerate(values, 1) if re.fullmatch(SPLIT_NAMES[split], value, re.I)), 0)
+        start = next(
+            (
+                at
+                for at, value in enumerate(values, 1)
+                if re.fullmatch(SPLIT_NAMES[split], value, re.I)
+            ),
+            0,
+        )
         told = place.selectbox(
-            f"{split} is called", [NONE, *values], start, key=_key(found, f"called-{split}-{column}")
+            f"{split} is called",
+            [NONE, *values],
+            start,
+            key=_key(found, f"called-{split}-{column}"),
         )
         if told != NONE:
             names[split] = told
@@ -550,20 +655,27 @@ def _split_names(found: Files, column: str) -> dict[Split, str]:
 @st.cache_data(max_entries=8, ttl=3600, show_spinner=False)
 def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> list[str]:
     """The first values of a column."""
-    every = (one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record))
+    every = (
+        one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record)
+    )
     return list(dict.fromkeys(_cell(one.values.get(column)) for one in every))[:50]
 
 
 def _named_split(name: str) -> Split | None:
     """The split that a file's name tells."""
     parts = re.split(r"[^A-Za-z]+", name.lower())
-    return next((split for split in SPLITS for part in parts if re.fullmatch(SPLIT_NAMES[split], part)), None)
+    return next(
+        (split for split in SPLITS for part in parts if re.fullmatch(SPLIT_NAMES[split], part)),
+        None,
+    )
 
 
 def _named_language(name: str) -> str:
     """The language code at the end of a file's name, beside that of its split; English where there is none."""
     split = "|".join(SPLIT_NAMES.values())
-    stem = re.sub(rf"(^|[._ -])({split})(?=[._ -]|$)", "", PurePosixPath(name).stem, flags=re.IGNORECASE)
+    stem = re.sub(
+        rf"(^|[._ -])({split})(?=[._ -]|$)", "", PurePosixPath(name).stem, flags=re.IGNORECASE
+    )
     found = re.search(r"(?:^|[._ -])([a-z]{2}(-[A-Z][A-Za-z]{1,3})?)$", stem)
     return found[1] if found and language_title(found[1]) != found[1] else "en"
 
@@ -586,7 +698,9 @@ def _saved(choice: Choice) -> None:
     if task is None:
         return
     with st.container(border=True, key="own-saved"):
-        st.markdown(f"**{plain(task['name'])} is saved.** Its declaration, which the command line and the worker read:")
+        st.markdown(
+            f"**{plain(task['name'])} is saved.** Its declaration, which the command line and the worker read:"
+        )
         st.code(task["declaration"], language="toml", wrap_lines=True)
         path = (default_root() / task["path"]).absolute()
         spec = {

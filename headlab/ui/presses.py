@@ -169,7 +169,9 @@ def _hold(*, timer: bool) -> None:
             continue
         given.shown = given.shown or key in brought
         if state[key] == given.value:
-            if not given.shown and given.page == held.page:  # on another page it would outlive its widget
+            if (
+                not given.shown and given.page == held.page
+            ):  # on another page it would outlive its widget
                 state[key] = given.value  # streamlit sends only a value that was set in the run
         elif state[key] in given.before and (timer or not given.drawn):
             state[key] = given.value
@@ -180,7 +182,11 @@ def _hold(*, timer: bool) -> None:
 def _brought() -> set[str | None]:
     """Keys of the widgets whose values the request brought."""
     context = get_script_run_ctx()
-    return {user_key_from_element_id(one.id) for one in context.session_state.get_widget_states()} if context else set()
+    return (
+        {user_key_from_element_id(one.id) for one in context.session_state.get_widget_states()}
+        if context
+        else set()
+    )
 
 
 def button(
@@ -248,7 +254,9 @@ def component(kind: str) -> Callable[..., Any]:
     styles = [files / f"{part}.css" for part in parts]
     scripts = [(files / f"{part}.js").read_text("utf-8") for part in ["presses", *parts]]
     # Only the last one is mounted.
-    js = "\n".join([*(script.partition("export default")[0] for script in scripts[:-1]), scripts[-1]])
+    js = "\n".join(
+        [*(script.partition("export default")[0] for script in scripts[:-1]), scripts[-1]]
+    )
     css = "".join(style.read_text("utf-8") for style in styles if style.is_file()) or None
     made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=css, js=js)
     return made
@@ -292,7 +300,9 @@ def download(
     kind: MIME type.
     """
     held = partial(kept, data, name, kind) if callable(data) else data
-    st.download_button(label, held, name, kind, key=key, help=help, on_click="ignore", icon=":material/download:")
+    st.download_button(
+        label, held, name, kind, key=key, help=help, on_click="ignore", icon=":material/download:"
+    )
 
 
 def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
@@ -301,7 +311,9 @@ def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
     content = data.encode() if isinstance(data, str) else data
     if runtime.exists():  # not where a test runs a page without a server
         place = f"made-{next(_places()) % KEPT}"
-        runtime.get_instance().media_file_mgr.add(content, kind, place, name, is_for_static_download=True)
+        runtime.get_instance().media_file_mgr.add(
+            content, kind, place, name, is_for_static_download=True
+        )
     return content
 
 
@@ -317,7 +329,9 @@ def _places() -> Iterator[int]:
 LIVE = '<span hidden data-state="live"></span>'
 
 
-def follow(look: Callable[..., None], seconds: float | None, *, waits: bool = True) -> Callable[..., None]:
+def follow(
+    look: Callable[..., None], seconds: float | None, *, waits: bool = True
+) -> Callable[..., None]:
     """`look`, redrawn every `seconds`; None: drawn once.
 
     waits: something is running that will end.  False for what only checks for news.

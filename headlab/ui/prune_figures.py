@@ -86,7 +86,15 @@ class Question:
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
         mask = self.mask.digest if self.mask else ""
-        return self.fingerprint, self.task, canonical_json(self.label_map), self.split, str(self.size), mask, language
+        return (
+            self.fingerprint,
+            self.task,
+            canonical_json(self.label_map),
+            self.split,
+            str(self.size),
+            mask,
+            language,
+        )
 
 
 Known = MutableMapping[tuple[str, ...], Figure]
@@ -114,7 +122,10 @@ def figures(
     yield dict(now)
     with ExitStack() as stack:
         missing = [name for name in languages if name not in now]
-        streams = {name: stack.enter_context(closing(_ask(client, question, name, is_wanted))) for name in missing}
+        streams = {
+            name: stack.enter_context(closing(_ask(client, question, name, is_wanted)))
+            for name in missing
+        }
         while streams:
             for name, stream in list(streams.items()):
                 figure = next(stream, None)
@@ -128,7 +139,9 @@ def figures(
                 yield {n: now[n] for n in languages if n in now}
 
 
-def _ask(client: Client, question: Question, language: str, is_wanted: Callable[[], bool]) -> Generator[Figure]:
+def _ask(
+    client: Client, question: Question, language: str, is_wanted: Callable[[], bool]
+) -> Generator[Figure]:
     """Yield a language's figures as the worker refines them; arguments as in `figures`."""
     try:
         yield from _answers(client, question, language)
@@ -169,12 +182,21 @@ def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
     A row that is not final has no test, and no difference before `LEAST` examples.
     """
     frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
-    p = np.array([rows[n].p for n in languages if n in rows and rows[n].done and rows[n].p is not None], float)
+    p = np.array(
+        [rows[n].p for n in languages if n in rows and rows[n].done and rows[n].p is not None],
+        float,
+    )
     if len(languages) > 1 and len(p) == len(languages):
         frame["p (Holm)"] = holm(p)
     compared = any(row.difference is not None for row in rows.values())
-    p_first, p_last = (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])  # what fits beside the grid first
-    shown = ["Difference", "Low", "High", *p_first, "Now right", "Now wrong", *p_last, "Unpruned %"] if compared else []
+    p_first, p_last = (
+        (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])
+    )  # what fits beside the grid first
+    shown = (
+        ["Difference", "Low", "High", *p_first, "Now right", "Now wrong", *p_last, "Unpruned %"]
+        if compared
+        else []
+    )
     return frame.reindex(columns=["Language", "Accuracy %", *shown, "Examples"])
 
 
@@ -224,7 +246,9 @@ def mean_figure(rows: Mapping[str, Figure]) -> Figure:
 
     final = sum(row.done for row in every)
     accuracy = float(np.mean([row.accuracy for row in every]))
-    difference, low, high = (mean(name) if all(map(enough, every)) else None for name in ("difference", "low", "high"))
+    difference, low, high = (
+        mean(name) if all(map(enough, every)) else None for name in ("difference", "low", "high")
+    )
     whole = Figure("mean", final, len(every), accuracy, final == len(every))
     return replace(whole, difference=difference, low=low, high=high)
 
@@ -254,7 +278,11 @@ def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], questio
 def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     """The final accuracies as the mask file stores them; empty while there are none."""
     final = {name: _stored_figure(row, question.split) for name, row in rows.items() if row.done}
-    return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}
+    return (
+        {"task": question.task, "split": question.split, "size": question.size, "languages": final}
+        if final
+        else {}
+    )
 
 
 NOT_STORED = ("language", "done", "total", "equal_texts", "omissions")
@@ -262,7 +290,9 @@ NOT_STORED = ("language", "done", "total", "equal_texts", "omissions")
 
 def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
     """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
-    numbers = {part.name: getattr(row, part.name) for part in fields(row) if part.name not in NOT_STORED}
+    numbers = {
+        part.name: getattr(row, part.name) for part in fields(row) if part.name not in NOT_STORED
+    }
     notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
     numbers["note"] = "; ".join(filter(None, notes))
     stored = {name: value for name, value in numbers.items() if value not in (None, "")}
@@ -289,9 +319,7 @@ SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the 
 ROW, HEADER = 35, 38
 COLUMN = 74  # pixels of a column of the table: eight beside the grid on 1440 pixels
 ENDS_HELP = "end of the difference's 95 % interval, paired bootstrap, points"
-MEAN_HELP = (
-    "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
-)
+MEAN_HELP = "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
 
 
 def _columns() -> dict[str, Any]:
@@ -312,17 +340,24 @@ def _columns() -> dict[str, Any]:
     }
 
 
-def running(client: Client, question: Question, languages: Sequence[str], known: Known) -> Latest[dict[str, Figure]]:
+def running(
+    client: Client, question: Question, languages: Sequence[str], known: Known
+) -> Latest[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
     key = [question.key(name) for name in languages]
-    held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(LIVE)
+    held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(
+        LIVE
+    )
     if held is not None and held[0] == key:
         return held[1]
     if held is not None:
         held[1].stop()
     replaced = threading.Event()
     begun = Latest(
-        lambda: figures(client, question, languages, known, is_wanted=lambda: not replaced.is_set()), stopped=replaced
+        lambda: figures(
+            client, question, languages, known, is_wanted=lambda: not replaced.is_set()
+        ),
+        stopped=replaced,
     )
     st.session_state[LIVE] = (key, begun)
     return begun
@@ -358,12 +393,20 @@ def show(
             button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
 
 
-def _details(rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool) -> None:
+def _details(
+    rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool
+) -> None:
     height = HEADER + ROW * len(languages)
     shown = table(rows, languages)
     if rows or not lost:
         with st.container(key="whole-columns"):
-            st.dataframe(with_p(shown), hide_index=True, column_config=_columns(), height=height, placeholder="…")
+            st.dataframe(
+                with_p(shown),
+                hide_index=True,
+                column_config=_columns(),
+                height=height,
+                placeholder="…",
+            )
     if not lost:
         more = " The table scrolls sideways." if "Difference" in shown else ""
         st.caption(progress_words(rows, languages, question) + more)
@@ -392,7 +435,9 @@ def _metrics(rows: Mapping[str, Figure], languages: Sequence[str], pruned: bool)
     with st.container(horizontal=True):
         if len(languages) > 1:
             mean = mean_figure(rows) if len(rows) == len(languages) else None
-            _metric("mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP)
+            _metric(
+                "mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP
+            )
         if len(languages) <= SINGLE_METRICS:
             for name in languages:
                 _metric(name, plain(language_title(name)), rows.get(name), pruned)
@@ -403,12 +448,20 @@ def _metric(
 ) -> None:  # fmt: skip
     # Always two lines, so that nothing below moves under the pointer.
     if row is None:
-        st.metric(label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about)
+        st.metric(
+            label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about
+        )
         return
-    sure = row.done and row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
-    colour: Literal["gray", "blue", "orange"] = ("blue" if (row.low or 0) > 0 else "orange") if sure else "gray"
+    sure = (
+        row.done and row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
+    )
+    colour: Literal["gray", "blue", "orange"] = (
+        ("blue" if (row.low or 0) > 0 else "orange") if sure else "gray"
+    )
     state = "final" if row.done else "provisional"
-    with st.container(key=f"{state}-{key}", width="content"):  # static/page.css greys what is provisional
+    with st.container(
+        key=f"{state}-{key}", width="content"
+    ):  # static/page.css greys what is provisional
         st.metric(
             label, f"{100 * row.accuracy:.1f} %", headline(row, pruned, of), delta_color=colour, delta_arrow="off",
             width="content", help=about,
@@ -422,7 +475,11 @@ def headline(row: Figure, pruned: bool, of: str = "") -> str:
     """
     words = [] if pruned else ["unpruned"]
     if row.difference is not None and (of or enough(row)):
-        ends = "" if row.low is None or row.high is None else f" [{signed(row.low)}, {signed(row.high)}]"
+        ends = (
+            ""
+            if row.low is None or row.high is None
+            else f" [{signed(row.low)}, {signed(row.high)}]"
+        )
         words = [signed(row.difference) + ends]
     if of and not row.done:
         return " · ".join([*words, f"{row.n or 'none'} of {row.total:,} {of} final so far"])
@@ -445,5 +502,10 @@ def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
         return
     told = {name: headline(row, True) for name, row in rows.items()}
     if len(rows) > 1:
-        told = {f"mean of {len(rows)} languages": headline(mean_figure(rows), True, "languages")} | told
-    st.markdown("On test, in points:\n" + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in told.items()))
+        told = {
+            f"mean of {len(rows)} languages": headline(mean_figure(rows), True, "languages")
+        } | told
+    st.markdown(
+        "On test, in points:\n"
+        + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in told.items())
+    )

@@ -68,7 +68,12 @@ def toolbar(now: History) -> None:
         Button("Undo", "prune-undo", now.undo, icon="undo", disabled=not now.can_undo),
         Button("Redo", "prune-redo", now.redo, icon="redo", disabled=not now.can_redo),
         Button(
-            "Reset", "prune-reset", now.reset, icon="restart_alt", disabled=bool(now.kept.all()), help="All heads on"
+            "Reset",
+            "prune-reset",
+            now.reset,
+            icon="restart_alt",
+            disabled=bool(now.kept.all()),
+            help="All heads on",
         ),
     )
 
@@ -79,14 +84,18 @@ def switches(now: History, scores: HeadScores | None, together: Sequence[int]) -
     head_switches(shown, now.kept, key=GRID, on_switch=now.switch, together=together)
 
 
-def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]) -> None:
+def suggestion(
+    now: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]
+) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
     on_test: draws what the current mask does on test; called where it is the one suggested.
     """
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
-            st.markdown("There is no suggestion yet: no scores of this method are cached for these languages.")
+            st.markdown(
+                "There is no suggestion yet: no scores of this method are cached for these languages."
+            )
             return
         wanted = _rule(scores)
         kept = suggest(scores, wanted)
@@ -94,7 +103,9 @@ def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: C
         whose = language_title(scores.language)
         if scores.language == MEAN:
             whose = f"the mean over {languages_words([*found.scores])}"
-        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}.")
+        st.markdown(
+            f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}."
+        )
         if false_ones := expected_false(scores, wanted, off):
             st.caption(false_ones)
         if sentence := risk(kept):
@@ -105,32 +116,45 @@ def suggestion(now: History, found: Found, scores: HeadScores | None, on_test: C
             args=(kept, chosen),
         )  # fmt: skip
         if not off:
-            st.caption("The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on.")
+            st.caption(
+                "The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on."
+            )
         if off and np.array_equal(kept, now.kept):
             on_test()
 
 
 def _rule(scores: HeadScores) -> Suggestion:
     rules = rules_for(scores)
-    rule = st.radio("Rule", rules, captions=[RULES[r] for r in rules], key="rule", bind="query-params")
+    rule = st.radio(
+        "Rule", rules, captions=[RULES[r] for r in rules], key="rule", bind="query-params"
+    )
     for remark in remarks_on_choice([scores], rule):
         st.caption(f"Caution: {plain(remark)}.")
     if rule == "bottom":
         size = scores.grid.size
         return Suggestion(
-            rule, k=st.slider("k, heads to switch off", 0, size, min(10, size), key="k", bind="query-params")
+            rule,
+            k=st.slider(
+                "k, heads to switch off", 0, size, min(10, size), key="k", bind="query-params"
+            ),
         )
     if rule == "threshold":
         factor, unit = shown_unit(scores.unit)
         low, high = (float(f(scores.values)) * factor for f in (np.min, np.max))
         first = min(max(0.0, low), high)
         shown = st.number_input(
-            f"Threshold ({unit})", value=first, step=(high - low) / 100 or 0.01, format="%.4g", key="threshold"
+            f"Threshold ({unit})",
+            value=first,
+            step=(high - low) / 100 or 0.01,
+            format="%.4g",
+            key="threshold",
         )
         return Suggestion(rule, threshold=shown / factor)
     if rule == "harmful" and scores.p_values is not None:
         label, words = "Corrected for testing many heads", CORRECTED.__getitem__
-        how = st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params")
+        how = st.radio(
+            label, list(CORRECTED), format_func=words, key="correct", bind="query-params"
+        )
         return Suggestion(rule, correction=how)
     return Suggestion(rule)
 
@@ -153,7 +177,13 @@ def twin(now: History) -> None:
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         off = np.flatnonzero(~now.kept).tolist()
-        st.multiselect("Heads that are off", list(range(now.grid.size)), default=off, format_func=words, key=key)
+        st.multiselect(
+            "Heads that are off",
+            list(range(now.grid.size)),
+            default=off,
+            format_func=words,
+            key=key,
+        )
         button("Switch exactly these off", key="twin-listed", on_press=listed)
         _whole_layers(now, several)
 
@@ -171,7 +201,11 @@ def _whole_layers(now: History, several: bool) -> None:
             Button("Switch it off", "twin-layer-off", now.switch, (heads, False)),
             Button("Switch it on", "twin-layer-on", now.switch, (heads, True)),
         )
-    off = [f"{name} {n}" for name, layer in layers.items() if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))]
+    off = [
+        f"{name} {n}"
+        for name, layer in layers.items()
+        if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))
+    ]
     st.caption("Heads off: " + (", ".join(off) if off else "none") + ".")
 
 
@@ -182,7 +216,10 @@ def _heads_of(grid: HeadGrid, layer: tuple[str, int]) -> Bools:
 # What the current mask saves: parameters and multiply-accumulates at once, time on request.
 
 MILLION, KIND = 1e6, "worth"
-ASKED, AGAIN = "_prune_asked", "_prune_again"  # kind of this page's last job; whether to rerun the page
+ASKED, AGAIN = (
+    "_prune_asked",
+    "_prune_again",
+)  # kind of this page's last job; whether to rerun the page
 HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
 
@@ -196,7 +233,14 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
         return
     measured = newest(known, choice.model, mask, choice.task, choice.languages)
     label = "Measure the speed" if measured is None else "Measure the speed again"
-    button(label, icon="speed", key="worth-measure", help=HELP, on_press=begin, args=(KIND, spec_of(choice, mask)))
+    button(
+        label,
+        icon="speed",
+        key="worth-measure",
+        help=HELP,
+        on_press=begin,
+        args=(KIND, spec_of(choice, mask)),
+    )
     if st.session_state.get(ASKED) == KIND:
         asked("What it measures appears here when it is done.")
     if measured is not None:
@@ -207,13 +251,17 @@ def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
     """Parameters and multiply-accumulates without the heads that are off; calculated, nothing is run."""
     given = loaded.get("costs")
     if given is None:
-        st.caption("The worker does not say what this model's heads cost: it is from an older version.")
+        st.caption(
+            "The worker does not say what this model's heads cost: it is from an older version."
+        )
         return
     costs = Costs.from_json(given)
     whole = costs.untouched()
     if not costs.layers:
         _sizes(whole, whole)
-        st.caption(f"{NO_SPEED} No head of this model can be removed: {plain(costs.note.rstrip('.'))}.")
+        st.caption(
+            f"{NO_SPEED} No head of this model can be removed: {plain(costs.note.rstrip('.'))}."
+        )
         return
     left = costs.shrunk(mask.kept)
     _sizes(whole, left)
@@ -259,7 +307,11 @@ def begin(kind: str, spec: Mapping[str, Any]) -> None:
 
 def jobs() -> Sequence[Job]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
-    return [job for job in client().jobs() if job.get("kind") == KIND] if supervisor().connected else []
+    return (
+        [job for job in client().jobs() if job.get("kind") == KIND]
+        if supervisor().connected
+        else []
+    )
 
 
 @dataclass(frozen=True)
@@ -305,15 +357,24 @@ def times(measured: Measured) -> None:
     """The measured times: a row per device and batch size, and the examples that they are of."""
     worth, rows = measured.savings, []
     for speed in worth.speeds:
-        row = {"Device": speed.device, "Batch": speed.rows, "Tokens": speed.tokens, "Unpruned, ms": speed.milliseconds}
+        row = {
+            "Device": speed.device,
+            "Batch": speed.rows,
+            "Tokens": speed.tokens,
+            "Unpruned, ms": speed.milliseconds,
+        }
         for name, ratio in (("Masked", speed.masked), ("Removed", speed.shrunk)):
-            told = "–" if ratio is None else f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
+            told = (
+                "–" if ratio is None else f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
+            )
             row |= {name: told + ("" if ratio is None or ratio.sure else ", may be the same")}
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
     examples = f"On examples of {measured.task} in {languages_words(measured.languages)}."
-    st.caption(f"{worth.sentences()[-1]} × of the unpruned model's time, below 1 is faster. {plain(examples)}")
+    st.caption(
+        f"{worth.sentences()[-1]} × of the unpruned model's time, below 1 is faster. {plain(examples)}"
+    )
     with st.expander("All measurements"):
         for table in worth.report().tables:
             show(table, f"worth-{table.name}")

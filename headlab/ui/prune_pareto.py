@@ -56,7 +56,12 @@ from headlab.ui.shell import Choice, as_cached, listing
 
 # Stored fronts: which one to show, and its points as dots. No streamlit here.
 
-WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"
+WEAKEST, MEAN, HEADS, PARAMETERS = (
+    "weakest language",
+    "mean of the languages",
+    "heads kept",
+    "parameters kept",
+)
 MILLION = 1e6
 
 
@@ -99,7 +104,9 @@ class Front:
 
     def kept(self, point: Point) -> Bools:
         """Heads that a point keeps, bool [head]."""
-        return kept_without(read_order(self.report, point.order, self.grid)[: point.removed], self.grid.size)
+        return kept_without(
+            read_order(self.report, point.order, self.grid)[: point.removed], self.grid.size
+        )
 
 
 def read_front(result: Result[Report], grid: HeadGrid) -> Front:
@@ -115,7 +122,9 @@ def matching(
 ) -> list[Result[Report]]:
     """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
     fronts = [r for r in results if r.record.name == ABOUT.key and _of(r, fingerprint, task)]
-    return sorted(fronts, key=lambda r: (_is_on(r, languages), str(r.meta.get("created", ""))), reverse=True)
+    return sorted(
+        fronts, key=lambda r: (_is_on(r, languages), str(r.meta.get("created", ""))), reverse=True
+    )
 
 
 def _is_on(result: Result[Report], languages: Sequence[str]) -> bool:
@@ -125,7 +134,10 @@ def _is_on(result: Result[Report], languages: Sequence[str]) -> bool:
 
 def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
     spec = result.record.spec
-    return bool(is_same_model(spec["model"].get("fingerprint"), fingerprint) and spec["task"].get("name") == task)
+    return bool(
+        is_same_model(spec["model"].get("fingerprint"), fingerprint)
+        and spec["task"].get("name") == task
+    )
 
 
 def _languages(result: Result[Report]) -> list[str]:
@@ -154,19 +166,30 @@ def apart(result: Result[Report], wanted: Mapping[str, Any]) -> list[str]:
     own = experiments.job_spec(result.record.spec)
     mine, asked = question_words(own["options"]), question_words(wanted["options"])
     usual = {name: option.default for name, option in JOBS["front"].items()}
-    rest = experiments.differences(_unasked(own), _unasked({"experiment": ABOUT.key, **usual, **wanted}))
+    rest = experiments.differences(
+        _unasked(own), _unasked({"experiment": ABOUT.key, **usual, **wanted})
+    )
     return [*([] if mine == asked else [mine]), *rest]
 
 
 def _unasked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A job without its question, which is told in words."""
-    return {**spec, "options": {n: value for n, value in spec["options"].items() if n not in ("within", "heads", "by")}}
+    return {
+        **spec,
+        "options": {
+            n: value for n, value in spec["options"].items() if n not in ("within", "heads", "by")
+        },
+    }
 
 
 def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
     """The points as they are drawn. cost: HEADS or PARAMETERS.  value: WEAKEST or MEAN."""
     points = front.points
-    costs = cost_of(points) / MILLION if cost == PARAMETERS else np.array([p.kept for p in points], float)
+    costs = (
+        cost_of(points) / MILLION
+        if cost == PARAMETERS
+        else np.array([p.kept for p in points], float)
+    )
     values = [100 * (p.worst if value == WEAKEST else p.mean) for p in points]
     lows = [100 * (p.worst_bound if value == WEAKEST else p.mean_low) for p in points]
     best = pareto(costs, np.array(values))
@@ -188,8 +211,12 @@ def hover(point: Point) -> str:
     lines = [f"<b>{point.kept} heads kept</b>, {point.removed} off (order {point.order})"]
     if point.parameters is not None:
         lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
-    lines.append(f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}")
-    lines.append(f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]")
+    lines.append(
+        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}"
+    )
+    lines.append(
+        f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]"
+    )
     return "<br>".join(lines).replace("-", "−")
 
 
@@ -201,7 +228,9 @@ def confirmed(front: Front) -> pd.DataFrame:
         "Language": table.column("language"),
         "Accuracy %": table.column("accuracy, %"),
         "Difference": table.column("difference, points"),
-        "95 % interval": [None if a is None else f"{a:+.1f} … {b:+.1f}" for a, b in zip(low, high, strict=True)],
+        "95 % interval": [
+            None if a is None else f"{a:+.1f} … {b:+.1f}" for a, b in zip(low, high, strict=True)
+        ],
     }
     if front.loss is not None:
         found["p of the loss"] = table.column("p of the loss")
@@ -222,7 +251,10 @@ def words(point: Point, *, answer: bool = False) -> str:
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 PREFIX = "front-"  # of its widgets' keys
-SIZES = {"dev_size": "front-dev", "test_size": "front-test"}  # keys of the widgets of these settings
+SIZES = {
+    "dev_size": "front-dev",
+    "test_size": "front-test",
+}  # keys of the widgets of these settings
 KEPT_HEADS = 0.75  # default of the share of heads kept
 
 
@@ -233,11 +265,20 @@ def ask(choice: Choice, heads: int) -> dict[str, Any]:
         left, right = st.columns([1, 1])
         with left:
             if question == SMALLEST:
-                st.number_input("d, points that may be lost", 0.0, 100.0, WITHIN, step=0.5, key="front-within")
+                st.number_input(
+                    "d, points that may be lost", 0.0, 100.0, WITHIN, step=0.5, key="front-within"
+                )
             else:
-                st.number_input("k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads")
+                st.number_input(
+                    "k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads"
+                )
         if question == SMALLEST:
-            right.selectbox("Accept a loss based on", [BOUND, ESTIMATE], format_func=lambda by: BY[by], key="front-by")
+            right.selectbox(
+                "Accept a loss based on",
+                [BOUND, ESTIMATE],
+                format_func=lambda by: BY[by],
+                key="front-by",
+            )
         presets(choice, heads)
         with st.expander("More options"):
             _more()
@@ -246,9 +287,24 @@ def ask(choice: Choice, heads: int) -> dict[str, Any]:
 
 # What a front costs: candidate masks, each on the dev examples of each language, and two masks on test.
 
-QUICK_SECONDS, USUAL_PACE = 120, 0.004  # what a quick front may take, and seconds a forward where none was told yet
-QUICK = ((25, 1000), (17, 512), (13, 512), (9, 256), (7, 256), (5, 128), (4, 128), (3, 64))  # sizes, test examples
-ORDERED, SIZED = ABOUT.options["orders"].default.split(","), ABOUT.options["points"].default  # of the full front
+QUICK_SECONDS, USUAL_PACE = (
+    120,
+    0.004,
+)  # what a quick front may take, and seconds a forward where none was told yet
+QUICK = (
+    (25, 1000),
+    (17, 512),
+    (13, 512),
+    (9, 256),
+    (7, 256),
+    (5, 128),
+    (4, 128),
+    (3, 64),
+)  # sizes, test examples
+ORDERED, SIZED = (
+    ABOUT.options["orders"].default.split(","),
+    ABOUT.options["points"].default,
+)  # of the full front
 
 
 def presets(choice: Choice, heads: int) -> None:
@@ -275,7 +331,9 @@ def _quick(shown: Mapping[str, Any]) -> None:
 
 def quick(languages: int, dev: int, pace: float) -> tuple[int, int]:
     """Sizes and test examples of the largest quick front. dev: examples a language.  pace: seconds a forward pass."""
-    fit = (each for each in QUICK if pace * languages * (each[0] * dev + 2 * each[1]) <= QUICK_SECONDS)
+    fit = (
+        each for each in QUICK if pace * languages * (each[0] * dev + 2 * each[1]) <= QUICK_SECONDS
+    )
     return next(fit, QUICK[-1])
 
 
@@ -304,7 +362,14 @@ def _more() -> None:
     st.multiselect("Removal orders", list(ORDERS), ORDERED, key="front-orders",
                    format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
     first, *places = st.columns(3)
-    first.number_input("Sizes to try", 2, 4096, SIZED, key="front-points", help="Evenly spaced counts of heads off.")
+    first.number_input(
+        "Sizes to try",
+        2,
+        4096,
+        SIZED,
+        key="front-points",
+        help="Evenly spaced counts of heads off.",
+    )
     for place, (name, key) in zip(places, SIZES.items(), strict=True):
         with place:
             form_values.draw(name, JOBS["front"][name], key)
@@ -352,7 +417,10 @@ def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
 # The front on the Prune page: the form, and the figure, whose points become the current mask.
 
 FIGURE, PICKED = "front-figure", "front-point"
-SHOWN, NEAREST = "front-shown", "_front_nearest"  # the front below the form, and the one that fits the form best
+SHOWN, NEAREST = (
+    "front-shown",
+    "_front_nearest",
+)  # the front below the form, and the one that fits the form best
 REQUESTED = "_front_requested"  # start of the key of the front that another page opens
 LINKED = "_front_linked"  # starts of the keys that the page itself has put in its link
 INTRO = (
@@ -388,7 +456,9 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     shown = pick_one("Front", by_key, lambda key: label(by_key[key]), SHOWN)
     _write_link(shown.key)
     if other := apart(shown, wanted):
-        st.info(f"This front was made with other settings than those in the form above: {plain('; '.join(other))}.")
+        st.info(
+            f"This front was made with other settings than those in the form above: {plain('; '.join(other))}."
+        )
     front = _readable(shown, now)
     if front is not None:
         _show(front, now)
@@ -412,7 +482,9 @@ def _requested(by_key: Mapping[str, Result[Report]]) -> str | None:
     matches = [key for key in by_key if short and key.startswith(short)]
     sentence = None
     if short and not matches:
-        sentence = f"The link asks for front {short[:80]!r}, which does not exist for this model and task."
+        sentence = (
+            f"The link asks for front {short[:80]!r}, which does not exist for this model and task."
+        )
     notify(SHOWN, sentence)
     return matches[0] if matches else None
 
@@ -477,7 +549,11 @@ def _show(front: Front, now: History) -> None:
 def _figure(front: Front, now: History) -> None:
     with st.container(horizontal=True):
         costs = [PARAMETERS, HEADS] if front.counted else [HEADS]
-        cost = st.radio("Against", costs, horizontal=True, key="front-cost") if len(costs) > 1 else HEADS
+        cost = (
+            st.radio("Against", costs, horizontal=True, key="front-cost")
+            if len(costs) > 1
+            else HEADS
+        )
         value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
     answer = front.answer
     fig = front_figure(
@@ -505,8 +581,15 @@ def picked(key: str, front: Front, now: History) -> None:
 
 def put(front: Front, now: History, order: str, removed: int) -> None:
     """Make the mask of one point the current one."""
-    answer = (order, removed) == (front.answer.order, front.answer.removed)  # only the answer was measured on test
-    mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
+    answer = (order, removed) == (
+        front.answer.order,
+        front.answer.removed,
+    )  # only the answer was measured on test
+    mask = (
+        chosen_mask(front.report, now.grid)
+        if answer
+        else mask_at(front.report, order, removed, now.grid)
+    )
     now.put(mask.kept, mask.chosen)
     give(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
     st.session_state[AGAIN] = True

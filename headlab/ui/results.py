@@ -57,7 +57,9 @@ class Found:
 def stored(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
     """How many stored results there are, by model and task. specs: of all of them."""
     pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
-    return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
+    return Counter(
+        (model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str)
+    )
 
 
 def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | None:
@@ -69,7 +71,9 @@ def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | Non
 def spoken(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
     said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
-    return sorted({code for told in said if isinstance(told, str) for code in told.split(",") if code})
+    return sorted(
+        {code for told in said if isinstance(told, str) for code in told.split(",") if code}
+    )
 
 
 def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
@@ -81,7 +85,9 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
     """
     known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
     gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
-    for result in sorted(gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True):
+    for result in sorted(
+        gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True
+    ):
         weights = str(fingerprint_of(result.record.spec))
         if known.setdefault(weights, result.record.grid) != result.record.grid:
             wrong[result.key] = (
@@ -118,14 +124,20 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     given = [spec_of(s, "method", "options") or {} for s in every]
     same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
     options |= {name: given[0].get(name) for name in same if name != "round"}
-    words = [first.estimand, f"{spec_of(first, 'ablation')} ablation", f"{spec_of(first, 'task', 'split')} split"]
+    words = [
+        first.estimand,
+        f"{spec_of(first, 'ablation')} ablation",
+        f"{spec_of(first, 'task', 'split')} split",
+    ]
     words += [str(dtype)] if (dtype := spec_of(first, "model", "dtype")) else []
     words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
     if classes := spec_of(first, "task", "classes"):
         words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
     words.append(f"seed {spec_of(first, 'seed')}")
     words += [costs.EARLIER] if costs.superseded(first.spec) else []
-    return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
+    return ", ".join(words) + (
+        "" if len(same) == len(PRECISION) else "; how precise differs by language"
+    )
 
 
 def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
@@ -137,7 +149,9 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     every = list(results)
     chosen = costs.select(every, sorted({result.record.language for result in every}))
     found: dict[str, str] = {}
-    for scores in (result.record for result in (*list(chosen.results.values())[:1], *chosen.others)):
+    for scores in (
+        result.record for result in (*list(chosen.results.values())[:1], *chosen.others)
+    ):
         name, key = variant_name(scores), costs.variant(scores)
         found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
     return found
@@ -153,10 +167,18 @@ def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> st
 def variant_name(scores: HeadScores) -> str:
     """The estimand, and what differs from the method's defaults."""
     known = METHODS.get(scores.method)
-    usual = {} if known is None else {name: option.default for name, option in known.options.items()}
-    own = {name: value for name, value in settings(scores).items() if name != "estimand" and name in usual}
+    usual = (
+        {} if known is None else {name: option.default for name, option in known.options.items()}
+    )
+    own = {
+        name: value
+        for name, value in settings(scores).items()
+        if name != "estimand" and name in usual
+    }
     words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
-    words += [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
+    words += (
+        [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
+    )
     words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
     words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
     words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
@@ -164,7 +186,9 @@ def variant_name(scores: HeadScores) -> str:
     return ", ".join([scores.estimand, *words])
 
 
-def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], variant: str = "") -> Found:
+def select(
+    results: Iterable[Result[HeadScores]], languages: Sequence[str], variant: str = ""
+) -> Found:
     """The results that represent these languages; the rule is `headlab.methods.costs.select`.
 
     variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
@@ -232,7 +256,9 @@ class Suggestion:
 
     def mask(self, scores: HeadScores) -> Mask:
         """The mask that it makes of scores; errors as of `HeadScores.mask`."""
-        return scores.mask(self.rule, k=self.k, threshold=self.threshold, correction=self.correction)
+        return scores.mask(
+            self.rule, k=self.k, threshold=self.threshold, correction=self.correction
+        )
 
 
 def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
@@ -256,7 +282,9 @@ def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
     if not off:
         return coarse([scores]) if wanted.correction == "holm" else ""
     if wanted.correction == "bh":
-        return f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
+        return (
+            f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
+        )
     return f"The probability that any of them is false is at most {miss:.0%}."
 
 
@@ -291,7 +319,9 @@ def _mean(bounds: list[Floats | None]) -> Floats | None:
 
 def rules_for(scores: HeadScores) -> list[str]:
     """The rules that these scores support: `harmful` needs signs with intervals."""
-    return [rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)]
+    return [
+        rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)
+    ]
 
 
 def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:
@@ -303,7 +333,10 @@ def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> 
     """The mask file's record of an applied suggestion."""
     chosen = dict(wanted.mask(scores).chosen)
     if scores.language == MEAN:
-        chosen |= {"languages": languages, "pooled": "mean over languages; bounds are the means of their bounds"}
+        chosen |= {
+            "languages": languages,
+            "pooled": "mean over languages; bounds are the means of their bounds",
+        }
         chosen.pop("score", None)
     return chosen
 

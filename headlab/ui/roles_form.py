@@ -29,7 +29,13 @@ from headlab.ui.shell import Choice, found, languages_of
 
 def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
     """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
-    form_of(shelf, choice.languages, partial(_form, choice), "Other languages, sentences or thresholds", "roles-plan")
+    form_of(
+        shelf,
+        choice.languages,
+        partial(_form, choice),
+        "Other languages, sentences or thresholds",
+        "roles-plan",
+    )
     asked("Its roles appear on this page when it is done.")
     progress()
 
@@ -47,7 +53,9 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
         _begin(plan, lonely=source == TREES and plan.source == TEXTS)
     without = [name for name in chosen if all(name not in plan.languages for plan in made)]
     if without:
-        st.warning(plain(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there."))
+        st.warning(
+            plain(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
+        )
     if made:
         terminal(*(shell_lines("roles", plan.spec(FORM.values())) for plan in made))
 
@@ -55,7 +63,9 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
 def _languages(start: Sequence[str], every: list[str]) -> list[str]:
     """Languages to find roles in; the sidebar lists only the task's, a treebank may have others."""
     place = FORM.key(f"languages-{','.join(start)}")
-    return st.multiselect("Languages", every, default=list(start), format_func=language_title, key=place)
+    return st.multiselect(
+        "Languages", every, default=list(start), format_func=language_title, key=place
+    )
 
 
 def _sentences() -> str:
@@ -65,7 +75,9 @@ def _sentences() -> str:
     for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
         with place:
             FORM.draw(name, option)
-    return left.selectbox("Sentences", names, start, format_func=SOURCES.__getitem__, key=FORM.key("source"))
+    return left.selectbox(
+        "Sentences", names, start, format_func=SOURCES.__getitem__, key=FORM.key("source")
+    )
 
 
 def treebanks() -> tuple[str, ...]:
@@ -81,9 +93,13 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
     spec = plan.spec(FORM.values())
     st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
     if lonely:
-        st.caption(f"No treebank here for {plain(spelled(plan.languages))}; {VARIABLE} names the folder of treebanks.")
+        st.caption(
+            f"No treebank here for {plain(spelled(plan.languages))}; {VARIABLE} names the folder of treebanks."
+        )
     press = partial(start_planned, "roles", FORM, plan.spec)
-    end_form("roles", spec, trouble(spec), press, key=f"roles-start-{plan.source}", form=FORM.prefix)
+    end_form(
+        "roles", spec, trouble(spec), press, key=f"roles-start-{plan.source}", form=FORM.prefix
+    )
 
 
 # Roles of the remaining heads at each size, as heads are removed lowest score first.
@@ -101,7 +117,9 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
         )
         if results.missing:
             with st.container(border=True, key="offer"):
-                job_offer.offer(choice, results.missing, folded=True)  # its progress is shown with the roles' own
+                job_offer.offer(
+                    choice, results.missing, folded=True
+                )  # its progress is shown with the roles' own
         return
     languages = list(results.scores)
     start = languages.index(kept.language) if kept.language in languages else 0

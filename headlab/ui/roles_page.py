@@ -57,9 +57,17 @@ def role_line(row: Found) -> str:
     """A role with its share, interval, chance and counts."""
     n = row.numbers
     share = "" if n["share, %"] is None else f": {n['share, %']:.1f} %"
-    ends = "" if n["low, %"] is None or n["high, %"] is None else f" [{n['low, %']:.1f}, {n['high, %']:.1f}]"
+    ends = (
+        ""
+        if n["low, %"] is None or n["high, %"] is None
+        else f" [{n['low, %']:.1f}, {n['high, %']:.1f}]"
+    )
     chance = "" if n["chance, %"] is None else f", {against(row.role)} {n['chance, %']:.1f} %"
-    counts = "" if n["hits"] is None or n["asked"] is None else f", {n['hits']:,.0f} of {n['asked']:,.0f}"
+    counts = (
+        ""
+        if n["hits"] is None or n["asked"] is None
+        else f", {n['hits']:,.0f} of {n['asked']:,.0f}"
+    )
     return f"{role_words(row.role)}{share}{ends}{chance}{counts}"
 
 
@@ -114,7 +122,9 @@ def draw_examples(roles: Roles, head: Head) -> None:
     keys = sorted(found, key=lambda key: key[1] != head)
     names = {f"{head_key(other)} · {role}": (role, other) for role, other in keys}
     key, options = f"roles-example-{head_key(head)}", list(names)
-    chosen = st.selectbox("Role and head", options, format_func=lambda name: _title(names[name], roles), key=key)
+    chosen = st.selectbox(
+        "Role and head", options, format_func=lambda name: _title(names[name], roles), key=key
+    )
     for right, place in zip(SIDES, st.columns(2, gap="large"), strict=True):
         with place:
             st.markdown(f"###### {SIDES[right]}")
@@ -129,8 +139,13 @@ def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
     out: dict[tuple[str, Head], list[Row]] = {}
     for at, head in enumerate(heads_of(table)):
         row = {name: "" if column[at] is None else column[at] for name, column in columns.items()}
-        if not isinstance(row["right"], bool) or not all(isinstance(row[name], str) for name in TEXTS):
-            raise HeadlabError(f"row {at + 1} of table {table.name} is not an example", code="roles.example_malformed")
+        if not isinstance(row["right"], bool) or not all(
+            isinstance(row[name], str) for name in TEXTS
+        ):
+            raise HeadlabError(
+                f"row {at + 1} of table {table.name} is not an example",
+                code="roles.example_malformed",
+            )
         out.setdefault((str(row["role"]), head), []).append(row)
     return out
 
@@ -193,7 +208,11 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         return
     start = kinds.index(FIRST) if FIRST in kinds else 0
     kind = st.selectbox(
-        "Role", kinds, index=start, key="roles-kind", format_func=lambda k: f"{k} ({counted(counts[k], 'head')})"
+        "Role",
+        kinds,
+        index=start,
+        key="roles-kind",
+        format_func=lambda k: f"{k} ({counted(counts[k], 'head')})",
     )
     found = across(reports, focus, kind)
     if len(reports) > 1:
@@ -202,24 +221,37 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         fig = roles_across_languages(drawn.above, drawn.share, drawn.has, names, drawn.languages)
         spec = reports[focus].report.spec
         of = tuple(str(part(spec, about, "name")) for about in ("model", "task"))
-        name, about = f"roles-{kind}-by-language".replace(" ", "-"), f"heads with it in {language_title(focus)}"
+        name, about = (
+            f"roles-{kind}-by-language".replace(" ", "-"),
+            f"heads with it in {language_title(focus)}",
+        )
         figure(fig, name, key="roles-across", alt=f"Heads with role {kind}", of=of, about=about)
         st.caption(plain(reading(found)))
     else:
-        st.info(f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below.")
+        st.info(
+            f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below."
+        )
     show(table_of(found, focus, kind), f"across-{focus}-{kind}")
 
 
 def reading(found: Across) -> str:
     """How to read the figure, and which languages it leaves out and why."""
     drawn = found.tested.languages
-    shares = "Numbers are shares in percent" if len(drawn) <= MOST_NUMBERS else "Point at a cell for its share"
+    shares = (
+        "Numbers are shares in percent"
+        if len(drawn) <= MOST_NUMBERS
+        else "Point at a cell for its share"
+    )
     told = (
         f"{shares}; a dot: the head has the role there. Blue lies above chance; for syntax, above the baseline of the "
         "most frequent offset."
     )
     left = [name for name in found.languages if name not in drawn]
-    return f"{told} Reports without a value for these heads are not drawn: {', '.join(left)}." if left else told
+    return (
+        f"{told} Reports without a value for these heads are not drawn: {', '.join(left)}."
+        if left
+        else told
+    )
 
 
 def _short(role: str) -> str:
@@ -261,5 +293,7 @@ def table_of(found: Across, focus: str, kind: str) -> Table:
         (*HEAD, "role", "languages with it", *(f"{name}, %" for name in languages)),
         (*HEAD_FORMATS, "", "d", *(".1f" for _ in languages)),
         tuple(rows),
-        ("No value: the head's best offset differs in that language, or its sentences have no such pair.",),
+        (
+            "No value: the head's best offset differs in that language, or its sentences have no such pair.",
+        ),
     )

@@ -28,7 +28,12 @@ from headlab.ui.shell import Choice, languages_of, listing
 
 
 def role_map(
-    roles: Roles, *, key: str, title: str, selected: Head | None, on_click: Callable[[Head], None] | None
+    roles: Roles,
+    *,
+    key: str,
+    title: str,
+    selected: Head | None,
+    on_click: Callable[[Head], None] | None,
 ) -> None:
     """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
     draw_grid("rolegrid", picture(roles), roles.grid, key, title, selected, on_click)
@@ -39,7 +44,10 @@ def picture(roles: Roles) -> dict[str, Any]:
     shown = role_map_of(roles)
     place = {group: at for at, group in enumerate(shown.counts)}
     return {
-        "kinds": [{"name": name, **look_of(name)._asdict(), "heads": heads} for name, heads in shown.counts.items()],
+        "kinds": [
+            {"name": name, **look_of(name)._asdict(), "heads": heads}
+            for name, heads in shown.counts.items()
+        ],
         "roles": [None if own is None else [place[group] for group in own] for own in shown.groups],
         "shown": list(shown.marks),
         "tips": list(shown.tips),
@@ -84,7 +92,11 @@ class Plan:
 
 
 def plans(
-    choice: Choice, languages: Sequence[str], treebanks: Sequence[str], offered: Sequence[str], source: str
+    choice: Choice,
+    languages: Sequence[str],
+    treebanks: Sequence[str],
+    offered: Sequence[str],
+    source: str,
 ) -> list[Plan]:
     """A job for the languages with a treebank and one for those without; source TEXTS uses no treebank.
 
@@ -92,7 +104,9 @@ def plans(
     """
     with_trees = tuple(name for name in languages if name in treebanks and source == TREES)
     rest = tuple(name for name in languages if name not in with_trees and name in offered)
-    return [Plan(choice, kind, those) for kind, those in ((TREES, with_trees), (TEXTS, rest)) if those]
+    return [
+        Plan(choice, kind, those) for kind, those in ((TREES, with_trees), (TEXTS, rest)) if those
+    ]
 
 
 def trouble(spec: Mapping[str, Any]) -> str:
@@ -172,7 +186,13 @@ def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
 def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
     report = kept.result.record
     same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
-    return same, kept.roles.syntax, not part(report.spec, "model", "dtype"), made_at(kept.result), kept.key
+    return (
+        same,
+        kept.roles.syntax,
+        not part(report.spec, "model", "dtype"),
+        made_at(kept.result),
+        kept.key,
+    )
 
 
 def label(kept: Kept, weights: str | None = None) -> str:

@@ -14,7 +14,16 @@ from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
 from headlab.report.commands import shell_lines
 from headlab.tables import NOTHING
-from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, by_title, examples_of
+from headlab.ui.attention_page import (
+    MAX_CHARACTERS,
+    MAX_HEADS,
+    OWN,
+    PAIR,
+    TASK,
+    Sentence,
+    by_title,
+    examples_of,
+)
 from headlab.ui.figures import height_of, ticked
 from headlab.ui.mask_pages import file_name
 from headlab.ui.names import counted, head_from, head_key, language_title, plain
@@ -41,18 +50,28 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
     with st.expander("Which sentences changed", icon=":material/difference:"):
         final = [name for name in languages if question.key(name) in known]
         if question.mask is None or not final:
-            st.caption("Lists the sentences that the mask turns right or wrong, once an accuracy with it is final.")
+            st.caption(
+                "Lists the sentences that the mask turns right or wrong, once an accuracy with it is final."
+            )
             return
         if not has_labels(question.task):
             st.caption("This task has no labels, so its answers cannot change from right to wrong.")
             return
         language = final[0]
         if len(final) > 1:
-            language = st.selectbox("Language", final, format_func=language_title, key="changed-language")
+            language = st.selectbox(
+                "Language", final, format_func=language_title, key="changed-language"
+            )
         if st.session_state.get(ASKED) != question.key(language):
             figure = known[question.key(language)]
             words = f"List {figure.flipped_right} now right and {figure.flipped_wrong} now wrong"
-            button(words, key="changed-list", icon="list", on_press=_ask, args=(question.key(language),))
+            button(
+                words,
+                key="changed-list",
+                icon="list",
+                on_press=_ask,
+                args=(question.key(language),),
+            )
             return
         with st.spinner("Asking the worker …"):
             found = changed(client(), question.key(language), question, language)
@@ -70,13 +89,21 @@ def _ask(key: tuple[str, ...]) -> None:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def changed(_client: Client, key: tuple[str, ...], _question: Question, language: str) -> Mapping[str, Any]:
+def changed(
+    _client: Client, key: tuple[str, ...], _question: Question, language: str
+) -> Mapping[str, Any]:
     """A language's changed answers, from the worker. key: what they depend on."""
     asked, mask = _question, _question.mask
     assert mask is not None
     return waited(
         lambda: _client.changes(
-            asked.model, asked.task, language, mask, asked.split, asked.size, label_map=asked.label_map
+            asked.model,
+            asked.task,
+            language,
+            mask,
+            asked.split,
+            asked.size,
+            label_map=asked.label_map,
         )
     )
 
@@ -109,7 +136,9 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
         _table(part, question)
     which = "all of them" if found["total"] == len(rows) else "these"
     name = f"changes-{found['language']}-{question.split}.csv"
-    download(f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv")
+    download(
+        f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv"
+    )
 
 
 def all_changes_command(question: Question, language: str) -> str:
@@ -146,7 +175,9 @@ def _table(part: pd.DataFrame, question: Question) -> None:
     some = f", the first {MAX_HEADS} of {off}" if off > MAX_HEADS else ""
     st.caption(f"Tick a row to see what the heads that are off look at in its sentence{some}.")
     if chosen := picked["selection"]["rows"]:
-        st.switch_page("pages/attention.py", query_params=look_at(part.iloc[chosen[0]].to_dict(), question))
+        st.switch_page(
+            "pages/attention.py", query_params=look_at(part.iloc[chosen[0]].to_dict(), question)
+        )
 
 
 def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
@@ -162,7 +193,9 @@ def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
 SAME = "same label"
 
 
-def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> pd.DataFrame:
+def told(
+    sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int
+) -> pd.DataFrame:
     """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
 
     answers: the worker's, each with `answers`.  heads: how many are off.
@@ -170,7 +203,10 @@ def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], he
     many = "s" * (heads != 1)
     columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
     rows = [
-        [sentence.title, *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found)]
+        [
+            sentence.title,
+            *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found),
+        ]
         for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
         if found
     ]
@@ -203,7 +239,8 @@ def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[st
     each = list(zip(found, rights, strict=True))
     hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
     changed = [
-        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}" + f" (right: {right})" * known
+        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}"
+        + f" (right: {right})" * known
         for one, right in each
         if one["on"] != one["off"]
     ]
@@ -212,7 +249,9 @@ def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[st
     return ["a label per word", *sides, "; ".join(changed) or "no word's label"]
 
 
-def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
+def draw_told(
+    sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int
+) -> None:
     """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
     notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
     whose = (s.title for s, answer in zip(sentences, answers, strict=True) if not answer["answers"])
@@ -220,11 +259,16 @@ def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]
     if rows.empty:
         st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
         return
-    st.markdown(f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
+    st.markdown(
+        f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"
+    )
     st.table(rows.map(plain), border="horizontal", hide_index=True)
     without = f" No answers: {plain(', '.join(titles))}." if (titles := list(whose)) else ""
     st.caption(
-        "; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + f".{without}"
+        "; ".join(
+            ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
+        )
+        + f".{without}"
     )
 
 
@@ -236,14 +280,18 @@ LOOK = "_elsewhere"
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def looked(_client: Client, fingerprint: str, model: str, task: str, language: str, head: str) -> list[Panel | None]:
+def looked(
+    _client: Client, fingerprint: str, model: str, task: str, language: str, head: str
+) -> list[Panel | None]:
     """Attention of a head in the first sentences of a language, whose titles are the texts; None for one too long."""
     asked, found = [list(head_from(head))], list[Panel | None]()
     for one in examples_of(_client, task, language)[:LOOKED]:
         if max(len(one["text"]), len(one["pair"] or "")) > LONGEST:
             found.append(None)
             continue
-        answer = waited(partial(_client.attention, model, one["text"], asked, one["pair"], one["words"]))
+        answer = waited(
+            partial(_client.attention, model, one["text"], asked, one["pair"], one["words"])
+        )
         found.append(Panel.of(one["text"], answer))
     return found
 
@@ -252,12 +300,19 @@ def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name:
     """Draw the list of sentences, once it is asked for; a chosen row opens its sentence."""
     with st.expander("Where else does this head do that", icon=":material/search:"):
         left, right = st.columns(2)
-        language = left.selectbox("In", choice.languages, format_func=language_title, key="elsewhere-language")
+        language = left.selectbox(
+            "In", choice.languages, format_func=language_title, key="elsewhere-language"
+        )
         kind = right.selectbox("Looks", LINKS, key="elsewhere-kind")
         token = right.text_input("Token looked at", key="elsewhere-token") if kind == GIVEN else ""
         asked = fingerprint, choice.model, choice.task, language, head
         if st.session_state.get(LOOK) != asked:
-            button(f"Look through the first {LOOKED} sentences", key="elsewhere", on_press=_look, args=(asked,))
+            button(
+                f"Look through the first {LOOKED} sentences",
+                key="elsewhere",
+                on_press=_look,
+                args=(asked,),
+            )
             return
         if kind == GIVEN and not token.strip():
             st.caption("Type the token, as it is written in the sentences.")
@@ -265,7 +320,9 @@ def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name:
         with st.spinner("Asking the worker …"):
             panels = looked(worker, *asked)
         found, long = ranked(panels, head, kind, token), panels.count(None)
-        over = f" {counted(long, 'sentence')} of over {LONGEST:,} characters left out." if long else ""
+        over = (
+            f" {counted(long, 'sentence')} of over {LONGEST:,} characters left out." if long else ""
+        )
         if found.empty:
             st.caption(f"None of the first {len(panels)} sentences has such a link.{over}")
             return
@@ -284,9 +341,19 @@ def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name:
 
 def ranked(panels: Sequence[Panel | None], head: str, kind: str, token: str = "") -> pd.DataFrame:
     """The sentences with a head's strongest links of a kind, the strongest first; the index is a sentence's number."""
-    links = [(at, panel, strongest_link(panel, head, kind, token)) for at, panel in enumerate(panels) if panel]
-    found = sorted(((-link.weight, at, link, panel) for at, panel, link in links if link), key=lambda row: row[:2])
-    rows = [(link.weight, of.tokens[link.query], of.tokens[link.key], of.title) for _, _, link, of in found[:LISTED]]
+    links = [
+        (at, panel, strongest_link(panel, head, kind, token))
+        for at, panel in enumerate(panels)
+        if panel
+    ]
+    found = sorted(
+        ((-link.weight, at, link, panel) for at, panel, link in links if link),
+        key=lambda row: row[:2],
+    )
+    rows = [
+        (link.weight, of.tokens[link.query], of.tokens[link.key], of.title)
+        for _, _, link, of in found[:LISTED]
+    ]
     index = [at for _, at, *_ in found[:LISTED]]
     return pd.DataFrame(rows, columns=["Weight", "From", "To", "Sentence"], index=index)
 

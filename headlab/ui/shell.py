@@ -35,7 +35,16 @@ from headlab.ui import guide, notices
 from headlab.ui.headgrid import know_groups
 from headlab.ui.names import PAGES, counted, page_link, plain
 from headlab.ui.presses import follow, give, uninterrupted
-from headlab.ui.results import Found, best_method, matching, of_own_heads, select, spoken, stored, variants
+from headlab.ui.results import (
+    Found,
+    best_method,
+    matching,
+    of_own_heads,
+    select,
+    spoken,
+    stored,
+    variants,
+)
 from headlab.ui.sidebar import (
     CLASSES,
     HUB_ID,
@@ -72,7 +81,9 @@ class Latest(Generic[T]):
         stopped: Set by `stop`; for an iterator that must know whether it is still wanted.
     """
 
-    def __init__(self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None) -> None:
+    def __init__(
+        self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None
+    ) -> None:
         self.value: T | None = None
         self.error: Exception | None = None
         self.done = False
@@ -121,7 +132,11 @@ RETRY_SECONDS = 10.0
 LOOK_SECONDS, GIVE_WAY_SECONDS = 3.0, 0.1
 # The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5
-SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circle:", "busy": ":material/sync:"}
+SIGNS = {
+    "starting": ":material/hourglass_top:",
+    "ready": ":material/check_circle:",
+    "busy": ":material/sync:",
+}
 
 
 class State(NamedTuple):
@@ -161,7 +176,9 @@ class Supervisor:
         self._begin()
 
     def _begin(self) -> None:
-        self._thread = threading.Thread(target=self._start, name="headlab-worker-start", daemon=True)
+        self._thread = threading.Thread(
+            target=self._start, name="headlab-worker-start", daemon=True
+        )
         self._thread.start()
 
     def _start(self) -> None:
@@ -184,7 +201,10 @@ class Supervisor:
         self._again()
         until = time.monotonic() + wait
         while (
-            self._worker is None and self._thread is not None and self._thread.is_alive() and time.monotonic() < until
+            self._worker is None
+            and self._thread is not None
+            and self._thread.is_alive()
+            and time.monotonic() < until
         ):
             time.sleep(0.02)
         if self._worker is None:
@@ -224,12 +244,23 @@ class Supervisor:
 
 def describe(health: dict[str, object]) -> State:
     """A worker's health in one line."""
-    where, ray = f" on {health['device']}" if health.get("device") else "", str(health.get("ray") or "")
+    where, ray = (
+        f" on {health['device']}" if health.get("device") else "",
+        str(health.get("ray") or ""),
+    )
     if health.get("jobs_running"):
         waiting = health.get("jobs_waiting")
         more = f", {waiting} more job{'s' * (waiting != 1)} in line" if waiting else ""
-        return State("busy", f"Worker: computing scores{where}{more}; live requests for its model go first", ray)
-    return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""), ray)
+        return State(
+            "busy",
+            f"Worker: computing scores{where}{more}; live requests for its model go first",
+            ray,
+        )
+    return State(
+        "ready",
+        f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""),
+        ray,
+    )
 
 
 @st.cache_resource(show_spinner=False)
@@ -349,14 +380,31 @@ def store(root: Path) -> Store:
 def _stamp(root: Path) -> Stamp:
     """Name, time and size of every result file: changes whenever the listing may."""
     names = ("spec.json", "result.npz")
-    stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
+    stats = (
+        [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names]
+        if root.is_dir()
+        else []
+    )
     return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)
 
 
 # The frame of every page; static/page.css has its style.
 
-HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
-LINKED = ("model", "task", "method", "langs", CLASSES, VARIANT)  # the choice's keys, in the link and of the widgets
+HEAVY = (
+    "pandas",
+    "plotly.graph_objects",
+    "scipy.stats",
+    "scipy.cluster.hierarchy",
+    "headlab.worker.client",
+)
+LINKED = (
+    "model",
+    "task",
+    "method",
+    "langs",
+    CLASSES,
+    VARIANT,
+)  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
 
 
@@ -455,7 +503,9 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
 def found(choice: Choice, method: str | None = None) -> Found:
     """The cached results of a choice; `method` overrides the choice's."""
     asked = method or choice.method
-    results = matching(listing(HeadScores).results, choice.model, choice.task, asked, choice.label_map)
+    results = matching(
+        listing(HeadScores).results, choice.model, choice.task, asked, choice.label_map
+    )
     return select(results, choice.languages, choice.variant if asked == choice.method else "")
 
 
@@ -465,7 +515,11 @@ def as_cached(choice: Choice) -> dict[str, Any]:
     What builds on scores starts from these: scores of another precision would be computed for hours beside them.
     """
     like, known = found(choice).like, METHODS[choice.method].options
-    return {} if like is None else {name: value for name, value in options_of(like).items() if name in known}
+    return (
+        {}
+        if like is None
+        else {name: value for name, value in options_of(like).items() if name in known}
+    )
 
 
 @dataclass(frozen=True)
@@ -485,11 +539,19 @@ def others(choice: Choice) -> list[Other]:
         many = counted(count, "result")
         if name == TREEBANK:
             if model != choice.model:
-                found.append(Other(replace(choice, model=model, label_map=None), "roles", f"{model}: {many} on roles"))
+                found.append(
+                    Other(
+                        replace(choice, model=model, label_map=None),
+                        "roles",
+                        f"{model}: {many} on roles",
+                    )
+                )
         elif (model, name) != (choice.model, choice.task):
             method = best_method(matching(scores, model, name), choice.method)
             other = Choice(model, name, tuple(languages_of(name)), method or choice.method)
-            found.append(Other(other, "overview" if method else "experiments", f"{model} on {name}: {many}"))
+            found.append(
+                Other(other, "overview" if method else "experiments", f"{model} on {name}: {many}")
+            )
     return found
 
 
@@ -498,8 +560,13 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
     specs: of all stored results.
     """
-    named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
-    known = dict.fromkeys([*embedded_models(), *sorted({model for model, _ in stored(specs)}), *named])
+    named = [
+        *st.session_state.get("_named_models", []),
+        *filter(HUB_ID.fullmatch, st.query_params.get_all("model")),
+    ]
+    known = dict.fromkeys(
+        [*embedded_models(), *sorted({model for model, _ in stored(specs)}), *named]
+    )
     return list(known) or ["e5-small-intents"]
 
 
@@ -529,7 +596,9 @@ def _return_link() -> None:
     Widgets read the link as it was when their run started, so this starts another run.
     """
     first = st.session_state.get("_link", {})
-    lost = {key: first[key] for key in LINKED if first.get(key) and not st.query_params.get_all(key)}
+    lost = {
+        key: first[key] for key in LINKED if first.get(key) and not st.query_params.get_all(key)
+    }
     if lost:
         st.query_params.update(lost)
         st.rerun()
@@ -555,7 +624,14 @@ def _arrive() -> None:
 
 def _widgets(choice: Choice) -> dict[str, Any]:
     stated = as_text(choice.label_map)
-    values = (choice.model, choice.task, choice.method, list(choice.languages), stated, choice.variant)
+    values = (
+        choice.model,
+        choice.task,
+        choice.method,
+        list(choice.languages),
+        stated,
+        choice.variant,
+    )
     return dict(zip(LINKED, values, strict=True))
 
 
@@ -564,18 +640,24 @@ def sidebar() -> Choice:
     _restore()
     _arrive()
     specs = specs_here()
-    tasks = list(dict.fromkeys([*names(), *sorted({name for _, name in stored(specs)} - {TREEBANK})]))
+    tasks = list(
+        dict.fromkeys([*names(), *sorted({name for _, name in stored(specs)} - {TREEBANK})])
+    )
     with st.sidebar:
         model = pick_model(known_models(specs), specs)
         notices.note("task", "task", tasks)
-        name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
+        name = st.selectbox(
+            "Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall)
+        )
         for note in notes(name):
             st.caption(plain(note))
         stated = label_map(model, name)
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        variant = pick_variant(list(variants(matching(listing(HeadScores).results, model, name, method, stated))))
+        variant = pick_variant(
+            list(variants(matching(listing(HeadScores).results, model, name, method, stated)))
+        )
         options = languages_of(name)
         notices.note("langs", "language", options)
         pick_languages(options)

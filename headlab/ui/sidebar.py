@@ -75,7 +75,9 @@ def absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
 def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
     """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
     notices.note("model", "model", options)
-    model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
+    model = st.selectbox(
+        "Model", options, key="model", bind="query-params", on_change=uninterrupted(recall)
+    )
     if absent(model, specs):
         st.caption(
             "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
@@ -89,7 +91,9 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
             placeholder="owner/name or /path/to/model",
         )
         if wrong := st.session_state.get("_no_folder"):
-            st.error(f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed.")
+            st.error(
+                f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed."
+            )
     return model
 
 
@@ -123,7 +127,9 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
         return None
     with st.expander("Label map"):
         like = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
-        text = st.text_input("Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP).strip()
+        text = st.text_input(
+            "Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP
+        ).strip()
     st.session_state.setdefault(STATED, {})[model, name] = text
     if not text:
         return None

@@ -14,13 +14,26 @@ from headlab.worker.server import PORT, RAY, Settings, serve
 
 def parser() -> argparse.ArgumentParser:
     """The worker's options; `headlab worker` takes the same."""
-    made = argparse.ArgumentParser(prog="headlab worker", description="Own one device: answer the app, run its jobs.")
-    made.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; any but this machine's own needs HEADLAB_TOKEN"
+    made = argparse.ArgumentParser(
+        prog="headlab worker", description="Own one device: answer the app, run its jobs."
     )
-    made.add_argument("--port", type=int, default=PORT, help="port to listen on; 0 takes a free one")
-    made.add_argument("--cache", type=Path, default=None, help="folder of results (default: HEADLAB_CACHE, or cache)")
-    made.add_argument("--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)")
+    made.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; any but this machine's own needs HEADLAB_TOKEN",
+    )
+    made.add_argument(
+        "--port", type=int, default=PORT, help="port to listen on; 0 takes a free one"
+    )
+    made.add_argument(
+        "--cache",
+        type=Path,
+        default=None,
+        help="folder of results (default: HEADLAB_CACHE, or cache)",
+    )
+    made.add_argument(
+        "--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)"
+    )
     made.add_argument("--warm", metavar="MODEL", default=None, help="a model to load at once")
     made.add_argument(
         "--allow",
@@ -35,7 +48,12 @@ def parser() -> argparse.ArgumentParser:
         default=None,
         help="offer Ray for jobs: local, auto, host:port (default: HEADLAB_RAY)",
     )
-    made.add_argument("--workers", type=int, default=None, help="Ray workers (default: one a GPU, or one a processor)")
+    made.add_argument(
+        "--workers",
+        type=int,
+        default=None,
+        help="Ray workers (default: one a GPU, or one a processor)",
+    )
     made.add_argument("--parent", type=int, default=None, help=argparse.SUPPRESS)
     made.add_argument("--told", type=Path, default=None, help=argparse.SUPPRESS)
     return made

@@ -27,7 +27,14 @@ from headlab.records import Evaluation, Head
 from headlab.roles.tokenised import NO_WORD, special_ids
 from headlab.store import Store
 from headlab.tasks.base import Example, Task
-from headlab.worker.schemas import MAX_TOKENS, Answer, AttentionRequest, EvaluateRequest, Figure, Weights
+from headlab.worker.schemas import (
+    MAX_TOKENS,
+    Answer,
+    AttentionRequest,
+    EvaluateRequest,
+    Figure,
+    Weights,
+)
 
 # Evaluations as the figures that the worker sends.
 
@@ -101,9 +108,15 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     cut = columns["input_ids"][0]
     check_tokens(model, [cut])
     inputs = {name: torch.tensor(rows, device=model.device) for name, rows in columns.items()}
-    pairs = bool(model.module.config.is_encoder_decoder)  # in which only the encoder attends from a plain sentence
-    every = [head for head in model.grid.heads if request.maps and (not pairs or head.stack == "encoder")]
-    with one_thread(model.device):  # threads that wait for each other take longer, by far on a busy CPU
+    pairs = bool(
+        model.module.config.is_encoder_decoder
+    )  # in which only the encoder attends from a plain sentence
+    every = [
+        head for head in model.grid.heads if request.maps and (not pairs or head.stack == "encoder")
+    ]
+    with one_thread(
+        model.device
+    ):  # threads that wait for each other take longer, by far on a busy CPU
         found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     shown_words, places = _words(model, tokens, request, words, limit)
@@ -117,7 +130,9 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
         words=shown_words,
         places=places,
         maps={
-            _key(head): b64encode((255 * found[head]).round().byte().numpy().tobytes()).decode("ascii")
+            _key(head): b64encode((255 * found[head]).round().byte().numpy().tobytes()).decode(
+                "ascii"
+            )
             for head in every
         },
     )
@@ -144,10 +159,14 @@ def _token_texts(tokenizer: Any, tokens: Tokenised, whole: Sequence[int]) -> lis
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:
     """The sentence as words, where the model labels words; empty for a text."""
     labels_words = type(model.module).__name__.endswith("ForTokenClassification")
-    return list(request.words) or (request.text.split() if labels_words and request.pair is None else [])
+    return list(request.words) or (
+        request.text.split() if labels_words and request.pair is None else []
+    )
 
 
-def _tokens(model: Model, request: AttentionRequest, words: Sequence[str], max_tokens: int | None) -> Tokenised:
+def _tokens(
+    model: Model, request: AttentionRequest, words: Sequence[str], max_tokens: int | None
+) -> Tokenised:
     """Tokens of a request's sentence or pair, as an evaluation gives them to the model.
 
     Args:
@@ -180,7 +199,9 @@ def _words(
     texts = [request.text, request.pair or ""]
     indices: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
     places = []
-    for side, word in zip(tokens.of_row(0, tokens.batch.sequence_ids(0)), tokens.word_ids(0), strict=True):
+    for side, word in zip(
+        tokens.of_row(0, tokens.batch.sequence_ids(0)), tokens.word_ids(0), strict=True
+    ):
         if word is None or side is None:
             places.append(NO_WORD)
         else:
@@ -222,7 +243,13 @@ def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answ
     for word, before, after in zip(of, on, off, strict=True):
         first, then = int(before.argmax()), int(after.argmax())
         told.append(
-            Answer(word=word, on=task.labels[first], p_on=before[first], off=task.labels[then], p_off=after[then])
+            Answer(
+                word=word,
+                on=task.labels[first],
+                p_on=before[first],
+                off=task.labels[then],
+                p_off=after[then],
+            )
         )
     return told
 

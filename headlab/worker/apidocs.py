@@ -77,7 +77,9 @@ def in_words(schema: Schema) -> str:
     if "$ref" in schema:
         return f"[{schema['$ref'].rpartition('/')[2]}]"
     if "anyOf" in schema or "oneOf" in schema:
-        return " or ".join(dict.fromkeys(in_words(one) for one in schema.get("anyOf") or schema["oneOf"]))
+        return " or ".join(
+            dict.fromkeys(in_words(one) for one in schema.get("anyOf") or schema["oneOf"])
+        )
     if "const" in schema:
         return f'`"{schema["const"]}"`'
     if "enum" in schema:
@@ -96,14 +98,22 @@ def _kind(schema: Schema) -> str:
         values = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
         inner = " or ".join(dict.fromkeys(in_words(v) for v in values if isinstance(v, Mapping)))
         return "object" + (f" of {inner}" if inner else "")
-    return {"integer": "whole number", "null": "none", "string": "text", "boolean": "true or false"}.get(kind, kind)
+    return {
+        "integer": "whole number",
+        "null": "none",
+        "string": "text",
+        "boolean": "true or false",
+    }.get(kind, kind)
 
 
 def _limits(schema: Schema) -> str:
     low = _bound(schema, {"minimum": "from", "exclusiveMinimum": "above"})
     high = _bound(schema, {"maximum": "to", "exclusiveMaximum": "below"})
     said = [f"{low}{',' if low and 'below' in high else ''} {high}".strip()]
-    for few, many, what in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "entries")):
+    for few, many, what in (
+        ("minLength", "maxLength", "characters"),
+        ("minItems", "maxItems", "entries"),
+    ):
         if "prefixItems" not in schema and many in schema:
             said.append(f"{schema.get(few, 0)} to {schema[many]} {what}")
     if "maxProperties" in schema:
@@ -124,24 +134,50 @@ def _bound(schema: Schema, words: Mapping[str, str]) -> str:
 def markdown(openapi: Schema) -> str:
     """The whole interface as one Markdown page, from its OpenAPI description."""
     routes = {
-        f"{method.upper()} {path}": what for path, ways in openapi["paths"].items() for method, what in ways.items()
+        f"{method.upper()} {path}": what
+        for path, ways in openapi["paths"].items()
+        for method, what in ways.items()
     }
-    refused = {title: {int(code) for code in what["responses"] if code >= "400"} for title, what in routes.items()}
+    refused = {
+        title: {int(code) for code in what["responses"] if code >= "400"}
+        for title, what in routes.items()
+    }
     everywhere = set.intersection(*refused.values())  # these are listed once
     lines = ["# The worker's interface", "", MADE, "", INTRO, ""]
-    lines += ["## What can be asked", "", f"Any request may be refused with {_said(everywhere)}.", ""]
+    lines += [
+        "## What can be asked",
+        "",
+        f"Any request may be refused with {_said(everywhere)}.",
+        "",
+    ]
     for title, what in routes.items():
         lines += [f"### {title}", "", *_says(what)]
-        lines += [f"- `{p['name']}`: {_linked(in_words(p['schema']))}" for p in what.get("parameters", [])]
-        lines += [f"- takes: {_linked(taken)}"] if (taken := _body(what.get("requestBody", {}))) else []
-        good = (f"{code}: {_body(answer)}".rstrip(": ") for code, answer in what["responses"].items() if code < "300")
+        lines += [
+            f"- `{p['name']}`: {_linked(in_words(p['schema']))}" for p in what.get("parameters", [])
+        ]
+        lines += (
+            [f"- takes: {_linked(taken)}"] if (taken := _body(what.get("requestBody", {}))) else []
+        )
+        good = (
+            f"{code}: {_body(answer)}".rstrip(": ")
+            for code, answer in what["responses"].items()
+            if code < "300"
+        )
         lines += [f"- answers: {_linked('; '.join(good))}"]
-        lines += [f"- also refuses with: {_said(more)}"] if (more := refused[title] - everywhere) else []
+        lines += (
+            [f"- also refuses with: {_said(more)}"] if (more := refused[title] - everywhere) else []
+        )
         lines += [""]
     lines += ["## Types", ""]
     for name, schema in sorted(openapi.get("components", {}).get("schemas", {}).items()):
         if schema.get("type") == "object" and not name.endswith("ValidationError"):
-            lines += [f"### {name}", "", *_says(schema), "| field | type | default |", "| --- | --- | --- |"]
+            lines += [
+                f"### {name}",
+                "",
+                *_says(schema),
+                "| field | type | default |",
+                "| --- | --- | --- |",
+            ]
             lines += [*_rows(schema), ""]
     lines += ["## Refusals", "", "| status | when |", "| --- | --- |"]
     codes = sorted(set[int]().union(*refused.values()))
@@ -171,10 +207,18 @@ def _said(codes: Iterable[int]) -> str:
 
 def page(openapi: Schema) -> str:
     """The whole interface as one HTML page: no script, nothing fetched, everything escaped."""
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(openapi).replace(MADE, ""))
+    body = (
+        MarkdownIt("commonmark", {"html": False})
+        .enable("table")
+        .render(markdown(openapi).replace(MADE, ""))
+    )
     body = re.sub(r"<h([23])>(.*?)</h\1>", _anchored, body)
-    body = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    body = body.replace("<table>", '<div class="wide"><table>').replace(
+        "</table>", "</table></div>"
+    )
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    )
     title = f"<title>headlab worker {escape(str(openapi['info']['version']))}</title>"
     return f'<!doctype html><html lang="en"><head>{head}{title}<style>{STYLE}</style></head><body>{body}</body></html>'
 

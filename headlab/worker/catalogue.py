@@ -113,7 +113,11 @@ def _task_card(name: str) -> TaskCard:
         return TaskCard(name=name, labels=[], languages=[], aligned=False, advice=str(error))
     languages = list(found.languages)
     return TaskCard(
-        name=name, labels=list(found.labels), languages=languages, aligned=found.aligned, advice=source(name).advice
+        name=name,
+        labels=list(found.labels),
+        languages=languages,
+        aligned=found.aligned,
+        advice=source(name).advice,
     )
 
 

@@ -43,7 +43,11 @@ class Client:
         https = isinstance(base_url, str) and base_url.startswith("https")
         # No proxy from the environment: the worker is on this machine or its address was given.
         self._http = httpx.Client(
-            headers=headers, trust_env=False, limits=MANY, timeout=_timeout(ANSWER_SECONDS), verify=https
+            headers=headers,
+            trust_env=False,
+            limits=MANY,
+            timeout=_timeout(ANSWER_SECONDS),
+            verify=https,
         )
 
     def close(self) -> None:
@@ -68,9 +72,13 @@ class Client:
 
     def sentences(self, task: str, language: str, split: str = "dev", n: int = 50) -> list[Record]:
         """The first n examples of a split: id, text, label (its name), pair."""
-        return self._many("POST", "/sentences", {"task": task, "language": language, "split": split, "n": n})
+        return self._many(
+            "POST", "/sentences", {"task": task, "language": language, "split": split, "n": n}
+        )
 
-    def check(self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None) -> list[Record]:
+    def check(
+        self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
+    ) -> list[Record]:
         """What a model's files tell before its weights are read: what, ok (None: loading will tell), words."""
         asked = {"model": model, "task": task, "label_map": label_map}
         return self._many("POST", "/check", asked)
@@ -91,7 +99,12 @@ class Client:
         words: the sentence as a task that labels words has it.  task: for the model's `answers` with the heads on and
         off; `note` says why there are none.  maps: also of every head, in `maps`, one byte a weight.
         """
-        asked: Record = {"model": model, "text": text, "heads": [list(h) for h in heads], "pair": pair}
+        asked: Record = {
+            "model": model,
+            "text": text,
+            "heads": [list(h) for h in heads],
+            "pair": pair,
+        }
         asked |= {"words": list(words), "task": task, "label_map": label_map, "maps": maps}
         return self._one("POST", "/attention", asked, seconds=LOAD_SECONDS)
 
@@ -130,8 +143,19 @@ class Client:
         *, label_map: Mapping[str, str] | None = None,
     ) -> Record:  # fmt: skip
         """The answers that a mask changes: language, total, answers (the first 2,000; see `headlab.changes.Change`)."""
-        asked = {"model": model, "task": task, "language": language, "mask": mask.to_json(), "split": split}
-        return self._one("POST", "/changes", {**asked, "size": size, "label_map": label_map}, seconds=LOAD_SECONDS)
+        asked = {
+            "model": model,
+            "task": task,
+            "language": language,
+            "mask": mask.to_json(),
+            "split": split,
+        }
+        return self._one(
+            "POST",
+            "/changes",
+            {**asked, "size": size, "label_map": label_map},
+            seconds=LOAD_SECONDS,
+        )
 
     def gradient(
         self,
@@ -150,7 +174,9 @@ class Client:
         answer = self._one("POST", "/gradient", asked, seconds=LOAD_SECONDS)
         return scores_of(answer)
 
-    def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here") -> Record:
+    def submit(
+        self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here"
+    ) -> Record:
         """Queue a job of any kind; returns its id and state. The same work submitted twice is one job.
 
         place: "here", or "ray" if the `ray` of `health` is not empty.
@@ -159,7 +185,9 @@ class Client:
 
     def forecast(self, kind: str, spec: Mapping[str, Any]) -> Record:
         """What a job will cost: forwards, seconds (both None where unknown) and their basis, in words."""
-        return self._one("POST", "/forecast", {"kind": kind, "spec": dict(spec)}, seconds=LOAD_SECONDS)
+        return self._one(
+            "POST", "/forecast", {"kind": kind, "spec": dict(spec)}, seconds=LOAD_SECONDS
+        )
 
     def jobs(self) -> list[Record]:
         """The newest jobs, newest first; fields as in `job`."""
@@ -195,16 +223,24 @@ class Client:
         return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")
 
     def _one(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = ANSWER_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> Record:
         return self._call(dict, method, path, body, seconds)
 
     def _many(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Record]:
         return self._call(list, method, path, body, ANSWER_SECONDS)
 
-    def _call(self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> T:
+    def _call(
+        self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> T:
         def send() -> httpx.Response:
-            return self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds))
+            return self._http.request(
+                method, self._base() + path, json=body, timeout=_timeout(seconds)
+            )
 
         with self._sentences(path):
             answer = self._retried(send, changes=method != "GET")
@@ -217,7 +253,9 @@ class Client:
     @contextmanager
     def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
         def send() -> httpx.Response:
-            request = self._http.build_request("POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS))
+            request = self._http.build_request(
+                "POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS)
+            )
             return self._http.send(request, stream=True)
 
         answer = self._retried(send, changes=False)  # asking for figures changes nothing
@@ -229,7 +267,9 @@ class Client:
         finally:
             answer.close()
 
-    def _retried(self, send: Callable[[], httpx.Response], *, changes: bool = True) -> httpx.Response:
+    def _retried(
+        self, send: Callable[[], httpx.Response], *, changes: bool = True
+    ) -> httpx.Response:
         """Send, and once more if nothing can have reached the worker, which may have been restarted since.
 
         changes: whether the request may change something; if not, it is also sent again when a connection breaks.
@@ -256,12 +296,14 @@ class Client:
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise HeadlabError(
-                f"the worker cannot be reached ({type(error).__name__}); {self._advice()}", code="worker.unreachable"
+                f"the worker cannot be reached ({type(error).__name__}); {self._advice()}",
+                code="worker.unreachable",
             ) from error
         except ValueError as error:
             where = self._url if isinstance(self._url, str) else "the local worker's address"
             raise HeadlabError(
-                f"what answers at {where} is not a headlab worker; {self._advice()}", code="worker.not_a_worker"
+                f"what answers at {where} is not a headlab worker; {self._advice()}",
+                code="worker.not_a_worker",
             ) from error
 
     def _advice(self) -> str:
@@ -289,7 +331,8 @@ def _error_without_words(status: int) -> HeadlabError:
             code="worker.overloaded",
         )
     return HeadlabError(
-        f"the worker answered {status}; is it a headlab worker of this version?", code="worker.answer_unknown"
+        f"the worker answered {status}; is it a headlab worker of this version?",
+        code="worker.answer_unknown",
     )
 
 
@@ -339,7 +382,9 @@ def _read_to_end(lines: Iterator[str]) -> None:
 
 
 def _stopped_midway() -> HeadlabError:
-    return HeadlabError("the worker stopped while it was answering; try again", code="worker.stopped_midway")
+    return HeadlabError(
+        "the worker stopped while it was answering; try again", code="worker.stopped_midway"
+    )
 
 
 def scores_of(answer: Mapping[str, Any]) -> HeadScores:

@@ -52,7 +52,9 @@ Message = BaseModel | Exception
 
 def shutting_down() -> Refusal:
     """Why a request is not answered to its end by a worker that stops."""
-    return Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down")
+    return Refusal(
+        "the worker is shutting down; try again in a moment", 503, code="worker.going_down"
+    )
 
 
 def superseded() -> Refusal:
@@ -197,7 +199,10 @@ class Waiting:
                 429,
                 code="worker.requests_too_many",
             )
-        if live.key is not None and sum(other.session == live.session for other in others) >= MAX_OF_ONE:
+        if (
+            live.key is not None
+            and sum(other.session == live.session for other in others) >= MAX_OF_ONE
+        ):
             raise Refusal(
                 f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment",
                 429,
@@ -230,7 +235,9 @@ class Waiting:
             self._withdrawn.append(live)
         return False
 
-    def take(self, model: str | None = None, *, begun: bool = True, long: bool = True) -> Live | None:
+    def take(
+        self, model: str | None = None, *, begun: bool = True, long: bool = True
+    ) -> Live | None:
         """Remove the next request, or None.  model: only one that needs it.  begun, long: include such requests."""
         with self._lock:
             for queue in self._order(begun):
@@ -320,7 +327,9 @@ class Engine:
         self._broken: Exception | None = None
         self._under_way: list[Live] = []
         self._runner = Runner(jobs, self._breathe)
-        self._thread = threading.Thread(target=Context().run, args=(self._main,), name="device", daemon=True)
+        self._thread = threading.Thread(
+            target=Context().run, args=(self._main,), name="device", daemon=True
+        )
 
     # Called from any thread.
 
@@ -384,21 +393,32 @@ class Engine:
         return nothing
 
     def ask(
-        self, work: Callable[[Bench], BaseModel], model: str, send: Callable[[Message], None], *, long: bool = False
+        self,
+        work: Callable[[Bench], BaseModel],
+        model: str,
+        send: Callable[[Message], None],
+        *,
+        long: bool = False,
     ) -> Live:
         """Request one record.  work: makes it, in the device's thread.  model, long: as in `Live`."""
         return self._ask(Live(lambda: iter([work(self._ready)]), send, model, long=long))
 
     def evaluate(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
         """Request the accuracy of a mask, figure by figure."""
-        key = None if request.session is None else (request.session, request.task, request.language, request.split)
+        key = (
+            None
+            if request.session is None
+            else (request.session, request.task, request.language, request.split)
+        )
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
 
     def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """A job's params, checked and filled in. Raises HeadlabError if they are invalid."""
         if kind not in self._check:
             raise Refusal(
-                f"unknown kind of job {kind!r}; choose from {', '.join(self._check)}", 422, code="job.kind_unknown"
+                f"unknown kind of job {kind!r}; choose from {', '.join(self._check)}",
+                422,
+                code="job.kind_unknown",
             )
         return self._check[kind](params)
 
@@ -406,7 +426,9 @@ class Engine:
         """Queue a job. Raises HeadlabError if its params are invalid."""
         if place == "ray" and not self.ray:
             raise Refusal(
-                "this worker has no Ray to compute on; start it with --ray, or compute here", 422, code="worker.no_ray"
+                "this worker has no Ray to compute on; start it with --ray, or compute here",
+                422,
+                code="worker.no_ray",
             )
         submitted = self.jobs.submit(kind, self.check(kind, params), place)
         self._wake.set()
@@ -457,7 +479,9 @@ class Engine:
             self._warm_up(self._warm)
         try:
             self._loop()
-        except Exception as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
+        except (
+            Exception
+        ) as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
             log_failure(log, "the device's thread ended", error)
             self._broken = error
         for live in self._waiting.close():

@@ -23,7 +23,11 @@ from headlab.worker.schemas import Job, Place, Refusal, Submitted
 VERSION = 2
 LOCKED_SECONDS = 2.0  # to wait for another program's lock; all callers wait meanwhile
 PRIMARY_CODE = 0xFF  # the bits of an extended error code that name its kind
-NO_SHARED_MEMORY = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_CANTOPEN)  # of the write-ahead log
+NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_CANTOPEN,
+)  # of the write-ahead log
 log = logging.getLogger(__name__)
 FIRST = (
     "create table if not exists jobs("
@@ -102,22 +106,32 @@ def _in_transaction(db: sqlite3.Connection, statements: Sequence[Statement]) -> 
         if db.in_transaction:
             db.execute("commit")
     finally:
-        if db.in_transaction:  # a statement failed; a full disk may have ended the transaction already
+        if (
+            db.in_transaction
+        ):  # a statement failed; a full disk may have ended the transaction already
             db.execute("rollback")
     return rows
 
 
 def _open(path: Path, *, unlocked: bool) -> sqlite3.Connection:
     """Open the job list, without SQLite's locks and shared memory where the file system has none."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # SQLite would make it readable by all users
+    descriptor = os.open(
+        path, os.O_CREAT | os.O_RDWR, 0o600
+    )  # SQLite would make it readable by all users
     os.close(descriptor)
     try:
         return _connect(path, unlocked=unlocked)
     except sqlite3.OperationalError as error:
-        kind_of_error = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE  # missing where Python itself raised it
+        kind_of_error = (
+            getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+        )  # missing where Python itself raised it
         if unlocked or kind_of_error not in NO_SHARED_MEMORY:
             raise
-        log.warning("the file system of %s has no shared memory for SQLite (%s); it is used without", path, error)
+        log.warning(
+            "the file system of %s has no shared memory for SQLite (%s); it is used without",
+            path,
+            error,
+        )
         return _connect(path, unlocked=True)
 
 
@@ -128,7 +142,9 @@ def _connect(path: Path, *, unlocked: bool) -> sqlite3.Connection:
     write-ahead log is folded into the file and replaced by a journal, which needs neither.
     """
     address = f"{path.absolute().as_uri()}?vfs=unix-none" if unlocked else str(path)
-    db = sqlite3.connect(address, uri=unlocked, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        address, uri=unlocked, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False
+    )
     try:
         db.row_factory = sqlite3.Row
         if unlocked:
@@ -152,7 +168,9 @@ def _bring_up(db: sqlite3.Connection, path: Path) -> None:
             code="job.list_newer",
         )
     for number in range(version, VERSION):
-        _in_transaction(db, [*((sql,) for sql in STEPS[number]), (f"pragma user_version={number + 1}",)])
+        _in_transaction(
+            db, [*((sql,) for sql in STEPS[number]), (f"pragma user_version={number + 1}",)]
+        )
 
 
 def _put_aside(path: Path) -> str:
@@ -167,7 +185,9 @@ def _put_aside(path: Path) -> str:
 def _failed(error: sqlite3.Error) -> Refusal:
     full = "full" in str(error)
     do = "free some space" if full else "check its folder, then start the worker again"
-    sentence = f"the job list cannot be read or written ({error}); {do}. Nothing that was stored is lost"
+    sentence = (
+        f"the job list cannot be read or written ({error}); {do}. Nothing that was stored is lost"
+    )
     return Refusal(sentence, 503, code="file.no_space" if full else "job.list_unusable")
 
 
@@ -211,7 +231,10 @@ class Jobs:
             except (ValueError, TypeError, RecursionError):
                 unreadable.append(int(row["id"]))
         for job in unreadable:
-            delete = [("delete from events where job=?", job), ("delete from runs where job=?", job)]
+            delete = [
+                ("delete from events where job=?", job),
+                ("delete from runs where job=?", job),
+            ]
             self.database.together([*delete, ("delete from jobs where id=?", job)])
         if unreadable:
             numbers = ", ".join(map(str, unreadable))
@@ -221,10 +244,14 @@ class Jobs:
     def _requeue(self) -> None:
         now = time.time()
         lost = "insert into events(job,at,line) select id,?,'the worker died' from jobs where state='running'"
-        died = "update jobs set state='failed', error=?, ended=? where state='running' and attempts>=?"
+        died = (
+            "update jobs set state='failed', error=?, ended=? where state='running' and attempts>=?"
+        )
         cancelled = "update jobs set state='cancelled', ended=? where state='running' and cancel=1"
         again = "update jobs set state='queued', seconds_left=null where state='running'"
-        self.database.together([(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)])
+        self.database.together(
+            [(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)]
+        )
 
     def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
         """Queue a job, or find the queued or running one with the same kind and params, wherever it is computed.
@@ -233,7 +260,9 @@ class Jobs:
         """
         text = canonical_json(dict(params))
         key = f"{kind}:{text}"
-        there = self._run("select id,state from jobs where dedup=? and state in ('queued','running')", key)
+        there = self._run(
+            "select id,state from jobs where dedup=? and state in ('queued','running')", key
+        )
         if there:
             return Submitted(id=there[0]["id"], state=there[0]["state"])
         self._room()
@@ -244,27 +273,38 @@ class Jobs:
         )
         where = "" if place == "here" else f", to be computed on {place}"
         told = "insert into events(job,at,line) select last_insert_rowid(),?,? where changes()>0"
-        made = self.database.together([(insert, key, kind, text, place, now), (told, now, f"submitted{where}")])
+        made = self.database.together(
+            [(insert, key, kind, text, place, now), (told, now, f"submitted{where}")]
+        )
         # The other job may end between the two statements: then its row is the answer.
-        found = made or self._run("select id,state from jobs where dedup=? order by id desc limit 1", key)
+        found = made or self._run(
+            "select id,state from jobs where dedup=? order by id desc limit 1", key
+        )
         return Submitted(id=found[0]["id"], state=found[0]["state"])
 
     def _room(self) -> None:
         if self.count("queued") >= MAX_WAITING:
             raise Refusal(
-                f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429, code="job.queue_full"
+                f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done",
+                429,
+                code="job.queue_full",
             )
 
     def get(self, job: int) -> Job:
         """One job. Raises Refusal (404) if no job has that id."""
-        rows = self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
+        rows = (
+            self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
+        )
         if not rows:
             raise Refusal(f"there is no job {job}; see the list of jobs", 404, code="job.unknown")
         return _job(rows[0])
 
     def list(self) -> list[Job]:
         """The newest jobs, newest first."""
-        return [_job(row) for row in self._run(f"select {COLUMNS} from jobs order by id desc limit ?", LISTED)]
+        return [
+            _job(row)
+            for row in self._run(f"select {COLUMNS} from jobs order by id desc limit ?", LISTED)
+        ]
 
     def count(self, state: str) -> int:
         """Number of jobs in a state."""
@@ -273,7 +313,10 @@ class Jobs:
     def log(self, job: int) -> Sequence[str]:
         """A job's log, oldest line first, each with its time in UTC."""
         rows = self._run("select at,line from events where job=? order by id", self.get(job).id)
-        return [f"{datetime.fromtimestamp(at, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {line}" for at, line in rows]
+        return [
+            f"{datetime.fromtimestamp(at, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {line}"
+            for at, line in rows
+        ]
 
     def cancel(self, job: int) -> Job:
         """Cancel a waiting job at once, a running one at its next batch; one that has ended stays as it is."""
@@ -322,14 +365,20 @@ class Jobs:
     def delete(self, job: int) -> None:
         """Delete a job that is not running, with its log. Raises Refusal (404, 409)."""
         if self.get(job).state == "running":
-            raise Refusal(f"job {job} is running; cancel it before you delete it", 409, code="job.running")
+            raise Refusal(
+                f"job {job} is running; cancel it before you delete it", 409, code="job.running"
+            )
         idle = "select id from jobs where id=? and state<>'running'"
         tables = (("events", "job"), ("runs", "job"), ("jobs", "id"))
-        self.database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])
+        self.database.together(
+            [(f"delete from {table} where {name} in ({idle})", job) for table, name in tables]
+        )
 
     def runs(self, job: int) -> dict[str, str]:
         """{cache folder: language} of what an unfinished job wrote to."""
-        return dict(tuple(row) for row in self._run("select folder,language from runs where job=?", job))
+        return dict(
+            tuple(row) for row in self._run("select folder,language from runs where job=?", job)
+        )
 
     def unfinished(self) -> Sequence[Job]:
         """Every job that is not done and may still continue from its checkpoints."""
@@ -350,7 +399,9 @@ class Jobs:
         claimed = self._told(job, f"started, attempt {attempts + 1}", (take, time.time(), job))
         return _job(claimed[0]) if claimed else None
 
-    def progress(self, job: int, done: int, total: int, note: str, seconds_left: float | None) -> None:
+    def progress(
+        self, job: int, done: int, total: int, note: str, seconds_left: float | None
+    ) -> None:
         """Write the progress of a running job."""
         update = "update jobs set done=?, total=?, note=?, seconds_left=? where id=?"
         self._run(update, done, total, note[:LINE], seconds_left, job)
@@ -367,13 +418,23 @@ class Jobs:
     def tell(self, job: int, line: str) -> None:
         """Add a line to a job's log; only the newest `LINES` stay."""
         insert = "insert into events(job,at,line) values(?,?,?)"
-        self.database.together([(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)])
+        self.database.together(
+            [(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)]
+        )
 
     def began(self, job: int, folder: str, language: str) -> None:
         """Note that a job writes to a cache folder."""
-        self._run("insert or ignore into runs(job,folder,language) values(?,?,?)", job, folder, language)
+        self._run(
+            "insert or ignore into runs(job,folder,language) values(?,?,?)", job, folder, language
+        )
 
-    def end(self, job: int, state: str, error: str | None = None, result: Mapping[str, Any] | None = None) -> None:
+    def end(
+        self,
+        job: int,
+        state: str,
+        error: str | None = None,
+        result: Mapping[str, Any] | None = None,
+    ) -> None:
         """Mark a running job done, failed or cancelled.  result: small, for JSON."""
         text = None if result is None else canonical_json(dict(result))
         line = f"{state}: {error}" if error else state
@@ -382,9 +443,15 @@ class Jobs:
     def put_back(self, job: int) -> None:
         """Requeue a running job at shutdown, not counting this attempt; cancel it if that was requested."""
         back = "state=iif(cancel=1,'cancelled','queued'), attempts=attempts-1, seconds_left=null"
-        self._told(job, "requeued: the worker is shutting down", (f"update jobs set {back} where id=?", job))
+        self._told(
+            job,
+            "requeued: the worker is shutting down",
+            (f"update jobs set {back} where id=?", job),
+        )
 
-    def _told(self, job: int, line: str, change: Statement, *after: Statement) -> Sequence[sqlite3.Row]:
+    def _told(
+        self, job: int, line: str, change: Statement, *after: Statement
+    ) -> Sequence[sqlite3.Row]:
         """Change a job and log it, both or neither; nothing is logged if nothing changed."""
         told = (TELL_CHANGE, job, time.time(), line[:LINE])
         return self.database.together([change, told, (CUT_LOG, job, job, LINES), *after])
@@ -392,5 +459,8 @@ class Jobs:
 
 def _job(row: sqlite3.Row) -> Job:
     result = row["result"]
-    read = {"params": json.loads(row["params"]), "result": None if result is None else json.loads(result)}
+    read = {
+        "params": json.loads(row["params"]),
+        "result": None if result is None else json.loads(result),
+    }
     return Job(**{**dict(row), **read})

@@ -22,7 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headlab.errors import HeadlabError
-from headlab.worker.schemas import MAX_BODY, MAX_SENT, Name, Refusal, code_of, log_failure, sentence_of
+from headlab.worker.schemas import (
+    MAX_BODY,
+    MAX_SENT,
+    Name,
+    Refusal,
+    code_of,
+    log_failure,
+    sentence_of,
+)
 
 # One connection to the worker, closed if no complete request arrives in time: uvicorn itself would wait for ever.
 
@@ -123,7 +131,8 @@ def _first_place(name: str) -> str | None:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         raise HeadlabError(
-            f"a request cannot name the model {name[:80]!r}; give a shorter, printable name", code="model.name_invalid"
+            f"a request cannot name the model {name[:80]!r}; give a shorter, printable name",
+            code="model.name_invalid",
         ) from error
     place = _place(name)
     if place is None and name.startswith(PATH_LIKE):
@@ -143,9 +152,14 @@ def _place(name: str) -> str | None:
 
 
 log = logging.getLogger(__name__)
-TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB, or for a task's files {MAX_SENT >> 20} MiB"
+TOO_LARGE = (
+    f"the request is larger than {MAX_BODY >> 20} MiB, or for a task's files {MAX_SENT >> 20} MiB"
+)
 OPEN_PATH = "/health"
-SENT_PATH, MAX_SENDERS = "/tasks", 4  # files come here, so bodies may be larger, and few are held in memory at a time
+SENT_PATH, MAX_SENDERS = (
+    "/tasks",
+    4,
+)  # files come here, so bodies may be larger, and few are held in memory at a time
 BODY_SECONDS, SENT_SECONDS = 20.0, 300.0  # within which a body arrives
 MAX_REQUESTS = 400
 # A Host header: `localhost`, `127.0.0.1` or `[::1]`, and perhaps a port.
@@ -166,7 +180,9 @@ class AccessControl:
     hosts: accepted names in the Host header; None or "*": any.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] | None = None
+    ) -> None:
         self._app = app
         self._token = token
         named = frozenset(hosts or ("*",))
@@ -201,7 +217,9 @@ class AccessControl:
             route = getattr(scope.get("route"), "path", "unknown path")  # never what was typed
             log_failure(log, f"{scope['method']} {route}", error)
             if not started:
-                await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
+                await refused(500, sentence_of(error), code=code_of(error))(
+                    scope, receive, _with_headers(send)
+                )
         finally:
             self._inside, self._senders = self._inside - 1, self._senders - sends
 
@@ -229,7 +247,11 @@ class AccessControl:
         if not _small(headers.get("content-length", "0"), MAX_SENT if sends else MAX_BODY):
             return refused(413, TOO_LARGE, code="request.too_large")
         if self._inside >= MAX_REQUESTS or (sends and self._senders >= MAX_SENDERS):
-            many = f"{MAX_SENDERS} tasks are being sent" if sends else f"{MAX_REQUESTS} requests are in progress"
+            many = (
+                f"{MAX_SENDERS} tasks are being sent"
+                if sends
+                else f"{MAX_REQUESTS} requests are in progress"
+            )
             return refused(503, f"{many}; try again in a moment", code="request.too_many_under_way")
         if self._token is None or scope["path"] == OPEN_PATH:
             return None
@@ -237,7 +259,9 @@ class AccessControl:
         if hmac.compare_digest(given, f"Bearer {self._token}".encode()):
             return None
         return refused(
-            401, "this worker needs a token: set HEADLAB_TOKEN to the one it was started with", code="token.wrong"
+            401,
+            "this worker needs a token: set HEADLAB_TOKEN to the one it was started with",
+            code="token.wrong",
         )
 
 
@@ -287,7 +311,9 @@ def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
 
 def _small(length: str, most: int) -> bool:
     """Whether a body of this Content-Length is accepted."""
-    return length.isascii() and length.isdigit() and int(length) <= most if len(length) < 20 else False
+    return (
+        length.isascii() and length.isdigit() and int(length) <= most if len(length) < 20 else False
+    )
 
 
 def _place_of(origin: str) -> str:

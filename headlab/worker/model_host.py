@@ -150,7 +150,9 @@ class Fetches:
                 coming = self._coming[model] = Future()
                 coming.set_running_or_notify_cancel()  # one caller who leaves does not cancel it for the others
                 # Ends with the process; a partial download stays.
-                threading.Thread(target=self._run, args=(model, coming), name="fetch", daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(model, coming), name="fetch", daemon=True
+                ).start()
         return coming
 
     def _run(self, model: str, coming: Future[None]) -> None:
@@ -304,7 +306,9 @@ class Resident:
         if found is None:
             chosen = self.task(request.task, request.label_map)
             chosen.check(request.language, request.split)
-            found = Evaluator(self.need(request.model), chosen, request.language, request.split, request.size)
+            found = Evaluator(
+                self.need(request.model), chosen, request.language, request.split, request.size
+            )
             found.tick = lambda: self.tick()
             self._evaluators[key] = found
             if len(self._evaluators) > EVALUATORS:
@@ -335,13 +339,17 @@ class Resident:
             figures = paired(whole, evaluator.stream(mask, ablation=request.ablation))
         for seen in figures:
             self._make_room()  # many languages may be under way at once
-            counts = evaluator.equal_texts if seen.done else ()  # the first figures do not wait for them
+            counts = (
+                evaluator.equal_texts if seen.done else ()
+            )  # the first figures do not wait for them
             yield seen.model_copy(update={"note": evaluator.note, **equal_texts_record(counts)})
 
     def changes(self, request: EvaluateRequest) -> Changed:
         """The answers that a mask changes; what was evaluated before is not evaluated again."""
         if request.mask is None:
-            raise Refusal("changed answers are those of a mask; send one", 422, code="changes.no_mask")
+            raise Refusal(
+                "changed answers are those of a mask; send one", 422, code="changes.no_mask"
+            )
         mask, evaluator = mask_of(request, self.need(request.model)), self._evaluator(request)
         found = changes(evaluator, mask, ablation=request.ablation)
         self._make_room()
@@ -356,7 +364,10 @@ class Resident:
         try:
             task = self.task(request.task, request.label_map)
             return weights.model_copy(
-                update={"answers": answers_of(model, task, request), "note": label_order(model, task).words}
+                update={
+                    "answers": answers_of(model, task, request),
+                    "note": label_order(model, task).words,
+                }
             )
         except HeadlabError as error:  # attention is there without them
             return weights.model_copy(update={"note": str(error)})
@@ -380,14 +391,19 @@ class Resident:
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
         for name in ("experiment", "roles"):
-            if getattr(request, name) is not None and (measure := kind_of(name).measure) is not None:
+            if (
+                getattr(request, name) is not None
+                and (measure := kind_of(name).measure) is not None
+            ):
                 return measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self.paces:
             if len(self.paces) >= MAX_PACES:
                 self.paces.pop(next(iter(self.paces)))
-            evaluator = Evaluator(model, self.task(request.task, request.label_map), request.language)
+            evaluator = Evaluator(
+                model, self.task(request.task, request.label_map), request.language
+            )
             evaluator.tick = lambda: self.tick()
             self.paces[asked] = timed(evaluator, request.method, request.options)
         return Measured(heads=model.grid.size, seconds=self.paces[asked], resumable=model.resumable)
@@ -417,7 +433,9 @@ class Resident:
                 code="worker.no_ray",
             )
         running.log("on Ray")
-        with self._background.using(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
+        with self._background.using(
+            self._helping(self.need(str(running.model))), running.tick
+        ) as self._helpers:
             try:
                 yield
             finally:
@@ -455,6 +473,8 @@ class Resident:
             running.began(run.folder.name, language)
             running.log(f"{language}: {what} started")
             grid = None if self._model is None else self._model.grid
-            running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
+            running.look = lambda: (
+                None if grid is None or "method" not in run.spec else peek(run, grid)
+            )
 
         return WatchedStore(self.store.root, begun=begun, kept=lambda *_: running.kept())

@@ -80,7 +80,9 @@ def take_home(cache: Path) -> Home:
         label = NAME if number == 1 else f"{NAME}/{number}"
         lock = _lock(cache / label, patient=number == 1)
         if lock is not None:
-            return Home(cache / label, label, lock, "" if number == 1 else _spare_note(cache, label))
+            return Home(
+                cache / label, label, lock, "" if number == 1 else _spare_note(cache, label)
+            )
     raise HeadlabError(
         f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE"
         f"{_marker_advice(cache / NAME)}",
@@ -101,7 +103,11 @@ def _marker_advice(folder: Path) -> str:
 
 def announce(home: Home, url: str, parent: int | None) -> None:
     """Write the address of the folder's holder to worker.json."""
-    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent}, CHOOSE_CACHE)
+    write_json(
+        home.folder / "worker.json",
+        {"url": url, "pid": os.getpid(), "parent": parent},
+        CHOOSE_CACHE,
+    )
 
 
 def _lock(folder: Path, patient: bool) -> LockedFile | None:
@@ -110,7 +116,12 @@ def _lock(folder: Path, patient: bool) -> LockedFile | None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             lock = lock_file(folder / LOCK_NAME)
-            if lock is not None or not patient or not _orphaned(folder) or time.monotonic() >= until:
+            if (
+                lock is not None
+                or not patient
+                or not _orphaned(folder)
+                or time.monotonic() >= until
+            ):
                 return lock
             time.sleep(0.1)
     except OSError as error:
@@ -149,13 +160,17 @@ class Remote:
     def __init__(self, url: str) -> None:
         self.url = url.strip().rstrip("/")
         if not self.url.startswith(("http://", "https://")):
-            raise HeadlabError(f"{VARIABLE} is {url!r}, but must look like http://host:port", code="worker.url_invalid")
+            raise HeadlabError(
+                f"{VARIABLE} is {url!r}, but must look like http://host:port",
+                code="worker.url_invalid",
+            )
         self._client = Client(self.url, token_of_environment())
         try:
             self._client.tasks()  # needs the token, which /health does not
         except HeadlabError as error:
             raise HeadlabError(
-                f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}", code=error.code
+                f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}",
+                code=error.code,
             ) from error
 
     def client(self) -> Client:
@@ -174,7 +189,9 @@ class Local:
     HeadlabError with the worker's reason if it cannot start.
     """
 
-    def __init__(self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND
+    ) -> None:
         self._cache, self._warm, self._command = cache.resolve(), warm, tuple(command)
         self._lock = threading.Lock()
         self._starts: list[float] = []
@@ -230,7 +247,10 @@ class Local:
                 f"the worker was stopped, or crashed {DEATHS} times in a minute; see {SEE}, then restart the app",
                 code="worker.stopped",
             )
-        with tempfile.TemporaryDirectory(prefix="headlab-") as folder, _output(self._cache) as output:
+        with (
+            tempfile.TemporaryDirectory(prefix="headlab-") as folder,
+            _output(self._cache) as output,
+        ):
             told = Path(folder) / "told.json"
             warm = () if self._warm is None else ("--warm", self._warm)
             arguments = (
@@ -248,7 +268,11 @@ class Local:
             paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": paths, "HEADLAB_TOKEN": self._token}
             self._process = subprocess.Popen(
-                (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+                (*self._command, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
             )
             self._url = _wait_for_url(self._process, told)
 

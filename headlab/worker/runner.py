@@ -58,7 +58,11 @@ class Running:
     """
 
     def __init__(
-        self, jobs: Jobs, job: Job, breathe: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self,
+        jobs: Jobs,
+        job: Job,
+        breathe: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job, self._jobs, self._breathe, self._clock = job, jobs, breathe, clock
         self.model: str | None = None
@@ -192,10 +196,17 @@ TRAINED = "model"  # in a run's folder: the model trained along with gates
 
 def needed_by(other: Job, job: Job, language: str) -> bool:
     """Whether a waiting or running job may need a run that another job began; True in doubt."""
-    if other.state in LIVE and PUT_TOGETHER & {other.kind, job.kind}:  # one may need any piece of its model and task
+    if other.state in LIVE and PUT_TOGETHER & {
+        other.kind,
+        job.kind,
+    }:  # one may need any piece of its model and task
         return all(other.params.get(name) == job.params.get(name) for name in ("model", "task"))
     theirs, ours = ({k: v for k, v in one.params.items() if k not in OWN} for one in (other, job))
-    return other.state in LIVE and theirs == ours and language in other.params.get("languages", [language])
+    return (
+        other.state in LIVE
+        and theirs == ours
+        and language in other.params.get("languages", [language])
+    )
 
 
 def clear(root: Path, folder: str) -> None:
@@ -219,7 +230,10 @@ def _clear_run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     if (folder / "result.npz").exists():
         return
-    for left in (folder / TRAINED, *folder.glob(f".{TRAINED}.*")):  # the latter: left by a killed write
+    for left in (
+        folder / TRAINED,
+        *folder.glob(f".{TRAINED}.*"),
+    ):  # the latter: left by a killed write
         if left.is_dir():
             shutil.rmtree(left)
     for name in ("spec.json", "log.txt"):
@@ -247,7 +261,9 @@ class Runner:
 
     def __init__(self, jobs: Jobs, breathe: Callable[[], None]) -> None:
         self._jobs, self._breathe = jobs, breathe
-        self._taking = threading.Lock()  # no job begins while the leftovers of another are cleared away
+        self._taking = (
+            threading.Lock()
+        )  # no job begins while the leftovers of another are cleared away
         self._running: Running | None = None
         self._unwritten: tuple[int, End] | None = None
         self.trouble: HeadlabError | None = None  # why the job list cannot be written
@@ -275,7 +291,8 @@ class Runner:
             free = [
                 folder
                 for folder, language in folders.items()
-                if folder not in theirs and not any(needed_by(other, deleted, language) for other in others)
+                if folder not in theirs
+                and not any(needed_by(other, deleted, language) for other in others)
             ]
             self._jobs.delete(job)
             for folder in free:
@@ -299,7 +316,9 @@ class Runner:
             return False
         try:
             self._write(job.id, self._outcome(bench, running))
-        except HeadlabError as error:  # tried again before the next job, or at the next start of the worker
+        except (
+            HeadlabError
+        ) as error:  # tried again before the next job, or at the next start of the worker
             self._tell(error)
         finally:
             self._running = None

@@ -54,7 +54,9 @@ MAX_CHARACTERS = 2000
 MAX_TOKENS = 64
 MAX_HEADS = 48
 MAX_SENTENCES = 1000
-Name = Annotated[str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
 Size = Annotated[int, Field(ge=1, le=100_000)]
@@ -457,7 +459,9 @@ def setting(known: Option) -> Any:
     """A field of a job's spec: the default of a setting, and its limits if it is a number."""
     names = ("gt", "lt") if known.open else ("ge", "le")
     limits: dict[str, Any] = {
-        name: limit for name, limit in zip(names, (known.low, known.high), strict=True) if math.isfinite(limit)
+        name: limit
+        for name, limit in zip(names, (known.low, known.high), strict=True)
+        if math.isfinite(limit)
     }
     return Field(default=known.default, **limits)
 
@@ -608,7 +612,8 @@ def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
     while seen is not None:
         lines += [f"  {type(seen).__name__}"]
         lines += [
-            f"    {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(seen.__traceback__)
+            f"    {frame.filename}:{frame.lineno} in {frame.name}"
+            for frame in traceback.extract_tb(seen.__traceback__)
         ]
         seen = seen.__cause__ or seen.__context__
     log.error("%s", "\n".join(lines))

@@ -184,10 +184,18 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
 
     Raises HeadlabError for invalid params, Refusal (503) before the device is ready.
     """
-    params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
+    params, store, device = (
+        engine.check(request.kind, request.spec.model_dump()),
+        engine.store,
+        engine.device,
+    )
     if device is None:
-        raise engine.unable("the worker is getting its device ready; try again in a moment", code="worker.starting")
-    known = Known(store.scan().results, store.curves().results, device.split(":")[0], store.root, measured)
+        raise engine.unable(
+            "the worker is getting its device ready; try again in a moment", code="worker.starting"
+        )
+    known = Known(
+        store.scan().results, store.curves().results, device.split(":")[0], store.root, measured
+    )
     return kind_of(request.kind).forecast(params, known)
 
 
@@ -213,10 +221,18 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         ask = first.ask
         try:
             seen = await only(
-                http, engine, lambda send: engine.ask(lambda bench: bench.measure(ask), ask.model, send, long=True)
+                http,
+                engine,
+                lambda send: engine.ask(
+                    lambda bench: bench.measure(ask), ask.model, send, long=True
+                ),
             )
-        except Refusal as refusal:  # a job holds another model, or too many wait: return what is known
-            return first.forecast.model_copy(update={"basis": f"{first.forecast.basis} ({refusal})"})
+        except (
+            Refusal
+        ) as refusal:  # a job holds another model, or too many wait: return what is known
+            return first.forecast.model_copy(
+                update={"basis": f"{first.forecast.basis} ({refusal})"}
+            )
         assert isinstance(seen, Measured)
         return (await run_in_threadpool(estimated, engine, request, seen)).forecast
 
@@ -347,7 +363,9 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         await run_in_threadpool(admit, model)
         await while_connected(asyncio.wrap_future(engine.fetch(model)), http)
 
-    async def one(http: Request, model: str, work: Callable[[Bench], BaseModel], *, long: bool = False) -> BaseModel:
+    async def one(
+        http: Request, model: str, work: Callable[[Bench], BaseModel], *, long: bool = False
+    ) -> BaseModel:
         await ready(http, model)
         return await only(http, engine, lambda send: engine.ask(work, model, send, long=long))
 
@@ -369,7 +387,12 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         """Gradient importance of every head in one language; stored like any result."""
         return await one(http, request.model, lambda bench: bench.gradient(request), long=True)
 
-    @app.post("/evaluate", response_model=Figure, response_class=StreamingResponse, responses={200: FIGURES})
+    @app.post(
+        "/evaluate",
+        response_model=Figure,
+        response_class=StreamingResponse,
+        responses={200: FIGURES},
+    )
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
         """One JSON record per line, each over more examples; the last has `done` true, or `error` and `code`."""
         await ready(http, request.model)
@@ -378,13 +401,19 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
 def _say(_: Request, error: Exception) -> Response:
     if isinstance(error, HeadlabError):
-        return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
-    if isinstance(error, RequestValidationError):  # the field and the reason, never the value: it may be a sentence
+        return refused(
+            error.status if isinstance(error, Refusal) else 400, str(error), code=error.code
+        )
+    if isinstance(
+        error, RequestValidationError
+    ):  # the field and the reason, never the value: it may be a sentence
         parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
         return refused(422, "; ".join(parts), code="request.field_invalid")
     assert isinstance(error, HTTPException)
     sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
-    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
+    return refused(
+        error.status_code, sentence, code=CODES.get(error.status_code, "request.refused")
+    )
 
 
 def _where(place: Sequence[str | int]) -> str:
@@ -468,7 +497,9 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     log.info("stopped")
 
 
-def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]) -> None:
+def _run(
+    settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]
+) -> None:
     ray = "" if settings.ray is None else "local" if settings.ray == "local" else "cluster"
     engine = Engine(make, jobs, CHECKS, Store(settings.cache), settings.warm, ray=ray)
     app = create_app(
@@ -481,7 +512,9 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
     )
     server = server_of(app, lambda: engine.stop(0))
     if settings.parent is not None:
-        threading.Thread(target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True).start()
+        threading.Thread(
+            target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True
+        ).start()
     log.info("process %d listens at %s, state in %s", os.getpid(), entrance.url, home.label)
     if threading.current_thread() is threading.main_thread():
         # uvicorn sends itself the signal again once it has stopped, which would end the process before it tidies up.
@@ -540,7 +573,11 @@ def _real_bench(settings: Settings) -> Bench:
         from headlab.cluster.rays import team
         from headlab.worker.model_host import Resident
 
-    helping = None if settings.ray is None else partial(team, address=settings.ray, workers=settings.workers)
+    helping = (
+        None
+        if settings.ray is None
+        else partial(team, address=settings.ray, workers=settings.workers)
+    )
     return Resident(settings.cache, settings.device, helping=helping)
 
 
@@ -576,7 +613,9 @@ def _listen(host: str, port: int) -> socket.socket:
         host.encode("idna")  # raises ValueError for a name that no machine can have
         six = ":" in host
         family = socket.AF_INET6 if six else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
+        return socket.create_server(
+            (host, port), family=family, backlog=128, dualstack_ipv6=host == "::"
+        )
     except (OSError, OverflowError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise HeadlabError(
@@ -606,7 +645,10 @@ def _log_to(path: Path) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         handlers.append(logging.StreamHandler())
     logging.basicConfig(
-        level=logging.INFO, handlers=handlers, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+        level=logging.INFO,
+        handlers=handlers,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
     )
     logging.captureWarnings(True)
     # Without stderr, or with one that is not a file, there is nowhere to write what ends the process.

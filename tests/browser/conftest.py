@@ -86,13 +86,17 @@ class App:
             "HEADLAB_TOKEN": TOKEN,
         }
         with (self.cache / "streamlit.log").open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
         self._wait()
 
     def _wait(self) -> None:
         def answers() -> bool:
             assert self.process is not None
-            assert self.process.poll() is None, f"streamlit ended: {(self.cache / 'streamlit.log').read_text()[-2000:]}"
+            assert self.process.poll() is None, (
+                f"streamlit ended: {(self.cache / 'streamlit.log').read_text()[-2000:]}"
+            )
             try:
                 with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=10):
                     return True
@@ -169,7 +173,13 @@ def long_job(app, no_jobs_left):
 
     def submit(model: str) -> int:
         options = {"target": 0.00001, "samples": 5_000_000}
-        asked = {"model": model, "task": "intents", "languages": ["de"], "method": "monte-carlo", "options": options}
+        asked = {
+            "model": model,
+            "task": "intents",
+            "languages": ["de"],
+            "method": "monte-carlo",
+            "options": options,
+        }
         with closing(app.worker()) as worker:
             return worker.submit("score", asked)["id"]
 
@@ -204,7 +214,9 @@ class Watch:
     errors: list[str] = field(default_factory=list)
 
     def request(self, request) -> None:
-        if not request.url.startswith((self.host, self.host.replace("http", "ws", 1), "data:", "blob:")):
+        if not request.url.startswith(
+            (self.host, self.host.replace("http", "ws", 1), "data:", "blob:")
+        ):
             self.outside.append(request.url)
 
     def console(self, message) -> None:
@@ -280,8 +292,12 @@ class Line:
     def between(self, browser) -> None:
         self.browser, server = browser, browser.connect_to_server()
 
-        browser.on_message(lambda message: self.lost.append(message) if self.cut else server.send(message))
-        server.on_message(lambda message: self.late.append(message) if self.deaf else browser.send(message))
+        browser.on_message(
+            lambda message: self.lost.append(message) if self.cut else server.send(message)
+        )
+        server.on_message(
+            lambda message: self.late.append(message) if self.deaf else browser.send(message)
+        )
 
     def said(self) -> list[ForwardMsg]:
         """What the server has said while the tab is deaf."""
@@ -299,8 +315,14 @@ class Line:
                 return
             self.page.wait_for_timeout(100)
         ends = [m.script_finished for m in self.said() if m.HasField("script_finished")]
-        begun = [list(m.new_session.fragment_ids_this_run) for m in self.said() if m.HasField("new_session")]
-        raise AssertionError(f"{self.runs()} of {count} runs have ended; ends {ends}, of fragments {begun}")
+        begun = [
+            list(m.new_session.fragment_ids_this_run)
+            for m in self.said()
+            if m.HasField("new_session")
+        ]
+        raise AssertionError(
+            f"{self.runs()} of {count} runs have ended; ends {ends}, of fragments {begun}"
+        )
 
     def hear(self) -> None:
         """Deliver what was kept back, and from now on all at once."""

@@ -44,7 +44,9 @@ def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its
 
 def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
     page = visit("/attention?langs=de")
-    expect(frame(page).locator(".heads li")).to_have_text(["Layer 9, head 0"])  # of the made-up scores
+    expect(frame(page).locator(".heads li")).to_have_text(
+        ["Layer 9, head 0"]
+    )  # of the made-up scores
 
 
 def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
@@ -91,7 +93,9 @@ def test_tokens_are_readable_in_both_themes_and_nothing_overflows_on_a_phone(vis
     visit(HERE)
     token = frame(page).locator("#bertviz-0 #left text").first
     expect(token).to_be_visible()
-    red, green, blue = token.evaluate("e => getComputedStyle(e).fill.match(/\\d+/g).slice(0, 3).map(Number)")
+    red, green, blue = token.evaluate(
+        "e => getComputedStyle(e).fill.match(/\\d+/g).slice(0, 3).map(Number)"
+    )
     assert (min(red, green, blue) > 180) if scheme == "dark" else (max(red, green, blue) < 90)
     page.set_viewport_size({"width": 390, "height": 844})
     expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
@@ -124,11 +128,15 @@ def test_the_state_is_in_the_link(visit, page):
     expect(frame(page).locator(".heads li")).to_have_count(2)
 
 
-def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(visit, settled):
+def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(
+    visit, settled
+):
     page = visit(f"{HERE}&view=All+heads")
     expect(page.get_by_text("Answers with these 2 heads on and off")).to_be_visible()
     cell = page.locator('[data-c="7.4"]')
-    assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith('url("data:image/png')
+    assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith(
+        'url("data:image/png'
+    )
     cell.click()
     expect(page.get_by_text("Answers with this head on and off")).to_be_visible()
     expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
@@ -149,7 +157,9 @@ def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
     page.get_by_text("Words instead of pieces").click()
     page.get_by_text("Hide special tokens").click()
     expect(left).to_have_text(["Badezimmertür", "zu"])
-    page.wait_for_function("location.search.includes('whole=') && location.search.includes('hide=')")
+    page.wait_for_function(
+        "location.search.includes('whole=') && location.search.includes('hide=')"
+    )
     page.reload()
     expect(left).to_have_text(["Badezimmertür", "zu"])
     expect(page.get_by_text("a row may sum to less than 1")).to_be_visible()
@@ -165,7 +175,9 @@ def test_the_bertviz_picture_is_saved(visit, kind, begins):
     saved = coming.value.path().read_bytes()
     assert saved.startswith(begins)
     if kind == "svg":
-        texts = [node.text for node in ET.fromstring(saved).iter("{http://www.w3.org/2000/svg}text")]
+        texts = [
+            node.text for node in ET.fromstring(saved).iter("{http://www.w3.org/2000/svg}text")
+        ]
         assert texts.count("Layer 3, head 7") == texts.count("Layer 5, head 1") == 2
         assert texts.count("<s>") == 4
 
@@ -174,7 +186,11 @@ def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visi
     page = visit("/attention?langs=de&heads=encoder.1.7")
     page.get_by_text("Where else does this head do that").click()
     page.get_by_role("button", name="Look through the first 64 sentences").click()
-    table = page.get_by_test_id("stExpander").filter(has_text="Where else").get_by_test_id("stDataFrame")
+    table = (
+        page.get_by_test_id("stExpander")
+        .filter(has_text="Where else")
+        .get_by_test_id("stDataFrame")
+    )
     expect(table).to_be_visible()
     expect(page.get_by_text("the 20 of the first 64 sentences")).to_be_visible()
     left = frame(page).locator("#bertviz-0 #left")

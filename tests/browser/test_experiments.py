@@ -39,7 +39,9 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
     choose(page, "Report", re.compile("^1 Nov 2026"))
     page.wait_for_function("location.search.includes('report=')")
     page.reload()
-    expect(page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026")).first).to_be_visible()
+    expect(
+        page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026")).first
+    ).to_be_visible()
     with page.expect_download() as taken:
         page.get_by_role("button", name="Download this table as CSV").first.click()
     assert taken.value.path().read_text().splitlines()[1] == "de,encoder,9,0,1.25,0.01"
@@ -50,13 +52,19 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
     page.set_viewport_size({"width": 1440, "height": 900})
     page.get_by_role("link", name="Their attention, side by side").click()
     expect(page.locator("h1")).to_have_text("Attention")
-    heads = page.frame_locator('[data-testid="stIFrame"]').locator(".row").first.locator(".heads li")
-    expect(heads).to_have_text(["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"])
+    heads = (
+        page.frame_locator('[data-testid="stIFrame"]').locator(".row").first.locator(".heads li")
+    )
+    expect(heads).to_have_text(
+        ["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"]
+    )
     expect(heads.first).to_be_visible()
     told = page.get_by_text(re.compile("^Weight on special tokens"))
     expect(told).to_be_visible()
     frame = page.get_by_test_id("stIFrame")
-    page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")  # it grew
+    page.wait_for_function(
+        "document.querySelector('[data-testid=stIFrame]').clientHeight > 500"
+    )  # it grew
     assert frame.bounding_box()["y"] + frame.bounding_box()["height"] <= told.bounding_box()["y"]
 
 
@@ -66,7 +74,9 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)
     box.press("Enter")
-    expect(page.get_by_text(f"There is no report yet on {tiny}")).to_be_visible()  # the page has the model now
+    expect(
+        page.get_by_text(f"There is no report yet on {tiny}")
+    ).to_be_visible()  # the page has the model now
     plan = page.locator(".st-key-plan")
     plan.get_by_role("spinbutton", name="K", exact=True).fill("2")
     plan.get_by_text("More options").click()
@@ -77,7 +87,9 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
     expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
     expect(page.get_by_text("other settings")).to_have_count(0)
-    expect(page.get_by_text(re.compile("What it will take: No time: the report is in the cache"))).to_be_visible()
+    expect(
+        page.get_by_text(re.compile("What it will take: No time: the report is in the cache"))
+    ).to_be_visible()
     page.get_by_role("link", name="Jobs", exact=True).first.click()
     page.get_by_role("button", name=re.compile("Transfer of masks for German")).first.click()
     page.get_by_role("button", name="Open on the Experiments page").click()
@@ -85,7 +97,9 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
 
 
-def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(line, app, tiny, long_job):
+def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
+    line, app, tiny, long_job
+):
     """The script of lists is fetched with the first list; until then, timers may start another run of the page."""
     page, job = line.page, long_job(tiny)
     with closing(app.worker()) as worker:

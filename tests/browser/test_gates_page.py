@@ -26,7 +26,9 @@ def loaded(warm_up, cache_folder):
     warm_up("/gates?langs=de", '[data-c="0.1"]')
 
 
-def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(visit, page, choose):
+def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(
+    visit, page, choose
+):
     visit("/gates?langs=de")
     chart = page.locator("[class*='st-key-gates-map-']").first
     now = chart.locator(".slider-label").first

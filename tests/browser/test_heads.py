@@ -26,7 +26,9 @@ def card(page):
     return page.locator("h3").first
 
 
-def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_heads_card(visit, page):
+def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_heads_card(
+    visit, page
+):
     visit("/heads?langs=de&langs=th")
     scores = made_up("de", "shapley")
     marked = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
@@ -52,7 +54,9 @@ def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit,
 
 
 @pytest.mark.parametrize("method", ["shapley", "gradient"])
-def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_the_report(visit, page, method):
+def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_the_report(
+    visit, page, method
+):
     """tests/test_pictures.py compares those two with the colours, signs and marks that are decided once."""
     visit(f"/heads?langs=de&langs=th&method={method}")
     scores = {code: made_up(code, method) for code in ("de", "th")}
@@ -63,9 +67,16 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
         c.classList.contains('mark') * (c.classList.contains('plus') ? 1 : -1) * (1 + c.classList.contains('sure'))])"""
     )
     shown = maps_of(scores)["th"]
-    assert [place for place, _, _ in drawn] == [f"{head.layer}.{head.head}" for head in shown.grid.heads]
-    for (place, colour, marked), decided, mark in zip(drawn, shown.colours, shown.marks, strict=True):
-        found = [255 * float(part) for part in re.findall(r"[\d.e-]+", colour.removeprefix("color(srgb"))[:3]]
+    assert [place for place, _, _ in drawn] == [
+        f"{head.layer}.{head.head}" for head in shown.grid.heads
+    ]
+    for (place, colour, marked), decided, mark in zip(
+        drawn, shown.colours, shown.marks, strict=True
+    ):
+        found = [
+            255 * float(part)
+            for part in re.findall(r"[\d.e-]+", colour.removeprefix("color(srgb"))[:3]
+        ]
         assert np.allclose(found, rgb(decided), atol=1), (place, colour, decided)
         assert marked == mark, place
 
@@ -120,7 +131,9 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(str(folder))
     box.press("Enter")
-    expect(page.get_by_text(f"No shapley results of {folder} on intents are cached")).to_be_visible()
+    expect(
+        page.get_by_text(f"No shapley results of {folder} on intents are cached")
+    ).to_be_visible()
     expect(page.get_by_text("In German (de)")).to_have_count(0)  # the other model's card is gone
     page.get_by_role("button", name="Compute", exact=True).first.click()
     # Without a reload: the card of the chosen head, both maps, and no line of a run any more.
@@ -132,7 +145,9 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
 
 
 @pytest.mark.soak  # tests/browser/test_jobs.py has one that sharpens on the job's own page
-def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, visit, page, light_model, long_job):
+def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(
+    app, visit, page, light_model, long_job
+):
     visit("/heads?langs=de")  # the first visitor starts the worker
     job = long_job(light_model)
     visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
@@ -176,7 +191,10 @@ def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
             page.get_by_role("button", name=f"Save this figure as {kind}: head-encoder.3.7").click()
-        assert download.value.suggested_filename == f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
+        assert (
+            download.value.suggested_filename
+            == f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
+        )
         files[kind] = Path(download.value.path()).read_bytes()
     svg = files["SVG"].decode("utf-8")
     assert svg.startswith('<svg class="main-svg"')

@@ -100,15 +100,23 @@ def delete(page, job):
 
 def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
-    expect(page.get_by_text("No job is running or waiting. Create one under New job")).to_be_visible()
+    expect(
+        page.get_by_text("No job is running or waiting. Create one under New job")
+    ).to_be_visible()
     form(page).get_by_text("More options").click()
-    expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible()
+    expect(
+        form(page).get_by_text(re.compile("^What it will take: (About|How long)"))
+    ).to_be_visible()
     number(page, "Examples of dev, at most", 8)
     job = start(page)
     expect(card(page, job).get_by_text("Leave one out for Finnish (fi)")).to_be_visible()
     form(page).get_by_role("button", name=f"Open job {job}").click()
-    expect(page.get_by_role("heading", name=f"Job {job}: Leave one out for Finnish (fi)")).to_be_visible()
-    expect(page.get_by_role("row", name="Examples 8")).to_be_visible()  # typed just before the click
+    expect(
+        page.get_by_role("heading", name=f"Job {job}: Leave one out for Finnish (fi)")
+    ).to_be_visible()
+    expect(
+        page.get_by_role("row", name="Examples 8")
+    ).to_be_visible()  # typed just before the click
     expect(page.get_by_text("--languages fi --method leave-one-out --size 8")).to_be_visible()
     expect(page.get_by_text("submitted")).to_be_visible()
     expect(page.get_by_text(re.compile("started, attempt 1"))).to_be_visible()
@@ -183,7 +191,9 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     other = page.context.new_page()
     other.goto(page.url)
     cancel(other, first)
-    expect(card(page, second).get_by_test_id("stProgress")).to_be_visible()  # all of the page is new
+    expect(
+        card(page, second).get_by_test_id("stProgress")
+    ).to_be_visible()  # all of the page is new
     expect(option).to_be_visible()
     option.click()
     expect(form(page).get_by_text("Cost: heads × examples")).to_be_visible()
@@ -213,7 +223,9 @@ def test_a_number_that_got_lost_on_its_way_comes_with_the_press(visit, page, tin
         assert worker.job(job)["params"]["seed"] == 1013
 
 
-def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny, long_job):
+def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(
+    visit, page, tiny, long_job
+):
     job = long_job(tiny)
     visit(HERE)
     card(page, job).get_by_role("button", name=f"Job {job}").click()
@@ -243,7 +255,10 @@ def test_what_is_typed_stays_where_it_is_when_the_method_changes(page, visit):
         ("monte-carlo", "plain permutations"),
         ("random", "Random"),
     ):
-        choose_option(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True), method)
+        choose_option(
+            page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True),
+            method,
+        )
         expect(form(page).get_by_role("combobox", name="Method")).to_have_value(re.compile(said))
         expect(seed).to_be_visible()
         expect(seed).to_have_attribute("data-same", "yes")
@@ -262,7 +277,9 @@ def test_a_job_that_fails_says_why(visit, page, tiny):
     delete(page, job)
 
 
-def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_said(visit, page, tiny, long_job):
+def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_said(
+    visit, page, tiny, long_job
+):
     job = long_job(tiny)
     visit(HERE)
     cancel(page, job)
@@ -271,7 +288,9 @@ def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_said(visit,
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
     page.get_by_role("button", name="All jobs").click()
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
-    page.wait_for_function("!location.search.includes('job=') && location.search.includes('method=gradient')")
+    page.wait_for_function(
+        "!location.search.includes('job=') && location.search.includes('method=gradient')"
+    )
     delete(page, job)
     visit("/jobs?job=999")
     expect(page.get_by_test_id("stAlert").filter(has_text="no job 999")).to_be_visible()
@@ -288,14 +307,20 @@ def test_pages_that_lack_scores_offer_to_compute_them(visit, page, settled):
         expect(page.locator("h1")).to_have_text(name)
         settled()
         expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
-        said = offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")
+        said = offer.get_by_text(
+            "No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached"
+        )
         expect(said).to_be_visible()
-        expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible()
+        expect(
+            offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))
+        ).to_be_visible()
 
 
 def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     page.goto("/languages?langs=de&langs=th&method=gradient")
-    page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()  # so nothing is offered yet
+    page.get_by_role(
+        "heading", name="Do languages rank the heads alike?"
+    ).wait_for()  # so nothing is offered yet
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)
@@ -307,7 +332,9 @@ def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     expect(page.get_by_text("No job is running or waiting")).to_be_visible()
 
 
-def test_a_model_that_the_browser_has_not_seen_survives_its_timers(line, app, tiny, long_job, tmp_path):
+def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
+    line, app, tiny, long_job, tmp_path
+):
     """A timer's request also brings what the lists showed, and may start a run of the whole page."""
     page, job = line.page, long_job(tiny)
     sidebar = page.get_by_test_id("stSidebar")
@@ -329,6 +356,8 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(line, app, ti
     line.wait_for_runs(1)
     with closing(app.worker()) as worker:
         worker.cancel(job)
-    line.wait_for_runs(2)  # the sidebar's line on the worker draws the page anew when the job has ended
+    line.wait_for_runs(
+        2
+    )  # the sidebar's line on the worker draws the page anew when the job has ended
     line.hear()
     expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()

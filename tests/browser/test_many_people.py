@@ -66,19 +66,27 @@ def settled(tab: Any, off: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [2, pytest.param(20, marks=pytest.mark.soak)])
-def test_sessions_at_once_each_see_their_own_mask_and_figures(profile: Any, light_model: str, many: int) -> None:
+def test_sessions_at_once_each_see_their_own_mask_and_figures(
+    profile: Any, light_model: str, many: int
+) -> None:
     model = load(light_model if many == 2 else REAL)
     everyone = people(model, many)
     tabs = [profile.new_page() for _ in everyone]  # the app knows people by their tabs
     try:
-        for person, tab in zip(everyone, tabs, strict=True):  # the page's own scripts take the browser seconds each
+        for person, tab in zip(
+            everyone, tabs, strict=True
+        ):  # the page's own scripts take the browser seconds each
             tab.goto(person.path)
-            tab.locator(f'[data-c="{person.clicks[0].layer}.{person.clicks[0].head}"]').wait_for(timeout=WAIT_MS)
+            tab.locator(f'[data-c="{person.clicks[0].layer}.{person.clicks[0].head}"]').wait_for(
+                timeout=WAIT_MS
+            )
         # Nobody's figures are waited for: all are under way at once.
         for person, tab in zip(everyone, tabs, strict=True):
             for at, head in enumerate(person.clicks):
                 tab.locator(f'[data-c="{head.layer}.{head.head}"]').click(timeout=WAIT_MS)
-                tab.get_by_text(re.compile(rf"^{3 + person.number + at + 1} heads off:")).wait_for(timeout=WAIT_MS)
+                tab.get_by_text(re.compile(rf"^{3 + person.number + at + 1} heads off:")).wait_for(
+                    timeout=WAIT_MS
+                )
         shown = {}
         for person, tab in zip(everyone, tabs, strict=True):
             settled(tab, 3 + person.number + CLICKS)
@@ -87,7 +95,10 @@ def test_sessions_at_once_each_see_their_own_mask_and_figures(profile: Any, ligh
     finally:
         for tab in tabs:
             tab.close()
-    evaluators = {name: Evaluator(model, task(TASK), name, "dev", 512) for name in {p.language for p in everyone}}
+    evaluators = {
+        name: Evaluator(model, task(TASK), name, "dev", 512)
+        for name in {p.language for p in everyone}
+    }
     wanted = {}
     for person in everyone:
         kept = person.link.copy()

@@ -36,7 +36,9 @@ def offered(page, box, name) -> bool:
     return bool(found)
 
 
-def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(visit, page, tmp_path):
+def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(
+    visit, page, tmp_path
+):
     try:
         weights = fingerprint("e5-small-intents")
     except HeadlabError:
@@ -44,15 +46,21 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     kept = np.ones(GRID.size, bool)
     kept[[5, 43]] = False  # 3.7, which the scores call harmful, is one of them
     path = tmp_path / "mine.json"
-    Mask(GRID, kept, {"name": "e5-small-intents", "fingerprint": weights}, {"rule": "by hand"}).save(path)
+    Mask(
+        GRID, kept, {"name": "e5-small-intents", "fingerprint": weights}, {"rule": "by hand"}
+    ).save(path)
     visit(HERE)
     page.get_by_text("Where the masks come from").click()
     page.locator('input[type="file"]').set_input_files(path)
-    expect(page.get_by_role("grid", name="B: 2 of 144 off")).to_be_visible()  # it was chosen as it came
+    expect(
+        page.get_by_role("grid", name="B: 2 of 144 off")
+    ).to_be_visible()  # it was chosen as it came
     until(lambda: offered(page, "A", "mine.json"), "the file among the masks")
     both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")
     expect(both).to_be_visible()
-    expect(page.get_by_role("gridcell", name="layer 0, head 5: only B switches it off")).to_be_visible()
+    expect(
+        page.get_by_role("gridcell", name="layer 0, head 5: only B switches it off")
+    ).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 1440, "height": 900})

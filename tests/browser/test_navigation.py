@@ -10,7 +10,18 @@ from browsing import QUIET, choose_option, tick_first_row
 from conftest import DEADLINE
 from playwright.sync_api import expect
 
-PAGES = ("Overview", "Heads", "Languages", "Roles", "Gates", "Prune", "Masks", "Experiments", "Attention", "Jobs")
+PAGES = (
+    "Overview",
+    "Heads",
+    "Languages",
+    "Roles",
+    "Gates",
+    "Prune",
+    "Masks",
+    "Experiments",
+    "Attention",
+    "Jobs",
+)
 
 
 def link(page) -> dict[str, list[str]]:
@@ -137,10 +148,14 @@ def test_a_row_of_a_table_leads_to_its_head(visit, page):
     visit("/languages?langs=de&langs=th")
     heads = page.get_by_text("Tick a row to open its head.")
     expect(heads.first).to_be_visible()
-    table = page.get_by_text("Heads among the 20 highest").locator("xpath=following::*[@data-testid='stDataFrame'][1]")
+    table = page.get_by_text("Heads among the 20 highest").locator(
+        "xpath=following::*[@data-testid='stDataFrame'][1]"
+    )
     tick_first_row(table)
     expect(page.locator("h1")).to_have_text("Heads")
-    expect(page.get_by_role("heading", name="Layer 9, head 0")).to_be_visible()  # the most useful of all languages
+    expect(
+        page.get_by_role("heading", name="Layer 9, head 0")
+    ).to_be_visible()  # the most useful of all languages
 
 
 @pytest.mark.parametrize(
@@ -192,8 +207,12 @@ def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(line):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
     """benchmarks/ui.py counts the same on the demo's results."""
-    axe = (resources.files(pytest.importorskip("axe_playwright_python")) / "axe.min.js").read_text("utf-8")
-    context = chromium.new_context(base_url=app.url, color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    axe = (resources.files(pytest.importorskip("axe_playwright_python")) / "axe.min.js").read_text(
+        "utf-8"
+    )
+    context = chromium.new_context(
+        base_url=app.url, color_scheme=scheme, viewport={"width": 1440, "height": 900}
+    )
     context.set_default_timeout(DEADLINE)
     try:
         tab, found = context.new_page(), []
@@ -203,7 +222,11 @@ def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
             tab.locator(QUIET).wait_for()
             tab.evaluate(axe)
             broken = tab.evaluate("() => axe.run().then(r => r.violations)")
-            found += [(name, r["id"], len(r["nodes"])) for r in broken if r["impact"] in ("serious", "critical")]
+            found += [
+                (name, r["id"], len(r["nodes"]))
+                for r in broken
+                if r["impact"] in ("serious", "critical")
+            ]
         assert found == []
     finally:
         context.close()

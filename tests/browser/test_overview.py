@@ -54,7 +54,9 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
     spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}
     front = replace(front, spec=spec)
     options = {**spec["options"], "within": 1.0}
-    none = replace(front, notes=("No head can be removed here.",), spec={**spec, "options": options})
+    none = replace(
+        front, notes=("No head can be removed here.",), spec={**spec, "options": options}
+    )
     with while_cached(app.cache, none, 21), while_cached(app.cache, front, 22):
         for languages in ("langs=de&langs=th&langs=hu", "langs=de&langs=th"):
             visit(f"/?{languages}")
@@ -64,7 +66,9 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
             expect(sentence).to_be_visible()
             page.get_by_role("link", name="Smaller models").click()
             expect(page.locator("h1")).to_have_text("Prune")
-            expect(page.get_by_role("tab", name="Find a smaller model")).to_have_attribute("aria-selected", "true")
+            expect(page.get_by_role("tab", name="Find a smaller model")).to_have_attribute(
+                "aria-selected", "true"
+            )
             expect(page.get_by_text("On German (de) and Thai (th):")).to_be_visible()
             expect(page.get_by_text("A made-up front.")).to_be_visible()
             expect(page.get_by_text("No head can be removed here.")).to_have_count(0)
@@ -80,10 +84,15 @@ def test_no_link_of_a_finding_is_cut_off_on_a_small_window(visit, page):
     assert texts.evaluate_all("all => all.filter(p => p.scrollWidth > p.clientWidth).length") == 0
 
 
-def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(visit, page, app, choose):
+def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(
+    visit, page, app, choose
+):
     scores = made_up("de", "shapley", fingerprint("e5-small-intents"))
     method = scores.spec["method"]
-    spec = {**scores.spec, "method": {**method, "options": {**method["options"], "estimand": "shapley"}}}
+    spec = {
+        **scores.spec,
+        "method": {**method, "options": {**method["options"], "estimand": "shapley"}},
+    }
     with while_cached(app.cache, replace(scores, estimand="shapley", spec=spec)):
         visit("/?langs=de")
         expect(page.get_by_text("estimand shapley-top50")).to_be_visible()
@@ -102,7 +111,9 @@ def test_the_worker_is_started_by_itself_and_what_is_missing_comes_with_its_comm
     visit("/?langs=de&langs=hu&langs=ml&method=leave-one-out")
     expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=240_000)
     expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
-    expect(page.get_by_text("headlab score --model e5-small-intents --task intents --languages hu,ml")).to_be_visible()
+    expect(
+        page.get_by_text("headlab score --model e5-small-intents --task intents --languages hu,ml")
+    ).to_be_visible()
 
 
 def test_a_job_that_cannot_be_done_says_why(visit, page):
@@ -113,13 +124,17 @@ def test_a_job_that_cannot_be_done_says_why(visit, page):
     box.press("Enter")
     expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
     page.get_by_role("button", name="Compute the missing language (de)").click()
-    expect(page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")).to_be_visible()
+    expect(
+        page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")
+    ).to_be_visible()
 
 
 def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
     visit("/?langs=de&langs=th")
     page.get_by_text("How to read this").click()
-    expect(page.get_by_text("A hollow + or − marks a head whose own interval excludes 0.").last).to_be_visible()
+    expect(
+        page.get_by_text("A hollow + or − marks a head whose own interval excludes 0.").last
+    ).to_be_visible()
     page.get_by_role("button", name="Take the tour").click()
     for number, name in enumerate(("Heads", "Prune", "Attention", "Jobs"), 2):
         page.get_by_role("link", name=f"Next: {name}").click()
@@ -142,7 +157,9 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(vis
         visit(f"{path}?langs=de&langs=th")
         with page.expect_download() as download:
             page.get_by_role("button", name="Report of this view (HTML)").click()
-        assert download.value.suggested_filename.startswith("report-e5-small-intents-intents-shapley-")
+        assert download.value.suggested_filename.startswith(
+            "report-e5-small-intents-intents-shapley-"
+        )
         assert download.value.suggested_filename.endswith("-de-th.html")
         told = Path(download.value.path()).read_text("utf-8")
         assert "Shapley value (TMAB) on intents: de, th" in told
@@ -154,7 +171,9 @@ def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
     scores = made_up("en", "shapley", weights, smollm.NAME)
     rows = np.linspace(-0.02, 0.02, grid.size)
     spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
-    made = replace(scores, grid=grid, values=rows, low=rows, high=rows, samples=None, p_values=None, spec=spec)
+    made = replace(
+        scores, grid=grid, values=rows, low=rows, high=rows, samples=None, p_values=None, spec=spec
+    )
     with while_cached(app.cache, made):
         visit(f"/?model={smollm.NAME}&task=repeats&langs=en&method=shapley")
         cell = page.locator('[data-c="decoder 2.4"]')

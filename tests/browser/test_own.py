@@ -9,7 +9,9 @@ ROWS = "comment,intent,tongue\n" + "".join(
 )
 
 
-def test_a_dropped_file_becomes_a_task_that_pages_show(visit, page, choose, light_model, tmp_path, cache_folder):
+def test_a_dropped_file_becomes_a_task_that_pages_show(
+    visit, page, choose, light_model, tmp_path, cache_folder
+):
     visit("/own")
     field = page.get_by_label("Model folder or hub id")
     field.fill(light_model)
@@ -47,15 +49,25 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(visit, page, choose, ligh
 def test_reported_13_a_stranger_s_columns_are_recognised_or_asked_for(visit, page, tmp_path):
     visit("/own")
     nli, unknown = tmp_path / "nli.csv", tmp_path / "unknown.csv"
-    rows = [f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}" for n in range(20)]
+    rows = [
+        f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
+        for n in range(20)
+    ]
     nli.write_text("lang,premise,hypothesis,gold\n" + "\n".join(rows), "utf-8")
     page.locator('input[type="file"]').set_input_files(nli)
     expect(page.get_by_text("2 labels: entailment, neutral")).to_be_visible()
-    for title, column in (("Text", "premise"), ("Second text", "hypothesis"), ("Label", "gold"), ("Language", "lang")):
+    for title, column in (
+        ("Text", "premise"),
+        ("Second text", "hypothesis"),
+        ("Label", "gold"),
+        ("Language", "lang"),
+    ):
         expect(page.get_by_role("combobox", name=title, exact=True)).to_have_value(column)
     page.get_by_role("button", name="Remove nli.csv").click()
     expect(page.get_by_text("2 labels: entailment, neutral")).to_have_count(0)
-    unknown.write_text("eins,zwei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]}\n" for n in range(20)), "utf-8")
+    unknown.write_text(
+        "eins,zwei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]}\n" for n in range(20)), "utf-8"
+    )
     page.locator('input[type="file"]').set_input_files(unknown)
     expect(page.get_by_text("Choose the column for: Text, Label.")).to_be_visible()
     expect(page.get_by_role("button", name="Save the task")).to_have_count(0)

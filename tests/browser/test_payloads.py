@@ -31,8 +31,13 @@ EVERY = [place.format(action) for place, action in product(PLACES, ACTIONS)]
 FEW = [place.format(action) for place, action in zip(PLACES, ACTIONS, strict=False)]
 PAGES = ("", "heads", "languages", "roles", "gates", "experiments")
 FEWER = ("", "heads", "languages")  # in the suite: these show the names of results most
-GROUP, LONGEST = 10, 380  # in a group; characters of the sentences of one visit, fewer than the field takes
-some = pytest.mark.parametrize("payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+GROUP, LONGEST = (
+    10,
+    380,
+)  # in a group; characters of the sentences of one visit, fewer than the field takes
+some = pytest.mark.parametrize(
+    "payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +79,12 @@ def test_names_in_results_stay_text_on_every_page(visit, page, app, payloads):
             with ExitStack() as kept:
                 for language in group:
                     kept.enter_context(while_cached(app.cache, stored(name, language)))
-                visit(f"/{path}?{urlencode([('model', name), ('task', name), *(('langs', text) for text in group)])}")
-                expect(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Model")).to_have_value(name)
+                visit(
+                    f"/{path}?{urlencode([('model', name), ('task', name), *(('langs', text) for text in group)])}"
+                )
+                expect(
+                    page.get_by_test_id("stSidebar").get_by_role("combobox", name="Model")
+                ).to_have_value(name)
                 check(page)
                 page.set_viewport_size({"width": 390, "height": 844})
                 check(page, 390)
@@ -86,7 +95,10 @@ def test_names_in_results_stay_text_on_every_page(visit, page, app, payloads):
 def test_what_a_link_asks_for_stays_text(visit, page, payloads):
     """It is unknown here, so a sentence says it."""
     for group in groups(payloads):
-        link = [(name, text) for name, text in zip(("method", "model", "task", "head"), group, strict=False)]
+        link = [
+            (name, text)
+            for name, text in zip(("method", "model", "task", "head"), group, strict=False)
+        ]
         visit(f"/heads?{urlencode([*link, *(('langs', text) for text in group)])}")
         expect(page.get_by_text("The link asks for model")).to_be_visible()
         check(page)
@@ -102,7 +114,10 @@ def test_names_of_files_and_what_masks_say_stay_text(visit, page, settled, paylo
         for number, text in enumerate(group):
             kept = np.arange(GRID.size) != number
             said = Mask(
-                GRID, kept, {"name": text, "fingerprint": "0" * 64}, {"rule": text, "task": text, "method": text}
+                GRID,
+                kept,
+                {"name": text, "fingerprint": "0" * 64},
+                {"rule": text, "task": text, "method": text},
             )
             files.append({"name": f"{text}.json", "mimeType": "application/json",
                           "buffer": json.dumps(said.to_json()).encode()})  # fmt: skip
@@ -131,6 +146,8 @@ def test_sentences_stay_text(visit, page, settled, payloads):
         visit("/attention?langs=de&heads=encoder.3.7&source=my+own")
         page.get_by_label("one sentence a line").fill("\n".join(group))
         page.get_by_label("one sentence a line").press("Control+Enter")
-        expect(page.frame_locator('[data-testid="stIFrame"]').locator(f"#bertviz-{len(group) - 1}")).to_be_visible()
+        expect(
+            page.frame_locator('[data-testid="stIFrame"]').locator(f"#bertviz-{len(group) - 1}")
+        ).to_be_visible()
         settled()
         check(page)

@@ -49,9 +49,13 @@ def accuracy(page, off=0, examples="512 dev"):
     """Accuracy and difference of the first metric once they are final for a mask with so many heads off."""
     heads = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
     page.get_by_text(f"{heads}: final, {examples} examples").wait_for()
-    expect(page.locator('[data-state="live"]')).to_have_count(0)  # then the whole page has been drawn with them
+    expect(page.locator('[data-state="live"]')).to_have_count(
+        0
+    )  # then the whole page has been drawn with them
     metric = page.get_by_test_id("stMetric").first
-    return metric.get_by_test_id("stMetricValue").inner_text(), metric.get_by_test_id("stMetricDelta").inner_text()
+    return metric.get_by_test_id("stMetricValue").inner_text(), metric.get_by_test_id(
+        "stMetricDelta"
+    ).inner_text()
 
 
 def switch_off(page, *heads):
@@ -125,17 +129,25 @@ def test_a_click_that_gets_lost_on_its_way_is_sent_again(light, line):
 def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(light, visit, tmp_path):
     page = visit(light)
     switch_off(page, "3.7", "0.0")
-    other = {"format": "headlab-mask", "version": 1, "model": {"name": "other/model", "fingerprint": "e" * 64}}
+    other = {
+        "format": "headlab-mask",
+        "version": 1,
+        "model": {"name": "other/model", "fingerprint": "e" * 64},
+    }
     other |= {"grid": {"encoder": [12] * 12}, "kept": {"encoder": [[0] * 12] * 12}, "chosen": {}}
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(other))
     page.locator('input[type="file"]').set_input_files(path)
-    expect(page.get_by_text("Not imported, the mask is unchanged: the mask was made for other/model")).to_be_visible()
+    expect(
+        page.get_by_text("Not imported, the mask is unchanged: the mask was made for other/model")
+    ).to_be_visible()
     count(page, 2)
     path = tmp_path / "torn.json"
     path.write_text("{")
     page.locator('input[type="file"]').set_input_files(path)
-    expect(page.get_by_role("alert").filter(has_text="Not imported")).not_to_contain_text("other/model")
+    expect(page.get_by_role("alert").filter(has_text="Not imported")).not_to_contain_text(
+        "other/model"
+    )
     count(page, 2)
 
 
@@ -245,22 +257,26 @@ def test_the_grid_is_reachable_by_keyboard_alone(light, visit):
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")  # the layer's header
     count(page, 12)
-    assert page.evaluate("document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')").startswith(
-        "layer 1"
-    )
+    assert page.evaluate(
+        "document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')"
+    ).startswith("layer 1")
 
 
 def test_the_list_is_a_twin_of_the_grid(light, visit):
     page = visit(light)
     switch_off(page, "3.7")
     page.get_by_text("The same switches as a list").click()
-    expect(page.get_by_test_id("stMultiSelectTagsContainer").filter(has_text="Layer 3, head 7")).to_be_visible()
+    expect(
+        page.get_by_test_id("stMultiSelectTagsContainer").filter(has_text="Layer 3, head 7")
+    ).to_be_visible()
     page.get_by_role("button", name="Switch it off").click()
     count(page, 13)
     expect(page.get_by_text("Heads off: layer 0 12, layer 3 1.")).to_be_visible()
     expect(cell(page, "0.4")).to_have_attribute("aria-checked", "false")
     page.get_by_role("button", name="Switch it on").click()
-    expect(page.get_by_text("Heads off: layer 3 1.")).to_be_visible()  # drawn after the list, which is a new one
+    expect(
+        page.get_by_text("Heads off: layer 3 1.")
+    ).to_be_visible()  # drawn after the list, which is a new one
     box = page.get_by_role("combobox", name="Heads that are off")
     for words in ("Layer 8, head 5", "Layer 8, head 2"):
         choose_option(box, words, typed=words)
@@ -277,14 +293,18 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     n = int(said.inner_text().split()[0])
     page.get_by_role("button", name="Switch these off").click()
     count(page, n)
-    expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")  # the harmful head of the made-up scores
+    expect(cell(page, "3.7")).to_have_attribute(
+        "aria-checked", "false"
+    )  # the harmful head of the made-up scores
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
     page.get_by_role("button", name="What does it do on test?").click()
     page.get_by_text(re.compile(f"{n} heads? off: final, 1000 test examples")).wait_for()
     expect(page.get_by_text("On test, in points:")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="1,000 of 1,000 · final")).to_be_visible()
     page.get_by_text("Holm: any false one is unlikely").click()
-    expect(page.get_by_text("The probability that any of them is false is at most 5%.")).to_be_visible()
+    expect(
+        page.get_by_text("The probability that any of them is false is at most 5%.")
+    ).to_be_visible()
 
 
 @pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
@@ -325,7 +345,11 @@ def test_the_whole_grid_and_the_headline_are_seen_without_scrolling(light, visit
     assert all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in places)
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in places)
     first, last, headline = places
-    assert headline["y"] > last["y"] if width == 390 else headline["x"] > last["x"] and headline["y"] <= first["y"]
+    assert (
+        headline["y"] > last["y"]
+        if width == 390
+        else headline["x"] > last["x"] and headline["y"] <= first["y"]
+    )
     table = page.get_by_test_id("stDataFrame").first.bounding_box()
     assert table["y"] > headline["y"]
     switch_off(page, "11.11")  # what is at the edge can be pressed
@@ -333,7 +357,9 @@ def test_the_whole_grid_and_the_headline_are_seen_without_scrolling(light, visit
     expect(page.get_by_text("In the grid a cross is a head that is off.")).to_be_visible()
 
 
-def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_their_attention(light, visit):
+def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_their_attention(
+    light, visit
+):
     page = visit(light)
     for layer in (9, 10, 11):
         page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
@@ -347,11 +373,18 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     with page.expect_download() as download:
         page.get_by_role("button", name="Download all of them as CSV").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
-    assert [sum(row["kind"] == kind for row in rows) for kind in ("now right", "now wrong")] == [right, wrong]
+    assert [sum(row["kind"] == kind for row in rows) for kind in ("now right", "now wrong")] == [
+        right,
+        wrong,
+    ]
     kind, of = ("now right", right) if right else ("now wrong", wrong)
     kinds.get_by_text(f"{kind}: {of}").click()
     first = next(row for row in rows if row["kind"] == kind)
-    table = page.get_by_test_id("stExpander").filter(has_text="Which sentences changed").get_by_test_id("stDataFrame")
+    table = (
+        page.get_by_test_id("stExpander")
+        .filter(has_text="Which sentences changed")
+        .get_by_test_id("stDataFrame")
+    )
     expect(table).to_be_visible()
     tick_first_row(table)
     page.wait_for_url(re.compile("/attention"))

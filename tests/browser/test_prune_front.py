@@ -31,7 +31,9 @@ def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
     # The second dot of the first order: a third of the heads is off.
     click_dot(figure.locator(".scatterlayer .trace .points path.point").nth(1))
     size = wide_grid().size
-    expect(page.get_by_text(f"{size // 3} of {size} heads off")).to_be_visible()  # the tab with the board has opened
+    expect(
+        page.get_by_text(f"{size // 3} of {size} heads off")
+    ).to_be_visible()  # the tab with the board has opened
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text(f"0 of {size} heads off")).to_be_visible()
 
@@ -39,8 +41,12 @@ def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
 def test_a_quick_front_is_filled_in_by_a_press_and_says_what_it_grows_with(visit):
     page = visit(HERE)
     page.get_by_role("tab", name="Find a smaller model").click()
-    expect(page.get_by_text("2 languages × 3 orders × 25 sizes × 512 dev examples = 76,800 forwards")).to_be_visible()
+    expect(
+        page.get_by_text("2 languages × 3 orders × 25 sizes × 512 dev examples = 76,800 forwards")
+    ).to_be_visible()
     page.get_by_role("button", name="Quick", exact=True).click()
-    expect(page.get_by_text(re.compile(r"2 languages × 1 order × \d+ sizes × 512 dev examples"))).to_be_visible()
+    expect(
+        page.get_by_text(re.compile(r"2 languages × 1 order × \d+ sizes × 512 dev examples"))
+    ).to_be_visible()
     page.get_by_role("button", name="Full", exact=True).click()
     expect(page.get_by_text("2 languages × 3 orders × 25 sizes")).to_be_visible()

@@ -12,7 +12,14 @@ from made_roles import made_roles
 from playwright.sync_api import expect
 from saved import save_classifier
 
-LEGEND = ("Rrare word 1", "Iinduction 0", "=same token elsewhere 0", "Eseparator 1", "Ffirst token 1", "no role 138")
+LEGEND = (
+    "Rrare word 1",
+    "Iinduction 0",
+    "=same token elsewhere 0",
+    "Eseparator 1",
+    "Ffirst token 1",
+    "no role 138",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,9 +41,13 @@ def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(
     cell = page.locator('[data-c="0.2"]')
     expect(cell).to_have_text("S")
     assert cell.evaluate("node => getComputedStyle(node).backgroundColor") == "rgb(28, 117, 21)"
-    expect(cell).to_have_accessible_name(re.compile(r"^layer 0, head 2: nsubj: dependent to governor, \d+ %"))
+    expect(cell).to_have_accessible_name(
+        re.compile(r"^layer 0, head 2: nsubj: dependent to governor, \d+ %")
+    )
     legend = page.locator(".roles .legend .key")
-    expect(legend).to_have_text([*("±positional 1", "Snsubj 1", "Oobj 1", "Aamod 1", "Vadvmod 0"), *LEGEND])
+    expect(legend).to_have_text(
+        [*("±positional 1", "Snsubj 1", "Oobj 1", "Aamod 1", "Vadvmod 0"), *LEGEND]
+    )
     page.locator('[data-c="0.6"]').hover()
     expect(page.locator(".roles .tip")).to_contain_text("2 roles")
     cell.click()
@@ -77,11 +88,15 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)
     box.press("Enter")
-    expect(page.get_by_text(f"There is no report yet on what the heads of {tiny} do")).to_be_visible()
+    expect(
+        page.get_by_text(f"There is no report yet on what the heads of {tiny} do")
+    ).to_be_visible()
     sentences = page.get_by_role("combobox", name="Sentences").first
     choose_option(sentences, "The texts of the task, without syntax", exact=False)
     expect(page.get_by_text("the texts of task intents, without syntax").first).to_be_visible()
-    expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()
+    expect(
+        page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))
+    ).to_be_visible()
     page.locator(".st-key-roles-plan").get_by_role("button", name="Start").click()
     expect(page.get_by_text("There is no report yet")).to_have_count(0)
     expect(page.locator('[data-c="0.0"]')).to_be_visible()

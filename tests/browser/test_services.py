@@ -37,25 +37,44 @@ def answers(url: str) -> bool:
 
 def here(command: list[str], ports: dict[str, str]) -> list[str]:
     """A service's command with this interpreter, and with free ports for its own."""
-    first = {"python": [sys.executable], "streamlit": [sys.executable, "-m", "streamlit"]}[command[0]]
-    rest = [re.sub("|".join(ports), lambda found: ports[found.group()], part) for part in command[1:]]
+    first = {"python": [sys.executable], "streamlit": [sys.executable, "-m", "streamlit"]}[
+        command[0]
+    ]
+    rest = [
+        re.sub("|".join(ports), lambda found: ports[found.group()], part) for part in command[1:]
+    ]
     return [*first, *rest]
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
-    (app_command,) = re.findall(r"^CMD (\[\"streamlit.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    (app_command,) = re.findall(
+        r"^CMD (\[\"streamlit.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+    )
     ports = {"8600": str(free_port()), "8501": str(free_port())}
     cache = tmp_path_factory.mktemp("services")
-    shared = {**os.environ, "HEADLAB_CACHE": str(cache), "HEADLAB_TOKEN": TOKEN, "HEADLAB_MODELS": ""}
+    shared = {
+        **os.environ,
+        "HEADLAB_CACHE": str(cache),
+        "HEADLAB_TOKEN": TOKEN,
+        "HEADLAB_MODELS": "",
+    }
     shared.pop("HEADLAB_WORKER", None)
-    urls = {"worker": f"http://127.0.0.1:{ports['8600']}", "app": f"http://localhost:{ports['8501']}"}
+    urls = {
+        "worker": f"http://127.0.0.1:{ports['8600']}",
+        "app": f"http://localhost:{ports['8501']}",
+    }
     with ExitStack() as stack, (cache / "services.log").open("wb") as log:
 
         def start(command: list[str], **more: str) -> None:
             process = subprocess.Popen(
-                here(command, ports), cwd=ROOT, env={**shared, **more}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                here(command, ports),
+                cwd=ROOT,
+                env={**shared, **more},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
             stack.callback(process.wait, 120)
             stack.callback(process.terminate)
@@ -72,7 +91,12 @@ def test_the_worker_service_is_healthy_and_asks_for_its_token(services: dict[str
     url = services["worker"]
     assert httpx.get(f"{url}/health", timeout=60).json()["ok"]
     assert httpx.get(f"{url}/models", timeout=60).status_code == 401
-    assert httpx.get(f"{url}/models", headers={"authorization": "Bearer wrong"}, timeout=60).status_code == 401
+    assert (
+        httpx.get(
+            f"{url}/models", headers={"authorization": "Bearer wrong"}, timeout=60
+        ).status_code
+        == 401
+    )
     right = {"authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{url}/models", headers=right, timeout=60).status_code == 200
     refused = httpx.post(f"{url}/model", json={"model": "someone/else"}, headers=right, timeout=60)

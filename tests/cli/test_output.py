@@ -10,7 +10,9 @@ import pytest
 from headlab.cli.output import recorded_command, say_report, without_places, write_report
 from headlab.tables import Report, Table
 
-REPORT = Report("found", (Table("one", "One.", ("a",), ("d",), ((1,),)),), ("beware",), {"seed": 0}, 7, 1.5)
+REPORT = Report(
+    "found", (Table("one", "One.", ("a",), ("d",), ((1,),)),), ("beware",), {"seed": 0}, 7, 1.5
+)
 
 
 def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> None:
@@ -26,10 +28,14 @@ def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> 
 def test_a_seed_of_0_and_folders_that_were_not_given_are_left_out() -> None:
     said = without_places("held", False, {"--a": None, "--b": Path("x")}, "float32", 0)
     assert said == "headlab reproduce held --data DIR --b FOLDER --dtype float32"
-    assert without_places("held", True, {}, "float32", 2).endswith("--smoke --dtype float32 --seed 2")
+    assert without_places("held", True, {}, "float32", 2).endswith(
+        "--smoke --dtype float32 --seed 2"
+    )
 
 
-def test_a_report_is_written_with_its_command_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_is_written_with_its_command_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_report(REPORT, tmp_path, "headlab reproduce x")
     value = json.loads((tmp_path / "found.json").read_text())
     assert value["command"] == "headlab reproduce x"

@@ -174,7 +174,8 @@ def test_devices_that_never_come_are_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "code"), [("hello", "ray.other_model"), ("meet", "model.text_too_long"), ("answer", "test.odd")]
+    ("fails", "code"),
+    [("hello", "ray.other_model"), ("meet", "model.text_too_long"), ("answer", "test.odd")],
 )
 def test_what_goes_wrong_elsewhere_is_told(fails: str, code: str) -> None:
     with pool_of(lambda: Thread(lambda: Echo(fails)), 2) as pool, raises(code):
@@ -273,7 +274,11 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
 
 @pytest.mark.parametrize(
     "cause",
-    [MemoryError(), ValueError("my private sentence"), HeadlabError("no such label", code="data.label_unknown")],
+    [
+        MemoryError(),
+        ValueError("my private sentence"),
+        HeadlabError("no such label", code="data.label_unknown"),
+    ],
 )
 def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> None:
     class TaskError(Exception):
@@ -285,7 +290,9 @@ def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> 
     error.cause = cause  # type: ignore[attr-defined]
     there.set_exception(error)
     said = str(answer.exception(1))
-    assert said == "no such label" if isinstance(cause, HeadlabError) else type(cause).__name__ in said
+    assert (
+        said == "no such label" if isinstance(cause, HeadlabError) else type(cause).__name__ in said
+    )
     assert "private" not in said
     gone: Future[Any] = Future()
     lost = translated(gone, errors)
@@ -309,7 +316,9 @@ def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
 
 def test_several_may_ask_at_once() -> None:
     with pool_of(lambda: Thread(Echo), 3) as pool:
-        found = side_by_side("abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, nothing)
+        found = side_by_side(
+            "abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, nothing
+        )
     assert found == {name: (name, [n * n for n in range(20)]) for name in "abcde"}
 
 
@@ -364,7 +373,9 @@ def hand(model: Model) -> Replica:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.soak) for size in (1, 7))])
+@pytest.mark.parametrize(
+    "size", [2, *(pytest.param(size, marks=pytest.mark.soak) for size in (1, 7))]
+)
 def test_any_number_of_devices_gives_the_bits_of_a_local_run(
     model: Model, method: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,7 +390,9 @@ def test_any_number_of_devices_gives_the_bits_of_a_local_run(
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
-def test_lost_devices_change_no_bit(model: Model, ablation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_devices_change_no_bit(
+    model: Model, ablation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
     ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
     want = score(model, tiny_task(), **ask)
@@ -415,7 +428,14 @@ def test_a_run_begun_here_goes_on_elsewhere_and_back(
     with pool_of(lambda: Thread(lambda: hand(model)), 2) as pool:
         for n, helpers in ((4, None), (5, Team(pool)), (3, None)):
             with pytest.raises(Stop):
-                score(model, tiny_task(), store=store, helpers=helpers, on_progress=stop_after(n), **ask)
+                score(
+                    model,
+                    tiny_task(),
+                    store=store,
+                    helpers=helpers,
+                    on_progress=stop_after(n),
+                    **ask,
+                )
         got = score(model, tiny_task(), store=store, helpers=Team(pool), **ask)
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards

@@ -32,10 +32,17 @@ from headlab.worker.model_host import Resident
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray warns of matters of its own
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+]  # Ray warns of matters of its own
 ROOT = Path(__file__).parents[2]
 ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
-WHOLE: dict[str, Any] = {"language": "de", "size": 48, "method": "gradient"}  # without a game: on one actor
+WHOLE: dict[str, Any] = {
+    "language": "de",
+    "size": 48,
+    "method": "gradient",
+}  # without a game: on one actor
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +129,9 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
 
 
 @pytest.mark.soak
-def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_lost_in_mid_run_changes_no_bit(
+    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slowly(monkeypatch)
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -142,7 +151,17 @@ def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path)
 
 
 def line(folder: Path, cache: Path, *more: str) -> list[str]:
-    words = ["score", "--model", str(folder), "--languages", "de,en", "--size", "48", "-o", "samples=96"]
+    words = [
+        "score",
+        "--model",
+        str(folder),
+        "--languages",
+        "de,en",
+        "--size",
+        "48",
+        "-o",
+        "samples=96",
+    ]
     return [sys.executable, "-m", "headlab.cli", *words, "--cache", str(cache), "--json", *more]
 
 
@@ -152,12 +171,16 @@ def plain() -> dict[str, str]:
 
 def command(folder: Path, cache: Path, *more: str) -> subprocess.CompletedProcess[str]:
     words = line(folder, cache, *more)
-    return subprocess.run(words, cwd=ROOT, env=plain(), capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        words, cwd=ROOT, env=plain(), capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 def shas(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     assert done.returncode == 0, done.stderr
-    return {name: row["values_sha256"] for name, row in json.loads(done.stdout)["languages"].items()}
+    return {
+        name: row["values_sha256"] for name, row in json.loads(done.stdout)["languages"].items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +194,17 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
 ) -> None:
     found = []
     for name, more in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
-        words = ["score", "--model", str(folder), "--languages", "de", "--size", "48", "-o", "samples=24"]
+        words = [
+            "score",
+            "--model",
+            str(folder),
+            "--languages",
+            "de",
+            "--size",
+            "48",
+            "-o",
+            "samples=24",
+        ]
         assert main([*words, "--cache", str(tmp_path / name), "--json", *more]) == 0
         found.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
     assert found[0] == found[1]
@@ -186,13 +219,17 @@ def test_the_command_gives_the_same_hashes_with_and_without_ray(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", ""])
-def test_a_cluster_that_is_not_there_is_a_sentence(model: Model, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_there_is_a_sentence(
+    model: Model, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with raises("ray.cluster_unreachable", f"'{address}'"), team(model, address):
         pass
 
 
-def test_workers_without_ray_are_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_without_ray_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*line(folder, tmp_path)[3:], "--workers", "2"]) != 0
     assert "--ray local" in capsys.readouterr().err
 
@@ -204,9 +241,15 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
     words = line(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
     mark = f"headlab-test-{os.getpid()}"
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent)
+    process = subprocess.Popen(
+        words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent
+    )
     checkpoints = (tmp_path / "cache").glob
-    until(lambda: list(checkpoints("*/checkpoint.npz")) or process.poll() is not None, "a checkpoint", 240)
+    until(
+        lambda: list(checkpoints("*/checkpoint.npz")) or process.poll() is not None,
+        "a checkpoint",
+        240,
+    )
     process.kill()
     process.wait()
     until(lambda: marked(mark) == [], "the end of the last process of the killed command")
@@ -243,7 +286,9 @@ def test_reported_25_a_local_ray_is_started_with_the_processors_that_are_allowed
     assert started_with["num_cpus"] == processors
 
 
-def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_sentence_says_how_to_get_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with raises("package.ray_missing"), rays.team(model, "local"):
         pass
@@ -251,7 +296,13 @@ def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: 
 
 def placed(client: Client, folder: Path) -> dict[str, Any]:
     """A job on Ray that has ended, with a live request beside it."""
-    spec = {"model": str(folder), "task": "intents", "languages": ["de"], "size": 48, "options": {"samples": 96}}
+    spec = {
+        "model": str(folder),
+        "task": "intents",
+        "languages": ["de"],
+        "size": 48,
+        "options": {"samples": 96},
+    }
     job = client.submit("score", spec, place="ray")["id"]
     assert client.submit("score", spec)["id"] == job  # where it is computed makes no other job
     figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
@@ -277,16 +328,32 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
 
 
 @pytest.mark.soak
-def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp_path: Path) -> None:
+def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
+    folder: Path, tmp_path: Path
+) -> None:
     """Through a worker of its own: `headlab worker --ray local --workers 2`."""
     said = tmp_path / "told.json"
-    words = ["worker", "--port", "0", "--cache", str(tmp_path / "cache"), "--ray", "local", "--workers", "2"]
+    words = [
+        "worker",
+        "--port",
+        "0",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--ray",
+        "local",
+        "--workers",
+        "2",
+    ]
     words = [sys.executable, "-m", "headlab.worker", *words[1:], "--told", str(said)]
     silent = subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=ROOT, env=plain(), stdout=silent, stderr=silent)
     try:
         until(said.exists, "the address of the worker", 240)
-        client = Client(until(lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"))
+        client = Client(
+            until(
+                lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"
+            )
+        )
         assert client.health()["ray"] == "local"
         placed(client, folder)
         client.close()

@@ -19,9 +19,15 @@ SMALL = {
     "sliding_window": 4,
 }  # fmt: skip
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Gemma2": ("Gemma2ForSequenceClassification", {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 6}),
+    "Gemma2": (
+        "Gemma2ForSequenceClassification",
+        {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 6},
+    ),
     "VaultGemma": ("VaultGemmaForCausalLM", {"attn_logit_softcapping": 2.0}),
-    "GptOss": ("GptOssForSequenceClassification", {"num_local_experts": 2, "num_experts_per_tok": 1}),
+    "GptOss": (
+        "GptOssForSequenceClassification",
+        {"num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
 }
 
 

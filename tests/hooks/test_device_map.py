@@ -44,12 +44,18 @@ def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
     assert spread.offloaded
     assert not whole.offloaded
     assert spread.recorded() == whole.recorded()
-    assert (spread.grid, spread.resumable, spread.first_token) == (whole.grid, whole.resumable, whole.first_token)
+    assert (spread.grid, spread.resumable, spread.first_token) == (
+        whole.grid,
+        whole.resumable,
+        whole.first_token,
+    )
     want, found = everything(whole), everything(spread)
     assert want.keys() == found.keys()
     for name, value in want.items():
         assert_equal(found[name], value, name)
-    assert any(weight.is_meta for weight in spread.module.parameters())  # not kept by one of the passes
+    assert any(
+        weight.is_meta for weight in spread.module.parameters()
+    )  # not kept by one of the passes
 
 
 def test_one_device_by_a_strategy_is_that_device(folder: Path):
@@ -70,11 +76,17 @@ def test_one_device_by_a_strategy_is_that_device(folder: Path):
         ({"device_map": {"": "moon"}}, "device.unusable", ["moon"]),
         ({"device_map": {"": "meta"}}, "device.unusable", ["meta"]),
         ({"device_map": {"bert": "cpu"}}, "device_map.not_covering", ["classifier.weight"]),
-        ({"device_map": {"": "cpu", "bert.pooler": "disk"}}, "device_map.not_covering", ["bert.pooler.dense.weight"]),
+        (
+            {"device_map": {"": "cpu", "bert.pooler": "disk"}},
+            "device_map.not_covering",
+            ["bert.pooler.dense.weight"],
+        ),
         ({"device_map": {"": "cpu", "bart": "cpu"}}, "device_map.not_covering", ["bart"]),
     ],
 )
-def test_a_map_that_cannot_be_used_is_refused(folder: Path, given: dict[str, Any], code: str, named: list[str]):
+def test_a_map_that_cannot_be_used_is_refused(
+    folder: Path, given: dict[str, Any], code: str, named: list[str]
+):
     with raises(code, *named):
         headlab.load(folder, **given)
 
@@ -94,12 +106,18 @@ def test_a_weight_that_no_pass_finds_is_a_sentence(family: str, tmp_path: Path):
 
 def test_what_needs_the_weights_refuses_a_spread_model(spread: Model):
     mask = Mask(spread.grid, np.arange(spread.grid.size) > 0)
-    for use in (lambda: shrink_model(spread, mask), lambda: trainable_copy(spread, False), lambda: Origin.of(spread)):
+    for use in (
+        lambda: shrink_model(spread, mask),
+        lambda: trainable_copy(spread, False),
+        lambda: Origin.of(spread),
+    ):
         with raises("device_map.not_whole", spread.name):
             use()
 
 
-def test_weights_that_must_be_written_go_with_the_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_weights_that_must_be_written_go_with_the_model(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert gettempdir() == str(tmp_path)
     model = headlab.load(folder, device_map={"": "disk"})
@@ -120,8 +138,12 @@ def same(found: dict[str, Any], want: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "t5"])
-def test_no_tensor_is_left_behind_on_another_device(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PYTHONHASHSEED", "1")  # accelerate takes any device as the one of inputs: the first
+def test_no_tensor_is_left_behind_on_another_device(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(
+        "PYTHONHASHSEED", "1"
+    )  # accelerate takes any device as the one of inputs: the first
     whole = headlab.load(save_family(tmp_path / "m", family))
     devices = places(whole.module, FIRST, SECOND)
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
@@ -135,5 +157,8 @@ def test_no_tensor_is_left_behind_on_another_device(family: str, tmp_path: Path,
 def test_two_gpus(tmp_path: Path):
     whole = headlab.load(save_family(tmp_path / "m", "llama"), device="cuda:0")
     same(
-        everything(headlab.load(tmp_path / "m", device_map=places(whole.module, "cuda:0", "cuda:1"))), everything(whole)
+        everything(
+            headlab.load(tmp_path / "m", device_map=places(whole.module, "cuda:0", "cuda:1"))
+        ),
+        everything(whole),
     )

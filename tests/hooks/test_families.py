@@ -76,13 +76,19 @@ def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
             assert_close(together[row], logits(model, batch)[row])
 
 
-def test_a_closed_gate_is_a_head_without_values(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_a_closed_gate_is_a_head_without_values(
+    kind: str, model: Model, batch: dict[str, torch.Tensor]
+) -> None:
     """A second derivation of which block of the projection is which head: that head has no values to give."""
     if not VALUES[kind]:
-        pytest.skip("its values come out of one projection with queries and keys, or are shared by layers")
+        pytest.skip(
+            "its values come out of one projection with queries and keys, or are shared by layers"
+        )
     linear = {name: m for name, m in model.module.named_modules() if isinstance(m, nn.Linear)}
     values = [[m for name, m in linear.items() if name.endswith(end)] for end in VALUES[kind]]
-    shared = model.grid.width // int(getattr(model.module.config, "num_key_value_heads", None) or model.grid.width)
+    shared = model.grid.width // int(
+        getattr(model.module.config, "num_key_value_heads", None) or model.grid.width
+    )
     for layer in range(model.grid.layers):
         kept = np.ones((model.grid.layers, model.grid.width))
         kept[layer, shared : 2 * shared] = 0  # heads that share their values are closed together
@@ -131,7 +137,10 @@ def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
     model = families.attached(families.tiny(kind))
     assert model.grid.to_json() == {"decoder": [0, 4]}
     assert [head.layer for head in model.grid.heads] == [1] * 4
-    one = {"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    one = {
+        "input_ids": torch.tensor([[5, 6, 7, 8]]),
+        "attention_mask": torch.ones(1, 4, dtype=torch.long),
+    }
     whole = logits(model, one)
     kept = model.grid.gates(np.array([1, 0, 1, 1]))
     with gated(model, kept):
@@ -150,7 +159,9 @@ def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None
     assert families.attached(module).grid.to_json() == {"encoder": [4, 4]}
 
 
-@pytest.mark.parametrize(("family", "values"), [("bert", r"layer\.1\..*value"), ("gpt_neo", r"h\.1\..*v_proj")])
+@pytest.mark.parametrize(
+    ("family", "values"), [("bert", r"layer\.1\..*value"), ("gpt_neo", r"h\.1\..*v_proj")]
+)
 def test_a_layer_whose_heads_all_give_0_has_heads(family: str, values: str) -> None:
     """As one does whose heads were switched off in the weights."""
     module = families.tiny(family).double()
@@ -171,7 +182,9 @@ def test_attention_that_has_tokens_before_examples_is_refused_with_that_reason()
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
     module = tiny_module("bert")
     for layer in module.bert.encoder.layer:
-        layer.attention.output.dense = nn.Sequential(nn.LayerNorm(24, dtype=torch.float64), nn.Linear(24, 24).double())
+        layer.attention.output.dense = nn.Sequential(
+            nn.LayerNorm(24, dtype=torch.float64), nn.Linear(24, 24).double()
+        )
     with raises("model.heads_mixed", "BertForSequenceClassification"):
         families.attached(module)
 
@@ -194,7 +207,9 @@ def test_what_is_refused_is_refused_for_the_reason_in_the_table(kind: str) -> No
 
 def test_the_table_holds_for_this_version_and_the_page_is_made_from_it() -> None:
     known = json.loads(families.TABLE.read_text())
-    assert families.PAGE.read_text(encoding="utf-8") == families.page(known), "run: python tools/families.py"
+    assert families.PAGE.read_text(encoding="utf-8") == families.page(known), (
+        "run: python tools/families.py"
+    )
     assert len(known["families"]) >= 90
     for kind in ("bert", "mpnet", "longt5"):
         assert families.verdict(kind) == known["families"][kind]

@@ -43,7 +43,9 @@ def ones(model: Model) -> np.ndarray:
     return np.ones((model.grid.layers, model.grid.width))
 
 
-def test_ones_equal_the_untouched_model(family: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_ones_equal_the_untouched_model(
+    family: str, model: Model, batch: dict[str, torch.Tensor]
+) -> None:
     with torch.no_grad():
         untouched = tiny_module(family)(**batch).logits
     with gated(model, ones(model)):
@@ -55,7 +57,9 @@ def test_each_zero_equals_zeroed_columns(model: Model, batch: dict[str, torch.Te
         gates = ones(model)
         gates[row, column] = 0
         if sum(p is model.projections[row] for p in model.projections) > 1:
-            gates[:, column] = 0  # a shared projection has its columns zeroed for all layers at once
+            gates[:, column] = (
+                0  # a shared projection has its columns zeroed for all layers at once
+            )
         with gated(model, gates):
             got = logits(model, batch)
         projection = model.projections[row]
@@ -77,7 +81,9 @@ def test_a_closed_gate_matters(model: Model, batch: dict[str, torch.Tensor]) -> 
         assert (logits(model, batch) - whole).abs().max() > 1e-6
 
 
-def test_rows_equal_row_by_row(model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator) -> None:
+def test_rows_equal_row_by_row(
+    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+) -> None:
     gates = rng.random((3, *ones(model).shape)) < 0.6
     with gated(model, gates):
         together = logits(model, batch)
@@ -94,7 +100,9 @@ def test_undone_after_an_exception(model: Model, batch: dict[str, torch.Tensor])
 
 
 @pytest.mark.filterwarnings("ignore::headlab.errors.UngatedPassWarning")
-def test_two_threads_never_mix(model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator) -> None:
+def test_two_threads_never_mix(
+    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+) -> None:
     masks = [rng.random(ones(model).shape) < 0.5 for _ in range(2)]
     want = []
     for mask in masks:
@@ -121,13 +129,19 @@ def test_two_threads_never_mix(model: Model, batch: dict[str, torch.Tensor], rng
     assert not any(wrong)
 
 
-def test_weights_equal_eager_attention(family: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_weights_equal_eager_attention(
+    family: str, model: Model, batch: dict[str, torch.Tensor]
+) -> None:
     eager = tiny_module(family)
     if family not in ("deberta-v2", "xlm", "bloom"):
         eager.set_attn_implementation("eager")
     with torch.no_grad():
         out = eager(**batch, output_attentions=True)
-    names = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+    names = {
+        "encoder": "encoder_attentions",
+        "decoder": "decoder_attentions",
+        "cross": "cross_attentions",
+    }
     want = [w for s in model.grid.stacks for w in (out.get(names[s.name]) or out["attentions"])]
     found: dict[int, torch.Tensor] = {}
     sum_weights(model, batch, lambda row, weights: found.__setitem__(row, weights))
@@ -139,7 +153,9 @@ def test_weights_equal_eager_attention(family: str, model: Model, batch: dict[st
     assert_allclose(attention(model, one, [head])[head], want[-1][0, head.head], atol=1e-6)
 
 
-def test_mean_ablation_of_a_constant_head_changes_nothing(model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_mean_ablation_of_a_constant_head_changes_nothing(
+    model: Model, batch: dict[str, torch.Tensor]
+) -> None:
     """With means taken over one token position, replacing by the mean keeps what is already the mean."""
     means = head_means(model, [batch])
     gates = ones(model)
@@ -152,9 +168,13 @@ def test_mean_ablation_of_a_constant_head_changes_nothing(model: Model, batch: d
     assert (mean - zero).abs().max() > 1e-9
 
 
-def test_resumed_rows_equal_full_passes(model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator) -> None:
+def test_resumed_rows_equal_full_passes(
+    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+) -> None:
     if not model.resumable:
-        pytest.skip("layers of this architecture are not separate modules in one list that give plain tensors")
+        pytest.skip(
+            "layers of this architecture are not separate modules in one list that give plain tensors"
+        )
     states = LayerStates(model.grid.layers)
     gates = torch.ones(3, *ones(model).shape, dtype=torch.float64)
     with torch.no_grad(), model.active(Active(gates=gates, states=states)):
@@ -173,7 +193,9 @@ def branches(
     model: Model, rng: np.random.Generator, rows: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows that branch off at random layers, off the batch's own or off earlier branches: starts, origins, gates."""
-    start = np.concatenate([np.zeros(rows, int), np.sort(rng.integers(model.grid.layers, size=count))])
+    start = np.concatenate(
+        [np.zeros(rows, int), np.sort(rng.integers(model.grid.layers, size=count))]
+    )
     origin, gates = np.arange(rows + count), rng.random((rows + count, *ones(model).shape)) < 0.7
     for row in range(rows, rows + count):
         before = np.count_nonzero(start < start[row]) or rows
@@ -187,7 +209,9 @@ def test_branching_rows_equal_full_passes(
     model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator, count: int
 ) -> None:
     if not model.resumable:
-        pytest.skip("layers of this architecture are not separate modules in one list that give plain tensors")
+        pytest.skip(
+            "layers of this architecture are not separate modules in one list that give plain tensors"
+        )
     start, origin, gates = branches(model, rng, 3, count)
     example = np.arange(len(origin))
     for row in range(3, len(origin)):
@@ -206,13 +230,18 @@ def test_a_branching_pass_runs_each_row_from_its_own_layer_on(rng: np.random.Gen
     model = tiny_model("bert")
     given: list[int] = []
     hooks = [
-        layer.register_forward_pre_hook(lambda _module, args, _kwargs: given.append(len(args[0])), with_kwargs=True)
+        layer.register_forward_pre_hook(
+            lambda _module, args, _kwargs: given.append(len(args[0])), with_kwargs=True
+        )
         for layer in (module.intermediate for module in model.module.bert.encoder.layer)
     ]
     start = np.array([0, 0, 1, 1, 1, 2])
     batch = tiny_batch(model.module, lengths=(7, 5, 7, 7, 5, 5))
     gates = torch.ones(6, 3, 4, dtype=torch.float64)
-    with torch.no_grad(), model.active(Active(gates=gates, states=FanOut(start, np.array([0, 1, 0, 0, 1, 4]), 3))):
+    with (
+        torch.no_grad(),
+        model.active(Active(gates=gates, states=FanOut(start, np.array([0, 1, 0, 0, 1, 4]), 3))),
+    ):
         model.module(**batch)
     for hook in hooks:
         hook.remove()

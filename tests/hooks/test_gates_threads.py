@@ -31,7 +31,13 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.records import Head
 
 T = TypeVar("T")
-FAMILIES = ("bert", "albert", "xlm", "gpt2", "t5")  # separate and shared layers, both kinds of gates, several stacks
+FAMILIES = (
+    "bert",
+    "albert",
+    "xlm",
+    "gpt2",
+    "t5",
+)  # separate and shared layers, both kinds of gates, several stacks
 
 
 @pytest.fixture(params=FAMILIES)
@@ -74,7 +80,9 @@ def in_thread(run: Callable[[], torch.Tensor]) -> torch.Tensor:
 
 def ungated_passes(seen: list[warnings.WarningMessage]) -> list[str]:
     """Texts of the warnings about ungated passes."""
-    return [str(warning.message) for warning in seen if issubclass(warning.category, UngatedPassWarning)]
+    return [
+        str(warning.message) for warning in seen if issubclass(warning.category, UngatedPassWarning)
+    ]
 
 
 def test_reported_08_a_block_gates_every_thread(model: Model) -> None:
@@ -99,7 +107,9 @@ def test_reported_08_a_mask_and_means_reach_every_thread(bert: Model) -> None:
 
 def test_reported_08_a_row_of_gates_an_example_reaches_every_thread(bert: Model) -> None:
     rows = len(tiny_batch(bert.module)["input_ids"])
-    gates = np.stack([closed(bert) if row % 2 else np.ones_like(closed(bert)) for row in range(rows)])
+    gates = np.stack(
+        [closed(bert) if row % 2 else np.ones_like(closed(bert)) for row in range(rows)]
+    )
     with headlab.gated(bert, gates):
         expected = answer(bert)
     with headlab.gated(bert, gates, threads=True):
@@ -120,7 +130,9 @@ def test_reported_08_a_pass_in_another_thread_warns_once_a_block(model: Model) -
     assert len(ungated_passes(seen)) == 2
 
 
-def test_reported_08_a_part_of_the_model_in_another_thread_warns_and_is_gated_too(bert: Model) -> None:
+def test_reported_08_a_part_of_the_model_in_another_thread_warns_and_is_gated_too(
+    bert: Model,
+) -> None:
     inputs = tiny_batch(bert.module)
 
     def body() -> torch.Tensor:
@@ -205,7 +217,10 @@ def test_reported_08_two_threads_cannot_both_gate_every_thread(bert: Model) -> N
     _, gated = answers(bert)
 
     def second() -> torch.Tensor:
-        with raises("gate.threads_taken", "threads=True"), headlab.gated(bert, 1 - closed(bert), threads=True):
+        with (
+            raises("gate.threads_taken", "threads=True"),
+            headlab.gated(bert, 1 - closed(bert), threads=True),
+        ):
             pass
         return answer(bert)
 
@@ -278,11 +293,17 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
 
     def written() -> str:
-        return model.tokenizer.decode(module.generate(ids, **options)[0, ids.shape[1] :], skip_special_tokens=True)
+        return model.tokenizer.decode(
+            module.generate(ids, **options)[0, ids.shape[1] :], skip_special_tokens=True
+        )
 
     def streamed() -> str:
-        streamer = transformers.TextIteratorStreamer(model.tokenizer, skip_prompt=True, skip_special_tokens=True)
-        thread = threading.Thread(target=module.generate, args=(ids,), kwargs={**options, "streamer": streamer})
+        streamer = transformers.TextIteratorStreamer(
+            model.tokenizer, skip_prompt=True, skip_special_tokens=True
+        )
+        thread = threading.Thread(
+            target=module.generate, args=(ids,), kwargs={**options, "streamer": streamer}
+        )
         thread.start()
         text = "".join(streamer)
         thread.join()
@@ -322,7 +343,9 @@ def test_reported_08_to_thread_stays_gated(model: Model) -> None:
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(model: Model, threads: bool) -> None:
+def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(
+    model: Model, threads: bool
+) -> None:
     upper = np.ones_like(closed(model))
     upper[-1] = 0  # a layer taken for another would show
     with headlab.gated(model, upper):
@@ -332,7 +355,9 @@ def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(m
     def wait_for_the_other(*_: object) -> None:
         both_run.wait()
 
-    hooks = [layer.register_forward_pre_hook(wait_for_the_other) for layer in set(model.projections)]
+    hooks = [
+        layer.register_forward_pre_hook(wait_for_the_other) for layer in set(model.projections)
+    ]
 
     async def main() -> list[torch.Tensor]:
         with headlab.gated(model, upper, threads=threads):
@@ -454,7 +479,9 @@ def test_reported_08_attention_weights_of_another_thread_are_its_own(bert: Model
         assert torch.equal(in_thread(lambda: attention(bert, inputs, [head])[head]), expected)
 
 
-def test_reported_08_headlabs_own_gates_are_no_block_that_others_are_warned_of(tmp_path: Path) -> None:
+def test_reported_08_headlabs_own_gates_are_no_block_that_others_are_warned_of(
+    tmp_path: Path,
+) -> None:
     bert = headlab.load(save_family(tmp_path / "m", "bert"), device="cpu")
     task = tiny_task()
     evaluator = Evaluator(bert, task, task.languages[0], "dev", 12)

@@ -51,7 +51,9 @@ def removed(kept: np.ndarray) -> list[int]:
 def test_rules() -> None:
     assert removed(choose(GRID, VALUES, HIGH, "harmful")) == [1]
     assert removed(choose(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [1, 4]
-    assert removed(choose(GRID, VALUES, None, "bottom", k=1)) == [4]  # a tie keeps the lower (layer, head)
+    assert removed(choose(GRID, VALUES, None, "bottom", k=1)) == [
+        4
+    ]  # a tie keeps the lower (layer, head)
     assert removed(choose(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
 
 
@@ -75,13 +77,17 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
         ("best", {}, ("rule.unknown",)),
     ],
 )
-def test_unfitting_options_are_refused(rule: str, options: dict[str, float], expected: tuple[object, ...]) -> None:
+def test_unfitting_options_are_refused(
+    rule: str, options: dict[str, float], expected: tuple[object, ...]
+) -> None:
     with raises(*expected):
         choose(GRID, VALUES, HIGH, rule, **options)  # type: ignore[arg-type]
 
 
 def test_a_correction_that_cannot_be_had_is_refused() -> None:
-    bare = HeadScores(GRID, "de", "shapley", VALUES, "e", "accuracy", 1, 1.0, low=HIGH - 1, high=HIGH)
+    bare = HeadScores(
+        GRID, "de", "shapley", VALUES, "e", "accuracy", 1, 1.0, low=HIGH - 1, high=HIGH
+    )
     with raises("rule.correction_unknown", "bonferroni", "raw, holm, bh"):
         bare.mask(correction="bonferroni")
     with raises("rule.option_unused", "bottom"):
@@ -97,12 +103,16 @@ def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Gener
         p, high = rng.random(GRID.size) ** 3, rng.normal(size=GRID.size)
         own = {"low": high - 2, "high": high, "p_values": p}
         tested = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **own)
-        harms = np.sort(np.where(high < 1, p, 1.0))  # a value below 0: claims of help are no claims of harm
+        harms = np.sort(
+            np.where(high < 1, p, 1.0)
+        )  # a value below 0: claims of help are no claims of harm
         by_rank = harms <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
         bound = harms[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
         sure = {"holm": np.array(reference.holm_by_steps(p.tolist())) <= 0.05, "bh": p <= bound}
         for correction, holds in sure.items():
-            assert (~tested.mask(correction=correction).kept).tolist() == (holds & (high < 0)).tolist()
+            assert (~tested.mask(correction=correction).kept).tolist() == (
+                holds & (high < 0)
+            ).tolist()
 
 
 def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_heads_help(
@@ -115,7 +125,11 @@ def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_
         p[:70], values[:60], values[60:70] = 1e-6, 1.0, -1.0
         high = np.where((p <= 0.05) & (values < 0), -0.1, 2.0)
         own = {"low": values - 3, "high": high, "p_values": p}
-        gone = ~HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **own).mask(correction="bh").kept
+        gone = (
+            ~HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **own)
+            .mask(correction="bh")
+            .kept
+        )
         assert gone[60:70].all()
         shares.append(gone[70:].sum() / gone.sum())
     assert np.mean(shares) <= 0.05
@@ -158,10 +172,22 @@ def spoil(**changes: object) -> dict[str, object]:
         (spoil(grid={"encoder": [3, -1]}), ("mask.grid_malformed",)),
         (spoil(grid={}), ("mask.grid_malformed",)),
         (spoil(kept={"encoder": [[1, 1, 1], [1, 1]]}), ("grid.stacks_mismatch", "['encoder']")),
-        (spoil(kept={"encoder": [[1, 1], [1, 1]], "cross": [[1, 1]]}), ("grid.layers_mismatch", "encoder")),
-        (spoil(kept={"encoder": [[1, 1, 2], [1, 1]], "cross": [[1, 1]]}), ("mask.kept_not_binary",)),
-        (spoil(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}), ("mask.kept_not_binary",)),
-        (spoil(kept={"encoder": [[1, 1, [0]], [1, 1]], "cross": [[1, 1]]}), ("mask.kept_not_binary",)),
+        (
+            spoil(kept={"encoder": [[1, 1], [1, 1]], "cross": [[1, 1]]}),
+            ("grid.layers_mismatch", "encoder"),
+        ),
+        (
+            spoil(kept={"encoder": [[1, 1, 2], [1, 1]], "cross": [[1, 1]]}),
+            ("mask.kept_not_binary",),
+        ),
+        (
+            spoil(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}),
+            ("mask.kept_not_binary",),
+        ),
+        (
+            spoil(kept={"encoder": [[1, 1, [0]], [1, 1]], "cross": [[1, 1]]}),
+            ("mask.kept_not_binary",),
+        ),
         (spoil(model="m"), ("mask.field_invalid", "model", "an object")),
         (spoil(model={"name": "m", "fingerprint": 3}), ("mask.field_invalid", "model.fingerprint")),
         (spoil(model={"name": "m"}), ("mask.field_missing", "model.fingerprint")),
@@ -186,24 +212,48 @@ def test_missing_torn_and_foreign_files(tmp_path: Path) -> None:
 
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 5) | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 5)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
 
-SCHEMA = json.loads((files("headlab") / "schemas" / "mask-2.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (files("headlab") / "schemas" / "mask-2.schema.json").read_text(encoding="utf-8")
+)
 VALIDATOR = Draft202012Validator(SCHEMA)
-FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
+FIGURE = {
+    "accuracy": 0.61,
+    "n": 512,
+    "baseline": 0.6,
+    "difference": 0.01,
+    "low": -0.01,
+    "high": 0.03,
+    "p": 0.4,
+}
 
 
 def whole_mask() -> Mask:
     """A mask that says all that the format can say."""
     chosen = noted(
-        {"rule": "bottom", "k": 3, "method": "shapley", "languages": ["th"]}, "dev", "intents", {"th": FIGURE}
+        {"rule": "bottom", "k": 3, "method": "shapley", "languages": ["th"]},
+        "dev",
+        "intents",
+        {"th": FIGURE},
     )
-    chosen = noted(chosen, "test", "intents", {"th": FIGURE, "de": FIGURE}, size=1000, ablation="zero")
-    model = {**MODEL, "architecture": {"class": "BertForSequenceClassification", "model_type": "bert"}}
+    chosen = noted(
+        chosen, "test", "intents", {"th": FIGURE, "de": FIGURE}, size=1000, ablation="zero"
+    )
+    model = {
+        **MODEL,
+        "architecture": {"class": "BertForSequenceClassification", "model_type": "bert"},
+    }
     return Mask(GRID, np.array([1, 0, 1, 1, 0, 1, 0], bool), model, chosen)
 
 
@@ -216,26 +266,43 @@ def agrees_with_the_schema(value: dict[str, object]) -> bool:
     shape = {name: [len(row) for row in rows] for name, rows in kept.items()}
     off = sum(not head for rows in kept.values() for row in rows for head in row)
     parts = [value.get(name) for name in ("model", "chosen", "versions")]
-    figures = [f for part in value.get("chosen", {}).get("evaluated", {}).values() for f in part["languages"].values()]
+    figures = [
+        f
+        for part in value.get("chosen", {}).get("evaluated", {}).values()
+        for f in part["languages"].values()
+    ]
     try:
         json.dumps(parts, ensure_ascii=False, allow_nan=False).encode()
         date.fromisoformat(value.get("created", "2026-11-21")[:10])
     except ValueError:
         return False
-    return shape == value["grid"] and value.get("removed", off) == off and all(map(is_consistent, figures))
+    return (
+        shape == value["grid"]
+        and value.get("removed", off) == off
+        and all(map(is_consistent, figures))
+    )
 
 
 def is_consistent(figure: dict[str, float]) -> bool:
     """Whether low ends are below high ends, and a difference is that of its accuracies."""
-    ends = [(figure.get(f"{of}low", -math.inf), figure.get(f"{of}high", math.inf)) for of in ("", "accuracy_")]
+    ends = [
+        (figure.get(f"{of}low", -math.inf), figure.get(f"{of}high", math.inf))
+        for of in ("", "accuracy_")
+    ]
     found = figure["accuracy"] - figure.get("baseline", 0)
     known = "baseline" in figure and "difference" in figure
-    return all(low <= high for low, high in ends) and (not known or abs(figure["difference"] - found) < 0.0021)
+    return all(low <= high for low, high in ends) and (
+        not known or abs(figure["difference"] - found) < 0.0021
+    )
 
 
 def can_be_used(mask: Mask) -> None:
     """All that is done with masks that were read: shown, written, combined, converted."""
-    told = [model_words(mask), chosen_words(mask.chosen), *accuracy_table({"m": mask}).markdown().splitlines()[2:]]
+    told = [
+        model_words(mask),
+        chosen_words(mask.chosen),
+        *accuracy_table({"m": mask}).markdown().splitlines()[2:],
+    ]
     assert all(line.encode() and line.isprintable() for line in told)
     for made in (mask, combine([mask, mask], "and"), combine([mask, full_mask(mask.grid)], "or")):
         written = convert_out(made, "headlab")
@@ -254,7 +321,12 @@ def reads(value: object) -> bool:
 def test_the_schema_is_one_and_takes_what_is_written() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     empty = HeadGrid((Stack("decoder", (2, 0, 1)),))
-    for mask in (whole_mask(), full_mask(GRID), Mask(GRID, np.zeros(7, bool), MODEL), full_mask(empty)):
+    for mask in (
+        whole_mask(),
+        full_mask(GRID),
+        Mask(GRID, np.zeros(7, bool), MODEL),
+        full_mask(empty),
+    ):
         assert list(VALIDATOR.iter_errors(mask.to_json())) == []
         assert (mask_from_json(mask.to_json()).kept == mask.kept).all()
 
@@ -272,9 +344,16 @@ def test_version_1_is_read_and_written_as_version_2() -> None:
     seen = {"task": "intents", "split": "dev", "size": 512, "languages": {"th": FIGURE}}
     old = {"format": "headlab-mask", "version": 1, "model": MODEL, "grid": GRID.to_json()}
     old |= {"kept": full_mask(GRID).rows(), "removed": 0, "created": "2026-11-21T09:30:00+00:00"}
-    chosen = {"rule": "by hand", "languages": "th", "evaluated": seen, "started_from": {"rule": "harmful"}}
+    chosen = {
+        "rule": "by hand",
+        "languages": "th",
+        "evaluated": seen,
+        "started_from": {"rule": "harmful"},
+    }
     mask = mask_from_json(old | {"chosen": chosen})
-    assert mask.chosen["evaluated"] == {"dev": {"task": "intents", "size": 512, "languages": {"th": FIGURE}}}
+    assert mask.chosen["evaluated"] == {
+        "dev": {"task": "intents", "size": 512, "languages": {"th": FIGURE}}
+    }
     assert mask.chosen["as_written"] == {"languages": "th"}
     assert (mask.chosen["rule"], mask.chosen["started_from"]) == ("by hand", {"rule": "harmful"})
     new = mask.to_json()
@@ -318,17 +397,25 @@ def test_figures_that_contradict_each_other_are_refused(wrong: dict[str, float],
     chosen = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | wrong}}}}
     with raises("mask.figure_contradictory", told):
         mask_from_json(spoil(chosen=chosen))
-    rounded = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | {"difference": 0.011}}}}}
+    rounded = {
+        "evaluated": {
+            "dev": {"task": "intents", "languages": {"th": FIGURE | {"difference": 0.011}}}
+        }
+    }
     mask_from_json(spoil(chosen=rounded))
 
 
 @pytest.mark.parametrize("wrong", [{"p": 7}, {"p": -0.1}])
 def test_a_p_value_is_a_share(wrong: dict[str, float]) -> None:
     with raises("mask.field_invalid", "p"):
-        mask_from_json(spoil(chosen={"evaluated": {"dev": {"task": "t", "languages": {"th": FIGURE | wrong}}}}))
+        mask_from_json(
+            spoil(chosen={"evaluated": {"dev": {"task": "t", "languages": {"th": FIGURE | wrong}}}})
+        )
 
 
-@pytest.mark.parametrize("when", ["2026-99-21T09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-21T25:30:00+00:00"])
+@pytest.mark.parametrize(
+    "when", ["2026-99-21T09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-21T25:30:00+00:00"]
+)
 def test_a_time_that_never_is_is_refused(when: str) -> None:
     with raises("mask.field_invalid", "created"):
         mask_from_json(spoil(created=when))
@@ -342,12 +429,24 @@ def test_figures_are_noted_by_split_and_read_back() -> None:
     assert seen(full_mask(GRID)) == []
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
     shown = accuracy_table({"mine": mask}).shown()
-    assert shown[0] == ["mine", "dev", "intents", "th", "512", "61.0", "60.0", "+1.0", "-1.0 … +3.0"]
+    assert shown[0] == [
+        "mine",
+        "dev",
+        "intents",
+        "th",
+        "512",
+        "61.0",
+        "60.0",
+        "+1.0",
+        "-1.0 … +3.0",
+    ]
 
 
 def test_what_was_assumed_stands_beside_the_figures_and_is_kept_in_the_file() -> None:
     figure = {"accuracy": 0.5, "n": 10, "note": "Label map: a = LABEL_1, b = LABEL_0"}
-    mask = replace(full_mask(GRID), chosen=noted({}, "test", "intents", {"de": figure, "th": figure}))
+    mask = replace(
+        full_mask(GRID), chosen=noted({}, "test", "intents", {"de": figure, "th": figure})
+    )
     assert agrees_with_the_schema(mask.to_json())
     read = mask_from_json(mask.to_json())
     assert accuracy_notes([read, full_mask(GRID)]) == [figure["note"]]
@@ -356,7 +455,9 @@ def test_what_was_assumed_stands_beside_the_figures_and_is_kept_in_the_file() ->
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.dictionaries(st.sampled_from(["format", "version", "grid", "kept", "model", "chosen"]), junk))
+@given(
+    st.dictionaries(st.sampled_from(["format", "version", "grid", "kept", "model", "chosen"]), junk)
+)
 def test_fuzz_only_headlab_errors(changes: dict[str, object]) -> None:
     for version in (1, 2):
         value = spoil(**({"version": version} | changes))
@@ -380,14 +481,24 @@ ODD = (
 
 def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     """The path to everything in a value, itself included."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(found for key, part in inner for found in places(part, (*path, key)))]
 
 
 PLACES = places(whole_mask().to_json())
 
 
-ALL_NAMES = {step for place in PLACES for step in place if isinstance(step, str)} | {"weight", "threshold", "train"}
+ALL_NAMES = {step for place in PLACES for step in place if isinstance(step, str)} | {
+    "weight",
+    "threshold",
+    "train",
+}
 
 
 def changed(value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
@@ -395,14 +506,22 @@ def changed(value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], A
     *path, last = draw(st.sampled_from([place for place in PLACES if place]))
     spot: Any = value
     for step in path:
-        known = spot.keys() if isinstance(spot, dict) else range(len(spot)) if isinstance(spot, list) else ()
+        known = (
+            spot.keys()
+            if isinstance(spot, dict)
+            else range(len(spot))
+            if isinstance(spot, list)
+            else ()
+        )
         spot = spot[step] if step in known else None
     what, odd = draw(st.sampled_from(["replace", "drop", "add"])), draw(st.sampled_from(ODD))
     if isinstance(spot, dict):
         if what == "drop":
             spot.pop(last, None)
         else:
-            spot[last if what == "replace" else draw(st.sampled_from(sorted({*ALL_NAMES, "more"})))] = odd
+            spot[
+                last if what == "replace" else draw(st.sampled_from(sorted({*ALL_NAMES, "more"})))
+            ] = odd
     elif isinstance(spot, list) and isinstance(last, int) and last < len(spot):
         spot[last] = odd
 
@@ -444,7 +563,9 @@ def test_the_count_of_heads_removed_must_be_right() -> None:
     assert mask_from_json(spoil(removed=0.0)).removed == ()
     with raises("mask.removed_mismatch", 77, 0):
         mask_from_json(spoil(removed=77))
-    assert mask_from_json({**spoil(removed=77), "version": 1}).removed == ()  # it was not read there
+    assert (
+        mask_from_json({**spoil(removed=77), "version": 1}).removed == ()
+    )  # it was not read there
 
 
 def test_names_of_stacks_are_words() -> None:
@@ -459,8 +580,16 @@ def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
     def ablation(chosen: dict[str, Any]) -> str | None:
         return Mask(GRID, np.ones(7, bool), MODEL, chosen).ablation
 
-    assert ablation({"ablation": "mean", "score": {}}) == ablation({"score": {"ablation": "mean"}}) == "mean"
-    assert ablation({"score": {"ablation": "other"}}) is ablation({"score": 3, "combined": "x"}) is None
+    assert (
+        ablation({"ablation": "mean", "score": {}})
+        == ablation({"score": {"ablation": "mean"}})
+        == "mean"
+    )
+    assert (
+        ablation({"score": {"ablation": "other"}})
+        is ablation({"score": 3, "combined": "x"})
+        is None
+    )
     zero, mean = {"ablation": "zero"}, {"score": {"ablation": "mean"}}
     assert ablation({"combined": [zero, mean]}) == ablation({"combined": [mean, {}]}) == "mixed"
     assert ablation({"combined": [zero, zero]}) == "zero"

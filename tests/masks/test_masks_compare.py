@@ -23,7 +23,11 @@ def test_a_comparison_equals_the_sets_of_heads(rng):
     for _ in range(20):
         a, b = drawn(rng), drawn(rng)
         found, left, right = compare(a, b), set(a.removed), set(b.removed)
-        assert (set(found.only_a), set(found.only_b), set(found.both)) == (left - right, right - left, left & right)
+        assert (set(found.only_a), set(found.only_b), set(found.both)) == (
+            left - right,
+            right - left,
+            left & right,
+        )
         assert found.jaccard == reference.jaccard(left, right)
         table = by_layer_table(found)
         assert sum(table.column("only A")) == len(left - right)
@@ -54,14 +58,26 @@ def test_a_combined_mask_says_of_what(rng):
     figures = {"de": {"accuracy": 0.5, "n": 10}}
     parts = [
         drawn(
-            rng, noted({"rule": "harmful", "method": "shapley", "languages": [name], **more}, "dev", "intents", figures)
+            rng,
+            noted(
+                {"rule": "harmful", "method": "shapley", "languages": [name], **more},
+                "dev",
+                "intents",
+                figures,
+            ),
         )
         for name, more in (("de", {"ablation": "mean"}), ("th", {"score": {"ablation": "mean"}}))
     ]
     made = combine(parts, "majority")
-    assert (made.model, made.chosen["rule"], made.chosen["method"]) == (MODEL, "combined: majority", "shapley")
+    assert (made.model, made.chosen["rule"], made.chosen["method"]) == (
+        MODEL,
+        "combined: majority",
+        "shapley",
+    )
     assert (made.chosen["languages"], made.ablation) == (["de", "th"], "mean")
-    assert [part["removed"] for part in made.chosen["combined"]] == [len(mask.removed) for mask in parts]
+    assert [part["removed"] for part in made.chosen["combined"]] == [
+        len(mask.removed) for mask in parts
+    ]
     assert "evaluated" not in str(made.chosen)  # what a part was worth says nothing of the whole
     assert made.to_json()["chosen"] == made.chosen
 
@@ -101,7 +117,9 @@ def test_a_combined_mask_claims_no_model_that_was_not_checked(rng):
     ],
 )
 def test_mean_ablation_does_not_get_lost_in_combining(ablations, together, rng):
-    parts = [drawn(rng, {} if ablation is None else {"ablation": ablation}) for ablation in ablations]
+    parts = [
+        drawn(rng, {} if ablation is None else {"ablation": ablation}) for ablation in ablations
+    ]
     made = combine(parts, "or")
     assert made.ablation == made.chosen.get("ablation") == together
     assert mask_from_json(made.to_json()).ablation == together

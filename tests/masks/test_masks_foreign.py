@@ -26,7 +26,9 @@ def without(grid: HeadGrid, *heads: Head) -> Mask:
     return Mask(grid, kept, MODEL)
 
 
-def removed(raw: str | bytes, form: str | None = None, **more: object) -> list[tuple[str, int, int]]:
+def removed(
+    raw: str | bytes, form: str | None = None, **more: object
+) -> list[tuple[str, int, int]]:
     mask = convert_in(raw.encode() if isinstance(raw, str) else raw, "theirs", form, **more)
     return [tuple(head) for head in mask.removed]
 
@@ -75,7 +77,9 @@ def test_what_people_have_is_read_as_they_mean_it():
     for values in (array, array.astype(bool), array.astype(np.float32)):
         assert removed(npy(values)) == two
         assert removed(json.dumps(values.tolist())) == two
-    assert removed(npy(1 - array), lists="removed", stack="decoder") == [("decoder", *place) for _, *place in two]
+    assert removed(npy(1 - array), lists="removed", stack="decoder") == [
+        ("decoder", *place) for _, *place in two
+    ]
     assert len(removed("[[9, 3], [10, 10]]", grid=ENCODER, lists="kept")) == 142
 
 
@@ -93,20 +97,30 @@ def test_a_mask_that_removes_nothing_and_an_emptied_layer_come_back():
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
 def test_text_as_windows_writes_it_is_read(encoding):
     for text in ("9:3 10:10\r\n", '{"9": [3], "10": [10]}', "[[9, 3], [10, 10]]"):
-        assert removed(text.encode(encoding), grid=ENCODER) == [("encoder", 9, 3), ("encoder", 10, 10)]
+        assert removed(text.encode(encoding), grid=ENCODER) == [
+            ("encoder", 9, 3),
+            ("encoder", 10, 10),
+        ]
     assert removed("9:3".encode(encoding), "text", grid=ENCODER) == [("encoder", 9, 3)]
     mask = without(ENCODER, Head("encoder", 1, 2))
     assert convert_in(json.dumps(mask.to_json()).encode(encoding), "m.json").removed == mask.removed
 
 
 def test_a_mask_without_a_fingerprint_takes_the_models():
-    nameless = Mask(ENCODER, np.ones(144, bool), {"name": "old", "fingerprint": None}, {"rule": "x"})
+    nameless = Mask(
+        ENCODER, np.ones(144, bool), {"name": "old", "fingerprint": None}, {"rule": "x"}
+    )
     raw = convert_out(nameless, "headlab")
     taken = convert_in(raw, "m.json", grid=ENCODER, model=MODEL)
     assert (taken.model, taken.chosen) == (MODEL, {"rule": "x"})
     assert convert_in(raw, "m.json", grid=ENCODER).model == nameless.model
     with raises("mask.other_model"):
-        convert_in(convert_out(taken, "headlab"), "m.json", grid=ENCODER, model={"name": "n", "fingerprint": "e" * 64})
+        convert_in(
+            convert_out(taken, "headlab"),
+            "m.json",
+            grid=ENCODER,
+            model={"name": "n", "fingerprint": "e" * 64},
+        )
 
 
 def test_a_count_or_list_that_a_form_does_not_have_is_refused():
@@ -134,9 +148,17 @@ def test_letters_and_names_tell_stacks_apart():
 
 def test_a_config_tells_its_grid_and_its_model():
     config = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "num_hidden_layers": 3}
-    config |= {"num_attention_heads": 4, "pruned_heads": {"0": [1, 3], "2": [0]}, "_name_or_path": "owner/bert"}
+    config |= {
+        "num_attention_heads": 4,
+        "pruned_heads": {"0": [1, 3], "2": [0]},
+        "_name_or_path": "owner/bert",
+    }
     mask = convert_in(json.dumps(config).encode(), "config.json")
-    assert [tuple(head) for head in mask.removed] == [("encoder", 0, 1), ("encoder", 0, 3), ("encoder", 2, 0)]
+    assert [tuple(head) for head in mask.removed] == [
+        ("encoder", 0, 1),
+        ("encoder", 0, 3),
+        ("encoder", 2, 0),
+    ]
     assert mask.model["architecture"] == {"class": "BertForMaskedLM", "model_type": "bert"}
     assert (mask.model["name"], mask.model["fingerprint"], mask.chosen["converted_from"]) == (
         "owner/bert", None, "pruned-heads",
@@ -214,7 +236,10 @@ def test_long_numbers_are_numbers():
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
-        st.integers(6, 127), st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255), min_size=1, max_size=4
+        st.integers(6, 127),
+        st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255),
+        min_size=1,
+        max_size=4,
     )
 )
 def test_fuzz_npy_files_with_a_changed_header(changes):
@@ -245,23 +270,35 @@ def test_a_header_that_is_no_python_is_refused():
     ],
 )
 def test_grids_as_people_type_them(text, grid):
-    assert parse_grid(text) == HeadGrid(tuple(Stack(name, tuple(heads)) for name, heads in grid.items()))
+    assert parse_grid(text) == HeadGrid(
+        tuple(Stack(name, tuple(heads)) for name, heads in grid.items())
+    )
 
 
-@pytest.mark.parametrize("text", ["", "x", "12", "0x3", "9999x9999", "2x3,2x3", "a=b", "12x", "3x4 5x6"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "12", "0x3", "9999x9999", "2x3,2x3", "a=b", "12x", "3x4 5x6"]
+)
 def test_other_grids_are_refused_unless_they_name_one_layer(text):
     if text == "12":
         assert parse_grid(text).to_json() == {"encoder": [12]}
         return
-    with raises("grid.sizes_out_of_range" if text in ("0x3", "9999x9999") else "grid.malformed", "grid"):
+    with raises(
+        "grid.sizes_out_of_range" if text in ("0x3", "9999x9999") else "grid.malformed", "grid"
+    ):
         parse_grid(text)
 
 
-scraps = st.sampled_from(["9:3", "E:", ":", ",", "{", "}", "[", "]", '"0"', "1", "0", "true", " ", "\n", "null", "-1"])
+scraps = st.sampled_from(
+    ["9:3", "E:", ":", ",", "{", "}", "[", "]", '"0"', "1", "0", "true", " ", "\n", "null", "-1"]
+)
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.lists(scraps, max_size=9).map("".join) | st.binary(max_size=40) | st.binary(max_size=30).map(npy(1).__add__))
+@given(
+    st.lists(scraps, max_size=9).map("".join)
+    | st.binary(max_size=40)
+    | st.binary(max_size=30).map(npy(1).__add__)
+)
 def test_fuzz_any_bytes_in_any_form_are_a_mask_or_a_sentence(raw):
     given_bytes = raw.encode() if isinstance(raw, str) else raw
     for form in (None, *FORMS):

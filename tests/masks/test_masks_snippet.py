@@ -44,7 +44,9 @@ def prepared(family, folder, rng):
     module = tiny_module(family)
     with alone():
         module.save_pretrained(folder)
-        again = type(module).from_pretrained(folder)  # Marian does not save its positions: they are a formula
+        again = type(module).from_pretrained(
+            folder
+        )  # Marian does not save its positions: they are a formula
     model = attach(Checkpoint(str(folder), "test", family, again, None))
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
     place = replace(place_of(model), source=str(folder))
@@ -75,7 +77,9 @@ def test_the_script_gives_the_same_logits_where_headlab_cannot_be_imported(tmp_p
         assert torch.allclose(got, wanted[family], atol=1e-9), family
 
 
-@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "distilbert", "marian", "t5", "gpt2", "llama", "bloom"])
+@pytest.mark.parametrize(
+    "family", ["bert", "xlm-roberta", "distilbert", "marian", "t5", "gpt2", "llama", "bloom"]
+)
 def test_the_script_run_here_gives_the_same_logits(family, rng):
     model = tiny_model(family)
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
@@ -98,7 +102,9 @@ def test_the_script_run_here_gives_the_same_logits(family, rng):
 
 def place(layers=12, **more):
     kind = {"class": "BertForMaskedLM", "model_type": "bert"}
-    return Place([f"bert.encoder.layer.{i}.attention.output.dense" for i in range(layers)], kind, **more)
+    return Place(
+        [f"bert.encoder.layer.{i}.attention.output.dense" for i in range(layers)], kind, **more
+    )
 
 
 @pytest.mark.parametrize("size", ["2x2", "12x12", "48x64"])
@@ -120,7 +126,12 @@ def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
 
 
 def test_the_script_says_what_a_reader_must_know():
-    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": "e5", "fingerprint": "ab" * 32}, {"ablation": "mean"})
+    mask = Mask(
+        parse_grid("12x12"),
+        np.arange(144) > 3,
+        {"name": "e5", "fingerprint": "ab" * 32},
+        {"ablation": "mean"},
+    )
     text = snippet(mask, place())
     assert "headlab.load('MODEL').module.save_pretrained('FOLDER')" in text
     assert "headlab.load('e5').module.save_pretrained('FOLDER')" in snippet(mask, place(name="e5"))
@@ -162,7 +173,12 @@ HOSTILE = (
 def test_names_cannot_break_out_of_the_script(hostile):
     """Neither a mask's words nor a folder's name; with and without a folder to load."""
     mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": hostile, "fingerprint": hostile})
-    for here in (place(), place(name=hostile), place(source=hostile), place(source=hostile, revision=hostile)):
+    for here in (
+        place(),
+        place(name=hostile),
+        place(source=hostile),
+        place(source=hostile, revision=hostile),
+    ):
         text = snippet(mask, here)
         assert text.encode()
         assert len(text.splitlines()) <= 40
@@ -178,7 +194,11 @@ def test_names_cannot_break_out_of_the_script(hostile):
 @pytest.mark.parametrize("name", [*HOSTILE, '/home/a/it\'s "best" model', "C:\\models"])
 def test_reported_20_the_code_in_a_script_names_the_model_as_it_is(name):
     """What writes the model's folder, and what reads it, can be run as they stand."""
-    (comment,) = [line for line in snippet(MASK_OF_TWELVE, place(name=name)).splitlines() if line.startswith("# Write")]
+    (comment,) = [
+        line
+        for line in snippet(MASK_OF_TWELVE, place(name=name)).splitlines()
+        if line.startswith("# Write")
+    ]
     call = ast.parse(comment.split("first: ")[1].removesuffix("."), mode="eval")
     names = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
     assert names == ["FOLDER", name] or names == [name, "FOLDER"]
@@ -196,7 +216,10 @@ def test_what_a_script_cannot_do_is_said():
     assert '"albert.group.{}.dense", 2, "0:1"' in even
     with raises("snippet.layers_mismatch"):
         snippet(uneven, place(3))
-    own = replace(place(2), architecture={"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"})
+    own = replace(
+        place(2),
+        architecture={"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"},
+    )
     with raises("snippet.class_unknown"):
         snippet(uneven, own)
 

@@ -59,7 +59,9 @@ class DrawnGame:
         shares, low, high = (np.array(column) for column in zip(*gains.parts, strict=True))
         weight = self.rng.gamma(0.3 if uneven else 1e9, size=(EXAMPLES, len(shares)))
         chance = shares * weight / weight.mean(axis=0)
-        self.chance = chance / np.maximum(chance.sum(axis=1, keepdims=True), 1)  # of one draw, together at most 1
+        self.chance = chance / np.maximum(
+            chance.sum(axis=1, keepdims=True), 1
+        )  # of one draw, together at most 1
         self.low, self.high = np.append(low, 0.0), np.append(high, 0.0)
         self.truth = float((self.chance @ ((low + high) / 2)).mean())
 
@@ -73,11 +75,21 @@ class DrawnGame:
     def marginals(self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> np.ndarray:
         del kept
         drawn = self.rng.random(wanted.shape)
-        at = sum((drawn >= edge[:, None]).astype(np.int64) for edge in self.chance.cumsum(axis=1)[examples].T)
-        return np.where(wanted, self.low[at] + (self.high - self.low)[at] * self.rng.random(wanted.shape), 0)
+        at = sum(
+            (drawn >= edge[:, None]).astype(np.int64)
+            for edge in self.chance.cumsum(axis=1)[examples].T
+        )
+        return np.where(
+            wanted, self.low[at] + (self.high - self.low)[at] * self.rng.random(wanted.shape), 0
+        )
 
     def screened(
-        self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray, halvings: np.ndarray, uniforms: np.ndarray
+        self,
+        kept: np.ndarray,
+        wanted: np.ndarray,
+        examples: np.ndarray,
+        halvings: np.ndarray,
+        uniforms: np.ndarray,
     ) -> np.ndarray:
         gains = self.marginals(kept, wanted, examples)
         bins = np.where((gains != 0) ^ (self.rng.random(gains.shape) < 0.2), 0, 2)
@@ -109,7 +121,9 @@ def test_coverage_where_the_estimator_stops(number: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_coverage_over_all_distributions(kind: str, record_testsuite_property: Callable[[str, object], None]) -> None:
+def test_coverage_over_all_distributions(
+    kind: str, record_testsuite_property: Callable[[str, object], None]
+) -> None:
     assert len(played_all(kind)) >= 20
     misses = np.concatenate(played_all(kind))
     record_testsuite_property(f"share missed, all distributions, {kind}", float(misses.mean()))
@@ -120,7 +134,9 @@ def test_runs_stop_at_different_cycles_and_only_there() -> None:
     """Otherwise the tests above would be of a fixed number of draws."""
     game = DrawnGame(ternary(0.06, 0.02), 1, "alike")
     stopped, active = set(), np.ones(RUNS, bool)
-    for tally in estimate(game, Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=FULL):
+    for tally in estimate(
+        game, Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=FULL
+    ):
         if (active & ~tally.active).any():
             stopped.add(tally.draws)
         active = tally.active
@@ -136,7 +152,12 @@ def test_the_screen_spares_what_it_is_there_to_spare() -> None:
 
 
 def normal_interval(
-    support: np.ndarray, counts: np.ndarray, level: float, _: Learned | None, *, errors: float = 1.959964
+    support: np.ndarray,
+    counts: np.ndarray,
+    level: float,
+    _: Learned | None,
+    *,
+    errors: float = 1.959964,
 ) -> Interval:
     """So many standard errors: right at one fixed number of draws, if large; wrong when looked at again and again."""
     assert level == LEVEL
@@ -146,7 +167,9 @@ def normal_interval(
     return Interval(mean - width, mean + width)
 
 
-@pytest.mark.parametrize("gains", [ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.2, 0.2)], ids=lambda g: g.name)
+@pytest.mark.parametrize(
+    "gains", [ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.2, 0.2)], ids=lambda g: g.name
+)
 def test_the_check_finds_an_interval_that_does_not_pay_for_looking(
     gains: Gains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,8 +193,13 @@ def model_game(family: str) -> ModelGame:
     model, task = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), tiny_task()
     first = Evaluator(model, task, "xx", "dev", 24)
     *_, found = first.stream()
-    own = [replace(example, label=int(label)) for example, label in zip(first.examples, found.predicted, strict=True)]
-    return ModelGame(Evaluator(model, replace(task, read=lambda *_: own), "xx", "dev", 24), tokens=4096)
+    own = [
+        replace(example, label=int(label))
+        for example, label in zip(first.examples, found.predicted, strict=True)
+    ]
+    return ModelGame(
+        Evaluator(model, replace(task, read=lambda *_: own), "xx", "dev", 24), tokens=4096
+    )
 
 
 def often_right(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -185,7 +213,9 @@ def tabulated(family: str) -> TableGame:
     """All 4,096 coalitions of a tiny model's 12 heads, on 24 examples."""
     game = model_game(family)
     kept = exact.members(np.arange(1 << game.players), game.players)
-    values = game.values(np.repeat(kept, game.examples, axis=0), np.tile(np.arange(game.examples), len(kept)))
+    values = game.values(
+        np.repeat(kept, game.examples, axis=0), np.tile(np.arange(game.examples), len(kept))
+    )
     table = values.reshape(len(kept), -1)
     return TableGame(
         game.players, game.examples, lambda e, present: table[sum(1 << p for p in present), e], round=game.examples,
@@ -213,14 +243,19 @@ MORE = [("distilbert", FULL), ("gpt2", TOP50), ("gpt2", FULL)]
 
 def test_the_table_is_the_model(rng: np.random.Generator) -> None:
     """Gains read from the table equal the model's own; so the games below are real."""
-    kept, wanted, examples = rng.random((6, 12)) < 0.6, rng.random((6, 12)) < 0.5, rng.integers(24, size=6)
+    kept, wanted, examples = (
+        rng.random((6, 12)) < 0.6,
+        rng.random((6, 12)) < 0.5,
+        rng.integers(24, size=6),
+    )
     table = tabulated("bert").marginals(kept, wanted, examples)
     assert np.array_equal(table, model_game("bert").marginals(kept, wanted, examples))
     assert (table != 0).any()
 
 
 @pytest.mark.parametrize(
-    ("family", "estimand"), [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in MORE)]
+    ("family", "estimand"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in MORE)],
 )
 def test_coverage_on_a_real_tiny_model(
     family: str, estimand: str, record_testsuite_property: Callable[[str, object], None]
@@ -235,7 +270,9 @@ def test_coverage_on_a_real_tiny_model(
 
 
 def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.methods.sampling.betting_interval", partial(normal_interval, errors=1.0))
+    monkeypatch.setattr(
+        "headlab.methods.sampling.betting_interval", partial(normal_interval, errors=1.0)
+    )
     game = tabulated("bert")
     plan = replace(PLAN, target=0.02)  # more looks before it stops
     wrong = [
@@ -264,7 +301,11 @@ def claims(correct: Callable[[np.ndarray], np.ndarray] | None) -> tuple[np.ndarr
 
 def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, object], None]) -> None:
     """Holm: hardly a run with any false sign. Benjamini-Hochberg: few of the signs claimed are false."""
-    for name, correct in (("interval", None), ("Holm", holm), ("Benjamini-Hochberg", benjamini_hochberg)):
+    for name, correct in (
+        ("interval", None),
+        ("Holm", holm),
+        ("Benjamini-Hochberg", benjamini_hochberg),
+    ):
         made, false = claims(correct)
         record_testsuite_property(f"{name}: claims a run", float(made.mean()))
         record_testsuite_property(f"{name}: false claims a run", float(false.mean()))
@@ -273,18 +314,26 @@ def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, obje
         if name == "Holm":
             assert not too_many((false > 0).sum(), len(false))
         if name == "Benjamini-Hochberg":
-            assert (false / np.maximum(made, 1)).mean() <= 0.05 + 3.7 * np.sqrt(0.05 * 0.95 / len(false))
+            assert (false / np.maximum(made, 1)).mean() <= 0.05 + 3.7 * np.sqrt(
+                0.05 * 0.95 / len(false)
+            )
 
 
-def test_corrections_hold_back_false_claims_of_heads_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corrections_hold_back_false_claims_of_heads_without_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims none of them, most of the time."""
-    monkeypatch.setattr("headlab.methods.tmab.most_halvings", lambda _: 0)  # intervals that pay for less claim more
+    monkeypatch.setattr(
+        "headlab.methods.tmab.most_halvings", lambda _: 0
+    )  # intervals that pay for less claim more
     alone = ternary(0.05, 0.05)
     families = 12
     any_raw, any_holm = 0, 0
     for seed in range(families):
         game = DrawnGame(alone, seed, "alike")
-        outcome = last(estimate(game, Plan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)).outcome()
+        outcome = last(
+            estimate(game, Plan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)
+        ).outcome()
         any_raw += bool(((outcome.low > 0) | (outcome.high < 0)).any())
         any_holm += bool((holm(outcome.p_values) <= 1 - LEVEL).any())
     assert not too_many(any_holm, families)

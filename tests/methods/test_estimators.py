@@ -46,11 +46,15 @@ def table(name: str, players: int, examples: int = 6, **more: Any) -> TableGame:
 
 def truth(game: TableGame, estimand: str) -> Floats:
     """By enumeration of all orders, in the value's unit."""
-    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    enumerate_orders = (
+        reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    )
     return np.asarray(game.span * enumerate_orders(game.mean, game.players))
 
 
-def planned(samples: int, target: float | None = None, stop: str = "sign", level: float = 0.95) -> Plan:
+def planned(
+    samples: int, target: float | None = None, stop: str = "sign", level: float = 0.95
+) -> Plan:
     return Plan(samples, target, stop, level, 1.0)
 
 
@@ -58,7 +62,9 @@ def options_of(method: str, **given: Any) -> dict[str, Any]:
     return METHODS[method].resolve(given)
 
 
-def snapshots(method: str, game: TableGame, seed: int = 0, start: Any = None, **given: Any) -> Iterator[Any]:
+def snapshots(
+    method: str, game: TableGame, seed: int = 0, start: Any = None, **given: Any
+) -> Iterator[Any]:
     """An estimator's snapshots on a game, as its `run` makes them."""
     options = options_of(method, **given)
     start = restored(method, {}, game, **given) if start is None else start
@@ -66,7 +72,11 @@ def snapshots(method: str, game: TableGame, seed: int = 0, start: Any = None, **
         return iter(exact.estimate(game, start))
     if method == "paper":
         return iter(paper.estimate(game, start, seed=seed, estimand=options["estimand"]))
-    return iter(ESTIMATORS[method].estimate(game, start.plan, seed=seed, estimand=options["estimand"], saved=start))
+    return iter(
+        ESTIMATORS[method].estimate(
+            game, start.plan, seed=seed, estimand=options["estimand"], saved=start
+        )
+    )
 
 
 def restored(method: str, saved: Arrays, game: TableGame, **given: Any) -> Any:
@@ -101,7 +111,9 @@ def test_exact_equals_enumeration(name: str, estimand: str, players: int) -> Non
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("method", SAMPLED)
-def test_samplers_meet_enumeration_within_their_intervals(method: str, name: str, estimand: str, players: int) -> None:
+def test_samplers_meet_enumeration_within_their_intervals(
+    method: str, name: str, estimand: str, players: int
+) -> None:
     game = table(name, players, round=256)
     found = last(snapshots(method, game, estimand=estimand, samples=900, target=None, level=0.999))
     assert inside(found.outcome(), truth(game, estimand))
@@ -110,7 +122,9 @@ def test_samplers_meet_enumeration_within_their_intervals(method: str, name: str
 
 @pytest.mark.parametrize("players", PLAYERS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_the_papers_recipe_meets_enumeration_within_its_intervals(estimand: str, players: int) -> None:
+def test_the_papers_recipe_meets_enumeration_within_its_intervals(
+    estimand: str, players: int
+) -> None:
     game = table("majority", players)
     outcome = last(snapshots("paper", game, estimand=estimand, samples=200, delta=0.001)).outcome()
     assert inside(outcome, truth(game, estimand))
@@ -120,7 +134,9 @@ def test_the_papers_recipe_meets_enumeration_within_its_intervals(estimand: str,
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_examples_count_by_their_weights(method: str) -> None:
     """Where an example asks for more answers than another, it has a larger share of every value."""
-    weights = np.array([0.5, 0.1, 0.3, 0.1])  # player 5 votes for the first and third, against the others
+    weights = np.array(
+        [0.5, 0.1, 0.3, 0.1]
+    )  # player 5 votes for the first and third, against the others
     game = table("majority", 6, 4, round=64, weights=weights)
     want = truth(game, "shapley")
     more = {"exact": {}, "paper": {"samples": 200}}.get(method, {"samples": 900, "target": None})
@@ -144,7 +160,9 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
         assert inside(outcome, truth(game, "shapley"))
         assert np.abs(truth(game, "shapley")).max() > 1
     plan = plan_of(options_of("shapley", **given, target=2.5, stop="width", samples=10**6))
-    narrow = last(tmab.estimate(TableGame(3, 32, smooth, span=10.0, steps=64), plan, seed=0)).outcome()
+    narrow = last(
+        tmab.estimate(TableGame(3, 32, smooth, span=10.0, steps=64), plan, seed=0)
+    ).outcome()
     assert narrow.low is not None
     assert ((narrow.high - narrow.low) / 2 <= 2.5).all()  # nats, not shares of the span
     assert ((narrow.high - narrow.low) / 2 > 0.5).all()
@@ -157,8 +175,12 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
 def test_full_shapley_values_share_out_what_all_heads_are_worth(name: str) -> None:
     game = table(name, 6, round=64)
     gap = game.mean(frozenset(range(6))) - game.mean(frozenset())
-    assert last(snapshots("exact", game, estimand="shapley")).outcome().values.sum() == pytest.approx(gap, abs=1e-10)
-    outcome = last(snapshots("shapley", game, estimand="shapley", samples=600, target=None)).outcome()
+    assert last(
+        snapshots("exact", game, estimand="shapley")
+    ).outcome().values.sum() == pytest.approx(gap, abs=1e-10)
+    outcome = last(
+        snapshots("shapley", game, estimand="shapley", samples=600, target=None)
+    ).outcome()
     assert outcome.low.sum() <= gap <= outcome.high.sum()
     assert outcome.values.sum() == pytest.approx(gap, abs=0.1)
 
@@ -180,7 +202,9 @@ def test_a_head_that_the_game_ignores_scores_0(name: str, estimand: str, method:
     more = {"exact": {}, "paper": {"samples": 200}}.get(method, {"samples": 900, "target": None})
     outcome = last(snapshots(method, game, estimand=estimand, **more)).outcome()
     assert outcome.values[4] == 0
-    assert outcome.values[0] == pytest.approx(outcome.values[1], abs=1e-10 if method == "exact" else 0.1)
+    assert outcome.values[0] == pytest.approx(
+        outcome.values[1], abs=1e-10 if method == "exact" else 0.1
+    )
     assert outcome.low[0] <= outcome.high[1]
     assert outcome.low[1] <= outcome.high[0]
     assert np.abs(outcome.values).max() > 0.1
@@ -206,7 +230,9 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
 def measured(players: int, estimand: str, numbers: Iterable[int], seed: int = 0) -> Any:
     """How many of these draws measure each head, int [head]."""
     most = tmab.sizes(estimand, players)
-    return sum((sampling.gone(seed, n, players, most)[1] for n in numbers), np.zeros(players, np.int64))
+    return sum(
+        (sampling.gone(seed, n, players, most)[1] for n in numbers), np.zeros(players, np.int64)
+    )
 
 
 @pytest.mark.parametrize(("estimand", "steps"), [("shapley", 7), ("shapley-top50", 4)])
@@ -238,7 +264,9 @@ def test_heads_that_are_done_are_not_asked_about(estimand: str) -> None:
         assert (tally.active <= active).all()
         active = tally.active
     assert left[0] < 200 < left[4]
-    assert (left[left < tally.draws] % 16 == 0).all()  # they leave when every example was used as often
+    assert (
+        left[left < tally.draws] % 16 == 0
+    ).all()  # they leave when every example was used as often
 
 
 @pytest.mark.parametrize("stop", ["sign", "width"])
@@ -321,11 +349,15 @@ def reference_width(gains: list[float], delta: float) -> float:
 @pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("target", [None, 0.8])
-def test_rounds_do_not_change_a_bandits_result(target: float | None, estimand: str, name: str) -> None:
+def test_rounds_do_not_change_a_bandits_result(
+    target: float | None, estimand: str, name: str
+) -> None:
     ends = []
     for size in (1, 3, 16):
         game = table(name, 6, 7, round=size)
-        ends.append(last(snapshots("shapley", game, samples=60, target=target, estimand=estimand)).arrays())
+        ends.append(
+            last(snapshots("shapley", game, samples=60, target=target, estimand=estimand)).arrays()
+        )
     assert same(ends[0], ends[1])
     assert same(ends[0], ends[2])
     assert (int(ends[0]["draws"]) < 60) == (target is not None)
@@ -334,7 +366,11 @@ def test_rounds_do_not_change_a_bandits_result(target: float | None, estimand: s
 @pytest.mark.parametrize("target", [None, 0.5])
 def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | None) -> None:
     ends = [
-        last(snapshots("monte-carlo", table("majority", 6, 7, round=size), samples=100, target=target)).arrays()
+        last(
+            snapshots(
+                "monte-carlo", table("majority", 6, 7, round=size), samples=100, target=target
+            )
+        ).arrays()
         for size in (1, 3, 16)
     ]
     assert (int(ends[0]["draws"]) < 100) == (target is not None)
@@ -344,7 +380,9 @@ def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | N
 
 @pytest.mark.parametrize("method", SAMPLED)
 def test_the_seed_matters(method: str) -> None:
-    one, again, two = (last(snapshots(method, table("majority", 6), seed=s, samples=40)).counts for s in (0, 0, 1))
+    one, again, two = (
+        last(snapshots(method, table("majority", 6), seed=s, samples=40)).counts for s in (0, 0, 1)
+    )
     assert np.array_equal(one, again)
     assert not np.array_equal(one, two)
 
@@ -367,7 +405,9 @@ def through_a_file(arrays: Arrays) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_run_taken_up_at_any_snapshot_ends_the_same(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_taken_up_at_any_snapshot_ends_the_same(
+    name: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exact, "CHUNK", 10)
     given = CASES[method] | ({"value": "probability"} if name == "smooth" else {})
     game = table(name, 6, 7, round=3)
@@ -404,7 +444,9 @@ def test_counts_of_another_value_function_are_not_gone_on_from(method: str) -> N
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_progress_rises_and_ends_at_its_total(method: str) -> None:
-    seen = [s.progress() for s in snapshots(method, table("majority", 6, 7, round=4), **CASES[method])]
+    seen = [
+        s.progress() for s in snapshots(method, table("majority", 6, 7, round=4), **CASES[method])
+    ]
     done = [p.done for p in seen]
     assert done == sorted(done)
     assert all(0 < p.done <= p.total for p in seen)
@@ -476,7 +518,8 @@ def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> 
     assert chisquare([free[e] for e in range(4)], expected).pvalue > 1e-4
     if weights is not None:  # unequal shares do not go into cycles
         assert all(
-            sampling.cycled_example(3, n, 4, weights) == sampling.free_example(3, n, 4, weights) for n in range(40)
+            sampling.cycled_example(3, n, 4, weights) == sampling.free_example(3, n, 4, weights)
+            for n in range(40)
         )
 
 
@@ -487,14 +530,20 @@ SUPPORTS = {"even": even(10), "fine": even(64), "turns": reaching(1, 64), "far":
 def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
     for number in range(50):
         assert_array_equal(sampling.placed(support, support, 5, number), np.arange(len(support)))
-    sums = np.array([0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1])  # multiples of 0.1, were it not for their last bits
-    assert all((sampling.placed(sums, even(10), 5, n) == [13, 12, 11, 18]).all() for n in range(200))
+    sums = np.array(
+        [0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1]
+    )  # multiples of 0.1, were it not for their last bits
+    assert all(
+        (sampling.placed(sums, even(10), 5, n) == [13, 12, 11, 18]).all() for n in range(200)
+    )
 
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_is_right_on_average(support: Floats) -> None:
     gains = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0]) * support[-1]
-    found = support[np.array([sampling.placed(gains, support, 1, number) for number in range(5000)])]
+    found = support[
+        np.array([sampling.placed(gains, support, 1, number) for number in range(5000)])
+    ]
     below = support[np.maximum(0, np.searchsorted(support, gains, side="right") - 1)]
     above = support[np.searchsorted(support, gains)]
     assert ((found == below) | (found == above)).all()
@@ -506,7 +555,9 @@ def test_supports_reach_what_they_say() -> None:
     assert_array_equal(even(2), [-1, -0.5, 0, 0.5, 1])
     assert_array_equal(reaching(1, 1), even(1))
     assert_array_equal(reaching(1, 8), [-8, -4, -2, -1, 0, 1, 2, 4, 8])
-    assert_array_equal(reaching(8, 4), [*-reaching(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4])
+    assert_array_equal(
+        reaching(8, 4), [*-reaching(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4]
+    )
     for support in SUPPORTS.values():
         assert (np.diff(support) > 0).all()
         assert_array_equal(support, -support[::-1])
@@ -567,7 +618,9 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
     ask = {"language": "xx", "method": method, "size": 6, "seed": 3, **RUNS[method]}
     reports: list[Progress] = []
     ticks: list[None] = []
-    want = score(model, tiny_task(), on_progress=reports.append, tick=lambda: ticks.append(None), **ask)
+    want = score(
+        model, tiny_task(), on_progress=reports.append, tick=lambda: ticks.append(None), **ask
+    )
     assert len(reports) > 3
     stops = [{"on_progress": after(n)} for n in range(1, len(reports))]
     stops += [{"tick": after(n)} for n in np.linspace(1, len(ticks) - 1, 5).astype(int)]
@@ -635,7 +688,11 @@ def test_an_unfinished_table_claims_nothing() -> None:
 @pytest.mark.parametrize("method", SAMPLED)
 def test_an_unknown_estimand_is_refused(method: str) -> None:
     with raises("method.estimand_unknown", "'banzhaf'", "shapley-top50 or shapley"):
-        next(ESTIMATORS[method].estimate(table("majority", 3), planned(4), seed=0, estimand="banzhaf"))
+        next(
+            ESTIMATORS[method].estimate(
+                table("majority", 3), planned(4), seed=0, estimand="banzhaf"
+            )
+        )
 
 
 def test_members_are_read_off_the_bits() -> None:
@@ -646,7 +703,11 @@ def test_members_are_read_off_the_bits() -> None:
 
 def test_halves_are_of_different_examples() -> None:
     for estimand in ESTIMANDS:
-        halves = last(snapshots("shapley", table("majority", 4), samples=64, estimand=estimand)).outcome().halves
+        halves = (
+            last(snapshots("shapley", table("majority", 4), samples=64, estimand=estimand))
+            .outcome()
+            .halves
+        )
         assert halves is not None
         assert halves.shape == (2, 4)
 
@@ -660,6 +721,8 @@ def test_a_tally_counts_what_it_is_given() -> None:
     assert_array_equal(more.second, [[0, 0], [0, 1], [0, 0], [2, 0], [0, 0]])
     assert_allclose(more.outcome().values, [0, -0.25])
     assert_allclose(more.outcome().halves, [[-1, 0], [0.5, -0.5]])
-    assert tally.add(places, drawn, 3, np.ones(3, bool)).outcome().halves is None  # nothing of the first half
+    assert (
+        tally.add(places, drawn, 3, np.ones(3, bool)).outcome().halves is None
+    )  # nothing of the first half
     assert more.draws == 3
     assert tally.draws == 0

@@ -43,7 +43,10 @@ class Truth:
         if at not in self.seen:
             model, fill = self.evaluator.model, self.evaluator.fill(ablation)
             inputs = self.evaluator.tensors(np.array([example]))
-            with torch.no_grad(), gated(model, model.grid.gates(kept), ablation=ablation, means=fill):
+            with (
+                torch.no_grad(),
+                gated(model, model.grid.gates(kept), ablation=ablation, means=fill),
+            ):
                 self.seen[at] = model.module(**inputs).logits[0].tolist()
         return reference.worth(key, self.seen[at], int(self.evaluator.examples[example].label))
 
@@ -58,7 +61,9 @@ class Truth:
     def marginal(self, key: str, kept: Bools, player: int, example: int, ablation: str) -> float:
         present, absent = kept.copy(), kept.copy()
         present[player], absent[player] = True, False
-        return self.value(key, present, example, ablation) - self.value(key, absent, example, ablation)
+        return self.value(key, present, example, ablation) - self.value(
+            key, absent, example, ablation
+        )
 
 
 @pytest.fixture(scope="module", params=[*RESUMABLE, *IN_FULL])
@@ -108,7 +113,9 @@ def test_gains_equal_full_forwards(truth: Truth, rng: np.random.Generator, token
     wanted[orders[0, 0]] = False  # a walk whose start nobody asks for
     for ablation, key in WAYS[tokens]:
         game = game_of(truth.evaluator, key, ablation, tokens)
-        want = np.stack([truth.walk(key, o, e, ablation) for o, e in zip(orders, examples, strict=True)])
+        want = np.stack(
+            [truth.walk(key, o, e, ablation) for o, e in zip(orders, examples, strict=True)]
+        )
         assert_allclose(game.gains(orders, examples), want, atol=1e-9)
         assert_allclose(game.gains(orders, examples, wanted), want * wanted[orders], atol=1e-9)
         assert_allclose(game.gains(orders[:, :5], examples), want[:, :5], atol=1e-9)
@@ -179,7 +186,9 @@ def test_the_game_stops_between_batches_when_it_is_told_to(rng: np.random.Genera
 
 
 @contextmanager
-def room_for(evaluator: Evaluator, rows: int, error: BaseException | None = None) -> Iterator[list[int]]:
+def room_for(
+    evaluator: Evaluator, rows: int, error: BaseException | None = None
+) -> Iterator[list[int]]:
     """A device whose memory is full when a forward pass has more rows than that; the sizes that were tried."""
     tried: list[int] = []
 
@@ -201,7 +210,9 @@ def ask(game: ModelGame, what: str, rng: np.random.Generator) -> Any:
         return game.values(kept, examples)
     if what == "marginals":
         return game.marginals(kept, wanted, examples)
-    return game.gains(np.stack([rng.permutation(game.players) for _ in range(7)]), examples, wanted[0])
+    return game.gains(
+        np.stack([rng.permutation(game.players) for _ in range(7)]), examples, wanted[0]
+    )
 
 
 @pytest.mark.parametrize("what", ["values", "marginals", "gains"])
@@ -209,7 +220,9 @@ def ask(game: ModelGame, what: str, rng: np.random.Generator) -> Any:
 @pytest.mark.parametrize("rows", [2, 5])
 def test_what_does_not_fit_is_cut_and_gives_the_same(what: str, family: str, rows: int) -> None:
     """Where even one coalition's fan is too large (12 heads, room for 2 rows), it is cut by players."""
-    evaluator = Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 12)
+    evaluator = Evaluator(
+        tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 12
+    )
     want = ask(game_of(evaluator, "probability", "zero", 10**6), what, np.random.default_rng(3))
     game = game_of(evaluator, "probability", "zero", 10**6)
     with room_for(evaluator, rows) as tried:
@@ -249,12 +262,16 @@ def test_after_full_memory_batches_are_half_as_large() -> None:
     assert tried == [8, 4, 4, 4, 4]
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes")]
+)
 def test_a_processor_may_run_out_of_memory_too(error: BaseException) -> None:
     evaluator = bert()
     want = ask(game_of(evaluator, "accuracy", "zero", 10**6), "marginals", np.random.default_rng(3))
     with room_for(evaluator, 4, error):
-        got = ask(game_of(evaluator, "accuracy", "zero", 10**6), "marginals", np.random.default_rng(3))
+        got = ask(
+            game_of(evaluator, "accuracy", "zero", 10**6), "marginals", np.random.default_rng(3)
+        )
     assert_array_equal(got, want)
 
 
@@ -286,7 +303,9 @@ def test_only_full_memory_counts_as_full_memory() -> None:
     assert out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
     assert out_of_memory(RuntimeError("std::bad_alloc"))
     assert out_of_memory(RuntimeError("could not create a primitive"))
-    assert not out_of_memory(RuntimeError("could not create a primitive descriptor for a matmul primitive"))
+    assert not out_of_memory(
+        RuntimeError("could not create a primitive descriptor for a matmul primitive")
+    )
     assert not out_of_memory(OSError(errno.ENOENT, "No such file"))
     assert out_of_memory(ImportError("libtorch_cpu.so: failed to map segment from shared object"))
     assert not out_of_memory(ImportError("No module named 'torch'"))
@@ -296,7 +315,9 @@ def test_only_full_memory_counts_as_full_memory() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_the_parts_of_a_batch_ask_for_what_it_asked_for(rows: int, rng: np.random.Generator) -> None:
+def test_the_parts_of_a_batch_ask_for_what_it_asked_for(
+    rows: int, rng: np.random.Generator
+) -> None:
     wanted = rng.random((rows, 9)) < 0.6
     wanted[:, :2] = True
     waiting, leaves = [Batch(np.arange(rows) + 3, wanted)], []

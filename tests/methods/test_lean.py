@@ -49,7 +49,9 @@ def outward(outcome: Outcome, truth: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("up", "down"), [(0.16, 0.06), (0.08, 0.03), (0.04, 0.01), (0.015, 0.045)])
-def test_reported_14_with_stop_sign_values_lean_away_from_0_and_with_stop_width_they_do_not(up, down):
+def test_reported_14_with_stop_sign_values_lean_away_from_0_and_with_stop_width_they_do_not(
+    up, down
+):
     truth = up - down
     lean, error = outward(played(up, down, "sign"), truth)
     assert lean > 3 * error
@@ -75,7 +77,9 @@ def test_reported_14_rare_gains_lean_by_next_to_nothing_with_stop_width():
 
 
 @pytest.mark.parametrize(("heads", "runs", "most"), [(1, 60, 0.02), (12, 15, 0.002)])
-def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_their_number(heads, runs, most):
+def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_their_number(
+    heads, runs, most
+):
     rng, truth = np.random.default_rng(heads), 0.05
     leans = []
     for _ in range(runs):
@@ -83,7 +87,9 @@ def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_t
         while not tally.finished:
             drawn = rng.random((monte_carlo.LOOK, heads))
             places = np.where(drawn < 0.08, 2, np.where(drawn > 0.97, 0, 1))
-            tally = tally.add(places, np.ones_like(places, bool), len(places), np.zeros(len(places), bool))
+            tally = tally.add(
+                places, np.ones_like(places, bool), len(places), np.zeros(len(places), bool)
+            )
             tally = tally.looked_at() if tally.satisfied().all() else tally
         leans.append((tally.outcome().values - truth).mean())
     assert (0.003 if heads == 1 else -0.001) < np.mean(leans) < most
@@ -97,14 +103,18 @@ def test_reported_14_the_papers_recipe_leans_too():
         turn = now.active
         gains = np.where(turn, np.clip(rng.normal(truth, 0.2, runs), -1, 1), 0)
         sums = now.total + gains, now.square + gains**2
-        now = paper.Moments(now.count + turn, *sums, now.draws + 1, now.samples, now.delta, now.span)
+        now = paper.Moments(
+            now.count + turn, *sums, now.draws + 1, now.samples, now.delta, now.span
+        )
     assert 0.001 < (now.mean - truth).mean() < 0.006
 
 
 # Where it is said.
 
 
-def shapley(stop: str = "sign", samples: int = 512, width: float = 0.02, target: float | None = TARGET) -> HeadScores:
+def shapley(
+    stop: str = "sign", samples: int = 512, width: float = 0.02, target: float | None = TARGET
+) -> HeadScores:
     """Two heads help, one harms, and the others are undecided."""
     made = made_up("de", "shapley")
     values = np.zeros(made.grid.size)
@@ -113,16 +123,25 @@ def shapley(stop: str = "sign", samples: int = 512, width: float = 0.02, target:
     spec = {**made.spec, "method": {**made.spec["method"], "options": options, "version": 3}}
     drawn = np.full(made.grid.size, 8192)
     drawn[:3] = samples
-    return replace(made, values=values, low=values - width, high=values + width, samples=drawn, spec=spec)
+    return replace(
+        made, values=values, low=values - width, high=values + width, samples=drawn, spec=spec
+    )
 
 
 def test_reported_14_heads_that_a_sign_let_go_are_those_neither_narrow_nor_sampled_to_the_end():
     assert np.flatnonzero(stopped_at_sign(shapley())).tolist() == [0, 1, 2]
-    for other in (shapley("width"), shapley(samples=8192), shapley(width=0.009), shapley(target=None)):
+    for other in (
+        shapley("width"),
+        shapley(samples=8192),
+        shapley(width=0.009),
+        shapley(target=None),
+    ):
         assert not stopped_at_sign(other).any()
         assert remarks([other]) == ()
     (remark,) = remarks([shapley(), shapley("width")])
-    assert remark.startswith("3 of 288 heads were let go as soon as their sign was decided: their values lean away ")
+    assert remark.startswith(
+        "3 of 288 heads were let go as soon as their sign was decided: their values lean away "
+    )
     assert "stop=width" in remark
 
 
@@ -134,10 +153,17 @@ def test_reported_14_runs_of_other_methods_say_it_where_it_is_so():
     assert costs.ended_at_sign(by_orders)
     all_drawn = replace(by_orders, samples=np.full(144, 8192), estimand="shapley")
     assert not costs.ended_at_sign(all_drawn)
-    recipe = replace(plain, method="paper", spec={**plain.spec, "method": {"name": "paper", "options": {}}})
+    recipe = replace(
+        plain, method="paper", spec={**plain.spec, "method": {"name": "paper", "options": {}}}
+    )
     recipe = replace(recipe, samples=np.full(144, 40))
-    assert any(remark.startswith("3 of 144 heads") and "0.001 to 0.003" in remark for remark in remarks([recipe]))
-    assert not any("lean" in remark for remark in remarks([replace(recipe, samples=np.full(144, 100))]))
+    assert any(
+        remark.startswith("3 of 144 heads") and "0.001 to 0.003" in remark
+        for remark in remarks([recipe])
+    )
+    assert not any(
+        "lean" in remark for remark in remarks([replace(recipe, samples=np.full(144, 100))])
+    )
     assert remarks([made_up("de", "leave-one-out")]) == ()
     assert remarks([replace(plain, method="another-package-s")]) == ()
 

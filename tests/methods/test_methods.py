@@ -51,7 +51,9 @@ def test_leave_one_out_equals_one_mask_at_a_time(model: Model, evaluator: Evalua
         kept = np.ones(model.grid.size, bool)
         kept[head] = False
         gates = np.repeat(model.grid.gates(kept)[None], 16, axis=0)
-        assert scores.values[head] == pytest.approx(whole - evaluator.correct(gates, np.arange(16)).mean(), abs=1e-12)
+        assert scores.values[head] == pytest.approx(
+            whole - evaluator.correct(gates, np.arange(16)).mean(), abs=1e-12
+        )
     assert scores.low is not None
     assert scores.high is not None
     assert (scores.low <= scores.values).all()
@@ -71,10 +73,16 @@ def example_loss(evaluator: Evaluator, row: int) -> Callable[[np.ndarray], float
 
 def test_gradient_equals_finite_differences(model: Model, evaluator: Evaluator) -> None:
     ones = np.ones((model.grid.layers, model.grid.width))
-    slopes = np.stack([reference.finite_difference(example_loss(evaluator, r), ones) for r in range(16)])
+    slopes = np.stack(
+        [reference.finite_difference(example_loss(evaluator, r), ones) for r in range(16)]
+    )
     ask = {"language": "xx", "method": "gradient", "size": 16, "batch_size": 4}
-    got = {form: score(model, tiny_task(), form=form, **ask).values for form in ("example", "batch")}
-    assert_allclose(got["example"], np.abs(slopes).mean(axis=0)[tuple(model.grid.flat.T)], atol=1e-6)
+    got = {
+        form: score(model, tiny_task(), form=form, **ask).values for form in ("example", "batch")
+    }
+    assert_allclose(
+        got["example"], np.abs(slopes).mean(axis=0)[tuple(model.grid.flat.T)], atol=1e-6
+    )
     batched = np.abs(slopes.reshape(4, 4, *ones.shape).mean(axis=1)).mean(axis=0)
     assert_allclose(got["batch"], batched[tuple(model.grid.flat.T)], atol=1e-6)
     assert (got["batch"] <= got["example"] + 1e-12).all()
@@ -98,15 +106,21 @@ def test_sizes_are_means_over_examples_with_the_interval_that_leaves_out_one_at_
 ) -> None:
     each, groups = np.zeros((16, model.grid.size)), [e.group or e.id for e in evaluator.examples]
     for batch in evaluator.batches(np.arange(16)):
-        each[batch.rows] = gradient.gate_gradients(evaluator, batch).abs().numpy()[:, *model.grid.flat.T]
+        each[batch.rows] = (
+            gradient.gate_gradients(evaluator, batch).abs().numpy()[:, *model.grid.flat.T]
+        )
 
     def shares(values: np.ndarray) -> np.ndarray:
         return np.concatenate([v / np.linalg.norm(v) for v in model.grid.nest(values)])
 
     for normalise, of in ((False, np.asarray), (True, shares)):
-        found = score(model, tiny_task(), language="xx", method="gradient", size=16, normalise=normalise)
+        found = score(
+            model, tiny_task(), language="xx", method="gradient", size=16, normalise=normalise
+        )
         assert_allclose(found.values, of(each.mean(axis=0)), rtol=1e-9)
-        assert_allclose(found.halves, [of(half.mean(axis=0)) for half in (each[:8], each[8:])], rtol=1e-9)
+        assert_allclose(
+            found.halves, [of(half.mean(axis=0)) for half in (each[:8], each[8:])], rtol=1e-9
+        )
         want = reference.left_out_interval(each, [1.0] * 16, groups, of)
         assert_allclose(np.stack([found.low, found.high], axis=1), want, rtol=1e-6)
         assert not found.signed
@@ -157,7 +171,9 @@ def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
     with pytest.raises(Interrupted):
         score(model, tiny_task(), store=Store(tmp_path), on_progress=interrupt, **ask)
     seen: list[int] = []
-    got = score(model, tiny_task(), store=Store(tmp_path), on_progress=lambda p: seen.append(p.done), **ask)
+    got = score(
+        model, tiny_task(), store=Store(tmp_path), on_progress=lambda p: seen.append(p.done), **ask
+    )
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
     assert seen[0] > 1
@@ -176,7 +192,9 @@ def test_the_seed_matters_and_target_stops_early(model: Model) -> None:
 
 def test_mean_ablation_is_another_run(model: Model, tmp_path: Path) -> None:
     both = [
-        score(model, tiny_task(), language="xx", size=8, samples=8, ablation=a, store=Store(tmp_path))
+        score(
+            model, tiny_task(), language="xx", size=8, samples=8, ablation=a, store=Store(tmp_path)
+        )
         for a in ("zero", "mean")
     ]
     assert both[0].spec["ablation"] != both[1].spec["ablation"]
@@ -187,7 +205,9 @@ def test_mean_ablation_is_another_run(model: Model, tmp_path: Path) -> None:
 def test_every_method_runs_and_keeps_its_word(key: str, model: Model) -> None:
     # 2 ** 12 coalitions: on two examples that is a second.
     options = {"samples": 4} if "samples" in METHODS[key].options else {}
-    scores = score(model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 16, **options)
+    scores = score(
+        model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 16, **options
+    )
     row = METHODS[key]
     assert scores.method == key
     assert scores.values.shape == (model.grid.size,)
@@ -198,7 +218,11 @@ def test_every_method_runs_and_keeps_its_word(key: str, model: Model) -> None:
 
 
 def test_scores_come_in_the_unit_of_the_value_function(model: Model) -> None:
-    for value, unit in (("accuracy", "accuracy"), ("probability", "probability"), ("log-probability", "nats")):
+    for value, unit in (
+        ("accuracy", "accuracy"),
+        ("probability", "probability"),
+        ("log-probability", "nats"),
+    ):
         scores = score(model, tiny_task(), language="xx", size=8, samples=2, value=value)
         assert scores.unit == unit
 
@@ -232,7 +256,9 @@ def test_what_an_earlier_version_of_a_method_stored_stands(
     assert {r.record.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
 
 
-def test_stored_scores_of_other_heads_are_not_taken_for_this_models(model: Model, tmp_path: Path) -> None:
+def test_stored_scores_of_other_heads_are_not_taken_for_this_models(
+    model: Model, tmp_path: Path
+) -> None:
     """As those of LongT5 were, before its encoder had heads here: the fingerprint and so the key are the same."""
     ask = {"language": "xx", "size": 8, "method": "leave-one-out", "store": Store(tmp_path)}
     scores = score(model, tiny_task(), **ask)
@@ -252,7 +278,9 @@ def test_stored_scores_of_other_heads_are_not_taken_for_this_models(model: Model
     assert_array_equal(score(model, tiny_task(), **ask).values, scores.values)
 
 
-def test_an_earlier_version_stands_for_this_one_if_it_has_intervals(model: Model, tmp_path: Path) -> None:
+def test_an_earlier_version_stands_for_this_one_if_it_has_intervals(
+    model: Model, tmp_path: Path
+) -> None:
     ask = {"language": "xx", "size": 16, "method": "gradient", "store": Store(tmp_path)}
     scores = score(model, tiny_task(), **ask)
     method = {name: value for name, value in scores.spec["method"].items() if name != "version"}
@@ -300,12 +328,16 @@ def test_options_take_their_defaults_and_their_type() -> None:
         ("exact", "estimand", "banzhaf", "'banzhaf'", "shapley-top50 or shapley"),
     ],
 )
-def test_what_an_option_cannot_be_is_refused(key: str, name: str, value: object, shown: str, fits: str) -> None:
+def test_what_an_option_cannot_be_is_refused(
+    key: str, name: str, value: object, shown: str, fits: str
+) -> None:
     with raises("method.option_invalid", f"method {key}", name, shown, fits):
         METHODS[key].resolve({name: value})
 
 
-@pytest.mark.parametrize(("key", "name"), [("shapley", "round"), ("exact", "samples"), ("paper", "target")])
+@pytest.mark.parametrize(
+    ("key", "name"), [("shapley", "round"), ("exact", "samples"), ("paper", "target")]
+)
 def test_options_of_other_methods_are_refused(key: str, name: str) -> None:
     with raises("method.option_unknown", f"method {key}", name, "estimand, value"):
         METHODS[key].resolve({name: 1})
@@ -327,7 +359,9 @@ def test_unknown_names_are_refused(model: Model) -> None:
 
 def break_off(work: Work, first: int, second: int) -> None:
     """A run with a second checkpoint right after the first: too soon, and its last."""
-    with saving(work.save, clock=count().__next__) as saver:  # every look at the clock is a second later
+    with saving(
+        work.save, clock=count().__next__
+    ) as saver:  # every look at the clock is a second later
         saver.offer(lambda: {"n": np.array(first)})
         saver.offer(lambda: {"n": np.array(second)})
         raise Interrupted
@@ -381,7 +415,9 @@ def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() ->
         return rows[1:] if split == "dev" else rows
 
     def key(of: Task, ablation: str) -> str:
-        return content_key(make_spec(Evaluator(model, of, "xx", "test"), METHODS["random"], {}, 0, ablation))
+        return content_key(
+            make_spec(Evaluator(model, of, "xx", "test"), METHODS["random"], {}, 0, ablation)
+        )
 
     other = replace(task, read=read)
     assert key(task, "zero") == key(other, "zero")
@@ -442,7 +478,9 @@ def word_task() -> Task:
         for row in range(8):
             words = tuple(f"w{w}" for w in rng.integers(4, 97, 2 + row % 6))
             labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
-            found.append(Example(str(row), " ".join(words), group=str(row), words=words, labels=labels))
+            found.append(
+                Example(str(row), " ".join(words), group=str(row), words=words, labels=labels)
+            )
         return found
 
     return Task("words", LABELS, ("xx",), False, sentences)
@@ -453,8 +491,13 @@ def translation_task() -> Task:
 
     def pairs(*_: object) -> list[Example]:
         rng = np.random.default_rng(6)
-        sides = [[" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + row % 3, 5)] for row in range(6)]
-        return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
+        sides = [
+            [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + row % 3, 5)]
+            for row in range(6)
+        ]
+        return [
+            Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)
+        ]
 
     return Task("pairs", (), ("xx",), False, pairs)
 
@@ -462,7 +505,9 @@ def translation_task() -> Task:
 def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:
     """Every layer by its number of tokens, [head]. tokens: of all sentences, by row of the gate array."""
     (batch,) = evaluator.batches(np.arange(len(evaluator.examples)), len(evaluator.examples))
-    slopes = gradient.gate_gradients(evaluator, batch, per_token=True).abs().sum(dim=(0, -1)).numpy()
+    slopes = (
+        gradient.gate_gradients(evaluator, batch, per_token=True).abs().sum(dim=(0, -1)).numpy()
+    )
     return np.asarray((slopes / tokens[:, None])[tuple(evaluator.model.grid.flat.T)])
 
 
@@ -480,7 +525,9 @@ def test_reported_09_an_encoder_decoder_is_divided_by_the_tokens_of_each_stack(f
     model, task = tiny_model(family, tokenizer=tiny_tokenizer()), translation_task()
     evaluator = Evaluator(model, task, "xx", size=None)
     inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
-    source, target = (int(inputs[name].sum()) for name in ("attention_mask", "decoder_attention_mask"))
+    source, target = (
+        int(inputs[name].sum()) for name in ("attention_mask", "decoder_attention_mask")
+    )
     assert source != target
     tokens = np.array([source if stack == "encoder" else target for stack in model.grid.rows])
     found = score(model, task, size=None, **TOKEN).values
@@ -524,5 +571,7 @@ def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Mo
 
 @pytest.mark.parametrize("method", [None, "gradient", {"name": "gradient", "options": {"form": ["token"]}},
                                     {"name": ["x"]}, {"name": "gradient", "version": "x", "options": 3}])  # fmt: skip
-def test_reported_09_specs_of_other_programs_are_of_no_earlier_version_unless_they_say_so(method: Any) -> None:
+def test_reported_09_specs_of_other_programs_are_of_no_earlier_version_unless_they_say_so(
+    method: Any,
+) -> None:
     assert superseded({"method": method}) == ""

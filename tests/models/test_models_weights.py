@@ -85,25 +85,37 @@ def same_weights(model: Model, module: transformers.PreTrainedModel) -> bool:
     """Whether a model has just the weights of another."""
     expected = module.state_dict()
     found = model.module.state_dict()
-    return expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    return expected.keys() == found.keys() and all(
+        torch.equal(found[name], expected[name]) for name in expected
+    )
 
 
 def fsdp_names(weights: Weights) -> Weights:
     """As sharded training with activation checkpointing names them, layer by layer."""
     wrapped = "._fsdp_wrapped_module._checkpoint_wrapped_module."
-    return {"_fsdp_wrapped_module." + re.sub(r"(?<=layer\.\d)\.", wrapped, name): w for name, w in weights.items()}
+    return {
+        "_fsdp_wrapped_module." + re.sub(r"(?<=layer\.\d)\.", wrapped, name): w
+        for name, w in weights.items()
+    }
 
 
 def compiled_layers(weights: Weights) -> Weights:
     """As torch.compile of the encoder names them."""
-    return {name.replace("bert.encoder.", "bert.encoder._orig_mod."): weight for name, weight in weights.items()}
+    return {
+        name.replace("bert.encoder.", "bert.encoder._orig_mod."): weight
+        for name, weight in weights.items()
+    }
 
 
 PREFIXES: dict[str, tuple[Change, str, str]] = {
     "torch.compile": (prefixed("_orig_mod."), "_orig_mod.", "torch.compile"),
     "data-parallel": (prefixed("module."), "module.", "data-parallel training"),
     "both": (prefixed("module._orig_mod."), "module._orig_mod.", "torch.compile"),
-    "both, the other way round": (prefixed("_orig_mod.module."), "_orig_mod.module.", "torch.compile"),
+    "both, the other way round": (
+        prefixed("_orig_mod.module."),
+        "_orig_mod.module.",
+        "torch.compile",
+    ),
     "sharded": (fsdp_names, "_fsdp_wrapped_module.", "sharded training"),
     "compiled encoder": (compiled_layers, "bert.encoder._orig_mod.", "torch.compile"),
     "lightning": (prefixed("model."), "model.", "the program"),
@@ -126,7 +138,9 @@ def test_reported_05_a_prefix_is_dropped_in_every_family_and_not_saved_again(tmp
     folder = save_family(tmp_path / "m", family)
     module = headlab.load(folder, device="cpu").module
     names = load_file(folder / "model.safetensors").keys()
-    model = loaded_with_note(change_weights(folder, prefixed("module._orig_mod.")), "module._orig_mod.")
+    model = loaded_with_note(
+        change_weights(folder, prefixed("module._orig_mod.")), "module._orig_mod."
+    )
     assert same_weights(model, module)
     model.module.save_pretrained(tmp_path / "again")
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == names
@@ -177,35 +191,57 @@ FEWER = {
 def test_reported_05_more_layers_than_the_config_has_are_refused(tmp_path, family, prefix):
     option, layers, stored = FEWER[family]
     folder = change_weights(save_family(tmp_path / "m", family), prefixed(prefix))
-    refused(change_config(folder, **{option: stored - 1}), "model.weights_unused", layers, stored, stored - 1)
+    refused(
+        change_config(folder, **{option: stored - 1}),
+        "model.weights_unused",
+        layers,
+        stored,
+        stored - 1,
+    )
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForSequenceClassification"])
 @pytest.mark.parametrize("saved_from", ["body", "classifier"])
-def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(tmp_path, architecture, saved_from):
+def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(
+    tmp_path, architecture, saved_from
+):
     folder = save_family(tmp_path / "m", "bert")
     if saved_from == "body":
-        change_weights(folder, lambda weights: {name.removeprefix("bert."): w for name, w in weights.items()})
+        change_weights(
+            folder, lambda weights: {name.removeprefix("bert."): w for name, w in weights.items()}
+        )
     change_config(folder, architectures=[architecture], num_hidden_layers=2)
     refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
 
 
 LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
-    "fewer layers": (lambda weights: weights, {"num_hidden_layers": 5}, (32, "bert.encoder.layer.3.")),
+    "fewer layers": (
+        lambda weights: weights,
+        {"num_hidden_layers": 5},
+        (32, "bert.encoder.layer.3."),
+    ),
     "wider": (lambda weights: weights, {"intermediate_size": 64}, ("[32]", "[64]")),
     "narrower": (lambda weights: weights, {"hidden_size": 12}, ("[24]", "[12]")),
     "larger vocabulary": (lambda weights: weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
     "no classifier": (
-        lambda weights: {name: weight for name, weight in weights.items() if "classifier" not in name},
+        lambda weights: {
+            name: weight for name, weight in weights.items() if "classifier" not in name
+        },
         {},
         ("classifier.bias",),
     ),
     "classifier of another name": (
-        lambda weights: {name.replace("classifier", "head"): weight for name, weight in weights.items()},
+        lambda weights: {
+            name.replace("classifier", "head"): weight for name, weight in weights.items()
+        },
         {},
         ("classifier.bias", "head.bias"),
     ),
-    "another class": (lambda weights: weights, {"architectures": ["BertForMaskedLM"]}, ("cls.predictions", "pooler")),
+    "another class": (
+        lambda weights: weights,
+        {"architectures": ["BertForMaskedLM"]},
+        ("cls.predictions", "pooler"),
+    ),
 }
 
 
@@ -222,34 +258,70 @@ FOREIGN: dict[str, tuple[str, Change, str]] = {
         with_more(model__layers__0__self_attn__q_proj__bias=(24,)),
         "q_proj.bias",
     ),
-    "norms of queries": ("llama", with_more(model__layers__0__self_attn__q_norm__weight=(6,)), "q_norm"),
-    "a module in a layer": ("bert", with_more(bert__encoder__layer__0__bottleneck__weight=(6, 24)), "bottleneck"),
-    "a norm on top of the body": ("bert", with_more(bert__encoder__LayerNorm__weight=(24,)), "LayerNorm"),
-    "scales of quantised weights": ("bert", with_more(bert__encoder__layer__0__output__dense__SCB=(24,)), "SCB"),
-    "a prompt that was learned": ("bert", with_more(prefix_encoder__embedding__weight=(4, 24)), "prefix_encoder"),
+    "norms of queries": (
+        "llama",
+        with_more(model__layers__0__self_attn__q_norm__weight=(6,)),
+        "q_norm",
+    ),
+    "a module in a layer": (
+        "bert",
+        with_more(bert__encoder__layer__0__bottleneck__weight=(6, 24)),
+        "bottleneck",
+    ),
+    "a norm on top of the body": (
+        "bert",
+        with_more(bert__encoder__LayerNorm__weight=(24,)),
+        "LayerNorm",
+    ),
+    "scales of quantised weights": (
+        "bert",
+        with_more(bert__encoder__layer__0__output__dense__SCB=(24,)),
+        "SCB",
+    ),
+    "a prompt that was learned": (
+        "bert",
+        with_more(prefix_encoder__embedding__weight=(4, 24)),
+        "prefix_encoder",
+    ),
     "a decoder of labels": ("bert-tokens", with_more(crf__transitions=(5, 5)), "crf.transitions"),
-    "a layer more in the head": ("xlm-roberta", with_more(classifier__extra__weight=(24, 24)), "classifier.extra"),
+    "a layer more in the head": (
+        "xlm-roberta",
+        with_more(classifier__extra__weight=(24, 24)),
+        "classifier.extra",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", FOREIGN)
 def test_reported_05_weights_that_the_model_was_trained_with_are_refused(tmp_path, what):
     family, change, named = FOREIGN[what]
-    refused(change_weights(save_family(tmp_path / "m", family), change), "model.weights_unused", named)
+    refused(
+        change_weights(save_family(tmp_path / "m", family), change), "model.weights_unused", named
+    )
 
 
 def lora_names(weights: Weights) -> Weights:
     """As peft saves a model with an adapter that is not merged."""
     names = {f"{ATTENTION}.{part}": f"{ATTENTION}.base_layer.{part}" for part in ("weight", "bias")}
-    renamed = {f"base_model.model.{names.get(name, name)}": weight for name, weight in weights.items()}
+    renamed = {
+        f"base_model.model.{names.get(name, name)}": weight for name, weight in weights.items()
+    }
     return renamed | {f"base_model.model.{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}
 
 
 @pytest.mark.parametrize(
-    "change", [lora_names, lambda weights: weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}]
+    "change",
+    [
+        lora_names,
+        lambda weights: weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)},
+    ],
 )
 def test_reported_05_an_adapter_that_is_not_merged_is_refused(tmp_path, change):
-    refused(change_weights(save_family(tmp_path / "m", "bert"), change), "model.is_adapter", "merge_and_unload")
+    refused(
+        change_weights(save_family(tmp_path / "m", "bert"), change),
+        "model.is_adapter",
+        "merge_and_unload",
+    )
 
 
 HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
@@ -258,10 +330,18 @@ HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
         with_more(cls__predictions__bias=(VOCAB,), cls__seq_relationship__weight=(2, 24)),
         ("2 weights", "cls.predictions.bias", "BertForSequenceClassification has no such part"),
     ),
-    "a pooler": ("bert-tokens", with_more(bert__pooler__dense__weight=(24, 24)), ("bert.pooler.dense.weight",)),
+    "a pooler": (
+        "bert-tokens",
+        with_more(bert__pooler__dense__weight=(24, 24)),
+        ("bert.pooler.dense.weight",),
+    ),
     "a loss": ("bert", with_more(loss_fn__weight=(5,)), ("loss_fn.weight",)),
     "an output layer": ("gpt2", with_more(lm_head__weight=(VOCAB, 24)), ("lm_head.weight",)),
-    "constants": ("gpt2", with_more(transformer__h__0__attn__masked_bias=()), ("masked_bias", "constants")),
+    "constants": (
+        "gpt2",
+        with_more(transformer__h__0__attn__masked_bias=()),
+        ("masked_bias", "constants"),
+    ),
 }
 
 
@@ -307,7 +387,9 @@ def test_reported_05_pruned_heads_name_the_way_on(tmp_path, prefix):
 
 
 def test_reported_05_pruned_heads_are_no_reason_for_another_vocabulary(tmp_path):
-    folder = change_config(save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]}, vocab_size=98)
+    folder = change_config(
+        save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]}, vocab_size=98
+    )
     refused(folder, "model.weights_missing", "[97, 24]", "[98, 24]")
 
 
@@ -344,11 +426,14 @@ def hub_metadata(folder: Path, prefix: str) -> SafetensorsRepoMetadata:
     }
     file = SafetensorsFileMetadata(metadata={}, tensors=tensors)
     files = dict.fromkeys(tensors, "model.safetensors")
-    return SafetensorsRepoMetadata(None, sharded=False, weight_map=files, files_metadata={"model.safetensors": file})
+    return SafetensorsRepoMetadata(
+        None, sharded=False, weight_map=files, files_metadata={"model.safetensors": file}
+    )
 
 
 @pytest.mark.parametrize(
-    ("prefix", "layers", "ok", "words"), [("module.", 3, True, "'module.'"), ("", 2, False, "3 layers")]
+    ("prefix", "layers", "ok", "words"),
+    [("module.", 3, True, "'module.'"), ("", 2, False, "3 layers")],
 )
 def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
     tmp_path, monkeypatch, prefix, layers, ok, words
@@ -368,7 +453,9 @@ def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
     folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), prefixed("module."))
     trained, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
     expected = module.roberta.state_dict()
-    assert all(torch.equal(weight, expected[name]) for name, weight in trained.roberta.state_dict().items())
+    assert all(
+        torch.equal(weight, expected[name]) for name, weight in trained.roberta.state_dict().items()
+    )
     change_config(folder, num_hidden_layers=2)
     with pytest.raises(HeadlabError) as caught:
         load_base(find_base(str(folder)), ("a", "b"), words=False)

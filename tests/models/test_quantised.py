@@ -63,7 +63,9 @@ def refused(folder: Path, code: str, *values: object, what: str = "Weights") -> 
 
 
 @pytest.mark.parametrize("scheme", REFUSED)
-def test_reported_15_a_scheme_that_cannot_be_dequantised_is_refused_before_loading(tmp_path, scheme):
+def test_reported_15_a_scheme_that_cannot_be_dequantised_is_refused_before_loading(
+    tmp_path, scheme
+):
     folder = quantised(tmp_path / "m", settings_of(scheme))
     refused(folder, "model.quantised", "quantised with", scheme, "4 bits", "unquantised checkpoint")
 
@@ -82,7 +84,12 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reported_15_a_missing_package_is_named_as_pip_knows_it(tmp_path, monkeypatch, scheme):
     folder = quantised(tmp_path / "m", settings_of(scheme))
     without_packages(monkeypatch)
-    refused(folder, "model.quantisation_package", f"pip install {NEEDS_PACKAGE[scheme]}", "unquantised checkpoint")
+    refused(
+        folder,
+        "model.quantisation_package",
+        f"pip install {NEEDS_PACKAGE[scheme]}",
+        "unquantised checkpoint",
+    )
 
 
 def test_reported_15_flags_alone_mean_bitsandbytes(tmp_path, monkeypatch):
@@ -92,7 +99,8 @@ def test_reported_15_flags_alone_mean_bitsandbytes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("No GPU found."), ImportError("libcudart"), AssertionError(), OSError(5, "x")]
+    "error",
+    [RuntimeError("No GPU found."), ImportError("libcudart"), AssertionError(), OSError(5, "x")],
 )
 def test_reported_15_a_package_that_cannot_work_here_is_a_sentence(tmp_path, monkeypatch, error):
     def broken(*_: object, **__: object) -> None:
@@ -101,7 +109,13 @@ def test_reported_15_a_package_that_cannot_work_here_is_a_sentence(tmp_path, mon
     monkeypatch.setattr(Bnb4BitHfQuantizer, "validate_environment", broken)
     monkeypatch.setattr(quantised_module, "find_spec", lambda *_: "installed")
     folder = quantised(tmp_path / "m", {"load_in_4bit": True})
-    refused(folder, "model.quantised", "bitsandbytes (4 bits)", "cannot be read here", "unquantised checkpoint")
+    refused(
+        folder,
+        "model.quantised",
+        "bitsandbytes (4 bits)",
+        "cannot be read here",
+        "unquantised checkpoint",
+    )
 
 
 @pytest.mark.parametrize("scheme", READ)
@@ -110,26 +124,45 @@ def test_reported_15_what_is_read_without_a_package_still_is(tmp_path, scheme):
     assert facts_of(folder)["Weights"].ok
     model = headlab.load(folder, device="cpu")
     expected = tiny_module("bert", torch.float32).state_dict()
-    assert all(torch.equal(weight, expected[name]) for name, weight in model.module.state_dict().items())
+    assert all(
+        torch.equal(weight, expected[name]) for name, weight in model.module.state_dict().items()
+    )
     assert not hasattr(model.module.config, "quantization_config")
 
 
-UNNAMED = [{}, {"bits": 4}, {"quant_method": None}, {"quant_method": ["gptq"]}, {"quant_method": {}}]
+UNNAMED = [
+    {},
+    {"bits": 4},
+    {"quant_method": None},
+    {"quant_method": ["gptq"]},
+    {"quant_method": {}},
+]
 
 
 @pytest.mark.parametrize("settings", UNNAMED)
 def test_reported_15_settings_without_a_method_are_refused(tmp_path, settings):
-    refused(quantised(tmp_path / "m", settings), "model.quantisation_unnamed", "quant_method", "unquantised")
+    refused(
+        quantised(tmp_path / "m", settings),
+        "model.quantisation_unnamed",
+        "quant_method",
+        "unquantised",
+    )
 
 
 @pytest.mark.parametrize("settings", [["gptq"], "gptq", 4, True])
 def test_reported_15_settings_that_are_no_object_are_refused(tmp_path, settings):
     folder = quantised(tmp_path / "m", settings)
-    refused(folder, "model.quantisation_unnamed", "quant_method", "unquantised", what="Configuration")
+    refused(
+        folder, "model.quantisation_unnamed", "quant_method", "unquantised", what="Configuration"
+    )
 
 
 def test_reported_15_the_settings_of_mlx_are_recognised(tmp_path):
-    refused(quantised(tmp_path / "m", {"group_size": 64, "bits": 4}), "model.quantisation_unnamed", "MLX")
+    refused(
+        quantised(tmp_path / "m", {"group_size": 64, "bits": 4}),
+        "model.quantisation_unnamed",
+        "MLX",
+    )
 
 
 def test_reported_15_settings_of_a_part_are_found():
@@ -161,7 +194,9 @@ def test_reported_15_fp8_is_read_as_the_numbers_that_it_stands_for(tmp_path):
     folder, whole = as_fp8(tmp_path / "m")
     model = headlab.load(folder, device="cpu")
     for name, weight in whole.items():
-        assert torch.allclose(model.module.get_parameter(name), weight, rtol=2**-8), name  # read as bfloat16
+        assert torch.allclose(model.module.get_parameter(name), weight, rtol=2**-8), (
+            name
+        )  # read as bfloat16
     assert "fp8" in facts_of(folder)["Weights"].words
 
 
@@ -180,7 +215,11 @@ def with_weights(folder: Path, names: tuple[str, ...], *, instead_of: str) -> Pa
     path = folder / "model.safetensors"
     weights = load_file(path)
     del weights[instead_of]
-    save_file(weights | {name: torch.ones(3, dtype=torch.int32) for name in names}, path, metadata={"format": "pt"})
+    save_file(
+        weights | {name: torch.ones(3, dtype=torch.int32) for name in names},
+        path,
+        metadata={"format": "pt"},
+    )
     return folder
 
 
@@ -255,7 +294,9 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
     with running(tmp_path, make) as worker:
         answer = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
         assert (answer.status_code, answer.json()["code"]) == (400, "model.quantised")
-        assert [fact["ok"] for fact in worker.client.check(model) if fact["what"] == "Weights"] == [False]
+        assert [fact["ok"] for fact in worker.client.check(model) if fact["what"] == "Weights"] == [
+            False
+        ]
         job = worker.client.submit(
             "score", {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
         )["id"]

@@ -43,8 +43,17 @@ def loaded(folder: Path) -> Model:
 
 def as_before(folder: Path) -> str:
     """The fingerprint that versions which counted every safetensors file gave."""
-    patterns = ("*.safetensors", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab*")
-    files = {folder / "config.json", *(path for pattern in patterns for path in folder.glob(pattern))}
+    patterns = (
+        "*.safetensors",
+        "tokenizer*.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab*",
+    )
+    files = {
+        folder / "config.json",
+        *(path for pattern in patterns for path in folder.glob(pattern)),
+    }
     return fingerprint_files((path.name, path) for path in files)
 
 
@@ -82,7 +91,9 @@ def sharded(folder: Path) -> Path:
         file = f"model-{number:05}-of-00002.safetensors"
         save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
         shards |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": shards})
+    )
     return folder
 
 
@@ -90,7 +101,10 @@ def test_reported_18_shards_that_the_index_does_not_name_do_not_count(folder):
     fingerprint, size = loaded(sharded(folder)).fingerprint, size_shown(folder)
     assert fingerprint == as_before(folder)
     for number in (1, 2, 3):
-        shutil.copy(folder / "model-00001-of-00002.safetensors", folder / f"model-0000{number}-of-00003.safetensors")
+        shutil.copy(
+            folder / "model-00001-of-00002.safetensors",
+            folder / f"model-0000{number}-of-00003.safetensors",
+        )
     assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
 
 
@@ -119,7 +133,9 @@ def test_reported_18_masks_of_the_old_fingerprint_are_of_this_model(folder):
     mask.check(model.grid, model.fingerprint)
     assert {*headlab.evaluate(model, tiny_task(), mask)} == {*tiny_task().languages}
     with raises("mask.other_model"):
-        Mask(model.grid, kept, {"name": "m", "fingerprint": "0" * 64}).check(model.grid, model.fingerprint)
+        Mask(model.grid, kept, {"name": "m", "fingerprint": "0" * 64}).check(
+            model.grid, model.fingerprint
+        )
 
 
 def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder, tmp_path):
@@ -134,5 +150,7 @@ def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder
     again = headlab.score(model, tiny_task(), **options | {"store": earlier})
     assert np.array_equal(again.values, scores.values)
     assert [path.name for path in earlier.folders()] == [earlier.run(earlier_spec).key]
-    curve = headlab.prune_curve(model, tiny_task(), scores=again, language="xx", points=3, store=earlier)
+    curve = headlab.prune_curve(
+        model, tiny_task(), scores=again, language="xx", points=3, store=earlier
+    )
     assert is_same_model(curve.spec["model"]["fingerprint"], model.fingerprint)

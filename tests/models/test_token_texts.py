@@ -26,7 +26,9 @@ LATER_PART = re.compile(r".\[([2-9])/\d\]", re.DOTALL)
 FIRST_PART = re.compile(r"\[1/\d\]")
 
 
-def byte_level(part: str = "pre_tokenizer", merges: tuple[tuple[str, str], ...] = ()) -> PreTrainedTokenizerBase:
+def byte_level(
+    part: str = "pre_tokenizer", merges: tuple[tuple[str, str], ...] = ()
+) -> PreTrainedTokenizerBase:
     """Every byte is a symbol; merges make tokens of several."""
     symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
@@ -43,7 +45,9 @@ def byte_fallback() -> PreTrainedTokenizerBase:
     """Letters, and bytes for those that are not in the vocabulary, as Llama 2 and Gemma have them."""
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "n", "d", "了"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=[], byte_fallback=True, unk_token="<unk>")
+    )
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.decoder = decoders.ByteFallback()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<unk>")
@@ -85,7 +89,14 @@ def test_reported_24_any_text_is_read_back_from_its_tokens(text: str) -> None:
 def test_reported_24_parts_of_a_letter_are_numbered_over_the_tokens_that_hold_it() -> None:
     tokenizer = byte_level(merges=(("æ", "Ī"), ("ı", "å"), ("Ġ", "e")))
     ids = tokenizer.convert_tokens_to_ids(["æ", "Ī", "ıå", "¼", "Ģ", "Ġe"])
-    assert readable(tokenizer, ids) == ["戏[1/3]", "戏[2/3]", "戏[3/3]开[1/3]", "开[2/3]", "开[3/3]", "▁e"]
+    assert readable(tokenizer, ids) == [
+        "戏[1/3]",
+        "戏[2/3]",
+        "戏[3/3]开[1/3]",
+        "开[2/3]",
+        "开[3/3]",
+        "▁e",
+    ]
 
 
 def test_reported_24_bytes_that_are_no_letter_are_numbers() -> None:
@@ -100,12 +111,24 @@ def test_reported_24_added_tokens_are_texts_and_part_letters() -> None:
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken("æĪ", special=True), AddedToken("Ġnew  token")])
     special, added, first, rest = tokenizer.convert_tokens_to_ids(["æĪ", "Ġnew  token", "Ã", "©"])
-    assert readable(tokenizer, [special, first, rest, added]) == ["æĪ", "é[1/2]", "é[2/2]", "Ġnew▁▁token"]
+    assert readable(tokenizer, [special, first, rest, added]) == [
+        "æĪ",
+        "é[1/2]",
+        "é[2/2]",
+        "Ġnew▁▁token",
+    ]
     assert readable(tokenizer, [first, special, rest]) == ["[0xC3]", "æĪ", "[0xA9]"]
 
 
 def test_reported_24_single_bytes_of_other_vocabularies_are_letters() -> None:
-    vocabulary = {"<unk>": 0, "<|byte230|>": 1, "<|byte136|>": 2, "<|byte143|>": 3, "<|byte999|>": 4, "あ": 5}
+    vocabulary = {
+        "<unk>": 0,
+        "<|byte230|>": 1,
+        "<|byte136|>": 2,
+        "<|byte143|>": 3,
+        "<|byte999|>": 4,
+        "あ": 5,
+    }
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     texts = readable(tokenizer, [5, 1, 2, 3, 4])

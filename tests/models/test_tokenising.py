@@ -39,7 +39,14 @@ from headlab.worker.schemas import AttentionRequest
 
 # Pairs and segment ids.
 
-PIECES = {"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, **{f"▁w{i}": i for i in range(5, VOCAB)}}
+PIECES = {
+    "<pad>": 0,
+    "<unk>": 1,
+    "[CLS]": 2,
+    "[SEP]": 3,
+    "[MASK]": 4,
+    **{f"▁w{i}": i for i in range(5, VOCAB)},
+}
 SCORES = [(piece, -1.0) for piece in PIECES]
 VOCABULARY = {piece.removeprefix("▁"): number for piece, number in PIECES.items()}
 
@@ -72,7 +79,9 @@ def classifier(
         settings = {**SMALL, **NAMES, "pad_token_id": 0, **options}
         settings = {name: value for name, value in settings.items() if value is not None}
         config = hf.AutoConfig.for_model(family, **settings)
-        kind = hf.AutoModelForTokenClassification if words else hf.AutoModelForSequenceClassification
+        kind = (
+            hf.AutoModelForTokenClassification if words else hf.AutoModelForSequenceClassification
+        )
         module = kind.from_config(config)
         for parameter in module.parameters():
             if parameter.dim() > 1:
@@ -127,7 +136,9 @@ def segments_by_hand(tokens: Sequence[int], separator: int) -> list[int]:
     return [0] * second + [1] * (len(tokens) - second)
 
 
-def logits_by_hand(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool) -> torch.Tensor:
+def logits_by_hand(
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool
+) -> torch.Tensor:
     """Scores of each pair of texts, [pair, class], asked of transformers one by one."""
     rows = []
     for first, second in zip(TEXTS[:20], TEXTS[20:], strict=True):
@@ -141,20 +152,28 @@ def logits_by_hand(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     return torch.stack(rows)
 
 
-def answers_by_hand(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool) -> list[int]:
+def answers_by_hand(
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool
+) -> list[int]:
     return [int(answer) for answer in logits_by_hand(module, tokenizer, segments).argmax(dim=1)]
 
 
 def even_out_classes(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Make every class about as frequent an answer, so that other segment ids change some answers."""
-    (layer,) = (m for m in module.modules() if isinstance(m, torch.nn.Linear) and m.out_features == len(LABELS))
+    (layer,) = (
+        m
+        for m in module.modules()
+        if isinstance(m, torch.nn.Linear) and m.out_features == len(LABELS)
+    )
     with torch.no_grad():
         layer.bias -= logits_by_hand(module, tokenizer, segments=True).mean(dim=0)
 
 
 def pair_task(labels: Sequence[int]) -> Task:
     rows = zip(TEXTS[:20], TEXTS[20:], labels, strict=True)
-    examples = [Example(str(row), text, label, pair) for row, (text, pair, label) in enumerate(rows)]
+    examples = [
+        Example(str(row), text, label, pair) for row, (text, pair, label) in enumerate(rows)
+    ]
     return Task("pairs", LABELS, ("xx",), True, lambda *_: examples)
 
 
@@ -166,7 +185,9 @@ def test_reported_07_pairs_get_the_segment_ids_that_a_family_is_trained_with(fam
     assert right != answers_by_hand(module, tokenizer, segments=False)
     evaluator = Evaluator(model_of(module, tokenizer), pair_task(right), "xx")
     assert evaluator.evaluate().accuracy == 1.0
-    assert answers_spec(evaluator)["task"]["segments"] is True  # results without them are of other tokens
+    assert (
+        answers_spec(evaluator)["task"]["segments"] is True
+    )  # results without them are of other tokens
     assert f"{family} models are pretrained with" in evaluator.note
 
 
@@ -207,12 +228,21 @@ def test_reported_07_what_is_known_of_segment_ids_goes_first(tmp_path: Path):
         assert evaluator.note.count("segment ids") == 0
     single = Evaluator(model_of(module, tokenizer), tiny_task(), "xx")
     assert [*single.tensors(np.arange(2))] == plain
-    assert [*answers_spec(single)["task"]] == ["name", "language", "split", "size", "seed", "data_hash"]
+    assert [*answers_spec(single)["task"]] == [
+        "name",
+        "language",
+        "split",
+        "size",
+        "seed",
+        "data_hash",
+    ]
 
 
 def test_reported_07_segment_ids_that_a_model_has_no_embedding_of_are_left_out():
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    model = model_of(*classifier("roberta", generic_bert_tokenizer(model_input_names=names), type_vocab_size=1))
+    model = model_of(
+        *classifier("roberta", generic_bert_tokenizer(model_input_names=names), type_vocab_size=1)
+    )
     evaluator = Evaluator(model, pair_task([0] * 20), "xx")
     assert "token_type_ids" not in evaluator.tensors(np.arange(2))
     assert evaluator.evaluate().n == 20
@@ -221,7 +251,10 @@ def test_reported_07_segment_ids_that_a_model_has_no_embedding_of_are_left_out()
 def test_reported_07_models_of_transformers_4_need_no_note():
     module, tokenizer = FAMILIES["albert"]()
     module.config.transformers_version = "4.41.2"
-    assert Evaluator(model_of(module, tokenizer), pair_task([0] * 20), "xx").note.count("segment ids") == 0
+    assert (
+        Evaluator(model_of(module, tokenizer), pair_task([0] * 20), "xx").note.count("segment ids")
+        == 0
+    )
 
 
 def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
@@ -246,25 +279,50 @@ WORDS = ["the", "dog", "the", "ran", "to", "dog"]
 
 def byte_level_files() -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Vocabulary and merges of a byte-level tokenizer with whole words that begin with a space."""
-    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("Ġ", "d"), ("o", "g"), ("Ġd", "og"), ("r", "a"), ("ra", "n")]
+    merges = [
+        ("Ġ", "t"),
+        ("h", "e"),
+        ("Ġt", "he"),
+        ("Ġ", "d"),
+        ("o", "g"),
+        ("Ġd", "og"),
+        ("r", "a"),
+        ("ra", "n"),
+    ]
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = [*special, *letters, *("".join(merge) for merge in merges)]
     return {piece: number for number, piece in enumerate(pieces)}, merges
 
 
-def byte_level(kind: str = "roberta", *, add_prefix_space: bool = False, **options: Any) -> PreTrainedTokenizerBase:
+def byte_level(
+    kind: str = "roberta", *, add_prefix_space: bool = False, **options: Any
+) -> PreTrainedTokenizerBase:
     vocabulary, merges = byte_level_files()
     if kind == "roberta":
-        return hf.RobertaTokenizer(vocab=vocabulary, merges=merges, add_prefix_space=add_prefix_space, **options)
+        return hf.RobertaTokenizer(
+            vocab=vocabulary, merges=merges, add_prefix_space=add_prefix_space, **options
+        )
     if kind == "deberta":
-        names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+        names = {
+            "cls_token": "<s>",
+            "sep_token": "</s>",
+            "pad_token": "<pad>",
+            "unk_token": "<unk>",
+        }
         return hf.DebertaTokenizer(
-            vocab=vocabulary, merges=merges, add_prefix_space=add_prefix_space, mask_token="<mask>", **names, **options
+            vocab=vocabulary,
+            merges=merges,
+            add_prefix_space=add_prefix_space,
+            mask_token="<mask>",
+            **names,
+            **options,
         )
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", **options)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", **options
+    )
 
 
 def word_model(tokenizer: PreTrainedTokenizerBase) -> Model:
@@ -304,18 +362,29 @@ def test_reported_07_roles_accuracy_training_and_attention_see_the_same_tokens()
     assert any("spaced_words" in note for note in given.notes)
     assert report_spec(model, sentences, {}, "none are wanted")["task"]["spaced_words"] is True
     examples = task.examples("xx", "dev")
-    assert encode_for_training(model.tokenizer, model.module, examples, 64).tokens["input_ids"] == tokens
-    seen = weights_of(model, AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)]))
+    assert (
+        encode_for_training(model.tokenizer, model.module, examples, 64).tokens["input_ids"]
+        == tokens
+    )
+    seen = weights_of(
+        model, AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)])
+    )
     assert len(seen.tokens) == len(tokens[0])
-    assert [seen.words[place] for place in seen.places if place >= 0 and seen.words[place] == "the"] == ["the"] * 2
+    assert [
+        seen.words[place] for place in seen.places if place >= 0 and seen.words[place] == "the"
+    ] == ["the"] * 2
 
 
 def test_reported_07_the_attention_page_gives_segment_ids():
     module, tokenizer = FAMILIES["albert"]()
     given: list[dict[str, Any]] = []
     model = model_of(module, tokenizer)
-    module.register_forward_pre_hook(lambda _module, _args, inputs: given.append(inputs), with_kwargs=True)
-    weights_of(model, AttentionRequest(model="m", text="w5 w6", pair="w7", heads=[("encoder", 0, 0)]))
+    module.register_forward_pre_hook(
+        lambda _module, _args, inputs: given.append(inputs), with_kwargs=True
+    )
+    weights_of(
+        model, AttentionRequest(model="m", text="w5 w6", pair="w7", heads=[("encoder", 0, 0)])
+    )
     assert given[-1]["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
 
 
@@ -340,7 +409,10 @@ def test_reported_07_what_is_known_of_words_goes_first(tmp_path: Path):
         assert "spaced_words" not in evaluator.note
     stated = word_model(byte_level(spaced_words=True))
     assert "spaced_words" not in Evaluator(stated, word_task(), "xx").note
-    for name, needs, spaces in (("now", TokenNeeds(spaced_words=True), "every"), ("before", TokenNeeds(), "none")):
+    for name, needs, spaces in (
+        ("now", TokenNeeds(spaced_words=True), "every"),
+        ("before", TokenNeeds(), "none"),
+    ):
         write_folder(tmp_path / name, whole_made(stated.module, byte_level(), needs), {})
         assert load(str(tmp_path / name), device="cpu").word_spaces == spaces
 
@@ -348,8 +420,14 @@ def test_reported_07_what_is_known_of_words_goes_first(tmp_path: Path):
 def test_reported_07_tokenizers_with_spaces_of_their_own_are_left_alone():
     metaspace = hf.AlbertTokenizer(vocab=[*SCORES, *((f"▁{word}", -1.0) for word in "ab")])
     legacy = Tokenizer(models.BPE({"<unk>": 0, "▁": 1, "a": 2, "b": 3}, [], unk_token="<unk>"))
-    legacy.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    for tokenizer in (metaspace, tiny_tokenizer(), PreTrainedTokenizerFast(tokenizer_object=legacy, pad_token="<unk>")):
+    legacy.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    for tokenizer in (
+        metaspace,
+        tiny_tokenizer(),
+        PreTrainedTokenizerFast(tokenizer_object=legacy, pad_token="<unk>"),
+    ):
         assert tiny_model("bert-tokens", tokenizer=tokenizer).word_spaces == "none"
 
 
@@ -360,12 +438,16 @@ AROUND = {
     "bert": processors.BertProcessing(("</s>", 2), ("<s>", 1)),
     "roberta": processors.RobertaProcessing(("</s>", 2), ("<s>", 1)),
     "second first": processors.TemplateProcessing(
-        single="<s>:2 $A </s>", pair="$B:1 </s>:1 $A <s>:2", special_tokens=[("<s>", 1), ("</s>", 2)]
+        single="<s>:2 $A </s>",
+        pair="$B:1 </s>:1 $A <s>:2",
+        special_tokens=[("<s>", 1), ("</s>", 2)],
     ),
     "start only": processors.Sequence(
         [
             processors.ByteLevel(),
-            processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]),
+            processors.TemplateProcessing(
+                single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+            ),
         ]
     ),
 }
@@ -380,7 +462,9 @@ def test_reported_10_texts_are_cut_as_the_tokenizer_would(around: str, side: str
         backend.post_processor = AROUND[around] or processors.Sequence([])
         names = ["input_ids", "token_type_ids", "attention_mask"]
         options: dict[str, Any] = {"truncation_side": side, "model_input_names": names}
-        tokenizers.append(PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", **options))
+        tokenizers.append(
+            PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", **options)
+        )
     ours, theirs = tokenizers
     for first in range(0, 12, 2):
         for second in (None, 0, 3, 8):
@@ -399,8 +483,12 @@ def test_reported_10_texts_are_cut_as_the_tokenizer_would(around: str, side: str
 
 def test_reported_10_no_use_changes_the_tokenizer_that_threads_share():
     long = " ".join(["w5"] * 100)
-    texts = Task("texts", LABELS, ("xx",), False, lambda *_: [Example("1", long, 0), Example("2", "w6", 1)])
-    words = replace(texts, read=lambda *_: [Example("1", long, words=tuple(long.split()), labels=(0,) * 100)])
+    texts = Task(
+        "texts", LABELS, ("xx",), False, lambda *_: [Example("1", long, 0), Example("2", "w6", 1)]
+    )
+    words = replace(
+        texts, read=lambda *_: [Example("1", long, words=tuple(long.split()), labels=(0,) * 100)]
+    )
     targets = replace(texts, labels=(), read=lambda *_: [Example("1", long, target=long)])
     for family, task in (("bert", texts), ("bert-tokens", words), ("marian", targets)):
         model = tiny_model(family, tokenizer=tiny_tokenizer())

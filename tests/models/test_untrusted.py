@@ -39,7 +39,10 @@ FAMILIES = ("bert", "gpt2", "marian", "t5")
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A tiny model of some families, by name."""
-    return {family: save_family(tmp_path_factory.mktemp("saved") / family, family) for family in FAMILIES}
+    return {
+        family: save_family(tmp_path_factory.mktemp("saved") / family, family)
+        for family in FAMILIES
+    }
 
 
 @pytest.fixture
@@ -115,7 +118,9 @@ class PanicException(BaseException):
     """What they raise."""
 
 
-@pytest.mark.parametrize("error", [OddError("odd"), PanicException("panicked"), AssertionError(), StopIteration()])
+@pytest.mark.parametrize(
+    "error", [OddError("odd"), PanicException("panicked"), AssertionError(), StopIteration()]
+)
 def test_reported_19_whatever_a_library_raises(
     copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -130,7 +135,9 @@ def test_reported_19_whatever_a_library_raises(
     assert refusals(folder)
 
 
-def test_an_interrupted_load_stays_interrupted(copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_load_stays_interrupted(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -139,7 +146,9 @@ def test_an_interrupted_load_stays_interrupted(copied: Callable[[str], Path], mo
         headlab.load(copied("bert"), device="cpu")
 
 
-@pytest.mark.parametrize("name", ["added_tokens.json", "merges.txt", "spiece.model", "chat_template.jinja"])
+@pytest.mark.parametrize(
+    "name", ["added_tokens.json", "merges.txt", "spiece.model", "chat_template.jinja"]
+)
 def test_reported_19_files_that_never_end(copied: Callable[[str], Path], name: str) -> None:
     folder = copied("gpt2")
     (folder / name).unlink(missing_ok=True)
@@ -169,7 +178,9 @@ def test_reported_19_a_tokenizer_class_that_is_none(copied: Callable[[str], Path
     assert refusals(folder)
 
 
-def test_reported_19_a_tokenizer_that_fails_at_the_first_text(copied: Callable[[str], Path]) -> None:
+def test_reported_19_a_tokenizer_that_fails_at_the_first_text(
+    copied: Callable[[str], Path],
+) -> None:
     """Its package panics, which is no Exception, and which loading it does not show."""
     folder = copied("bert")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -198,7 +209,9 @@ def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
-def test_reported_19_weights_stored_as_integers_are_not_taken_for_numbers(copied: Callable[[str], Path]) -> None:
+def test_reported_19_weights_stored_as_integers_are_not_taken_for_numbers(
+    copied: Callable[[str], Path],
+) -> None:
     folder, weight = copied("bert"), "bert.encoder.layer.1.attention.self.key.bias"
     rewrite_header(folder / "model.safetensors", lambda header: header[weight].update(dtype="I32"))
     with raises("model.weights_of_integers", weight, "I32"):
@@ -216,8 +229,15 @@ def test_reported_19_a_model_type_of_another_class(copied: Callable[[str], Path]
 
 def test_reported_19_a_class_that_serves_several_model_types(tmp_path: Path) -> None:
     """transformers loads InternLM3 with Llama's class, which reads none of the settings that the type lacks."""
-    sizes = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = hf.InternLM3Config(**sizes, num_key_value_heads=2, intermediate_size=32, pad_token_id=0)
+    sizes = {
+        "vocab_size": VOCAB,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    config = hf.InternLM3Config(
+        **sizes, num_key_value_heads=2, intermediate_size=32, pad_token_id=0
+    )
     module = hf.AutoModelForCausalLM.from_config(config)
     assert isinstance(module, hf.LlamaForCausalLM)
     folder = save(tmp_path / "internlm3", module, tiny_tokenizer())
@@ -225,7 +245,9 @@ def test_reported_19_a_class_that_serves_several_model_types(tmp_path: Path) -> 
     assert not refusals_of_loading(folder)
 
 
-def test_reported_19_a_tiny_model_with_large_masks_is_no_larger_than_its_weights(tmp_path: Path) -> None:
+def test_reported_19_a_tiny_model_with_large_masks_is_no_larger_than_its_weights(
+    tmp_path: Path,
+) -> None:
     """Its layers hold masks of all pairs of positions, which are in no file."""
     config = hf.GPTNeoConfig(
         vocab_size=VOCAB,
@@ -254,7 +276,9 @@ def test_a_model_type_of_a_family_with_the_same_configuration_is_read(tmp_path: 
 
 
 @pytest.mark.parametrize("family", ["bert", "marian"])
-def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(copied: Callable[[str], Path], family: str) -> None:
+def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(
+    copied: Callable[[str], Path], family: str
+) -> None:
     """A model that attended to padding would give an example other answers in another batch."""
     folder = copied(family)
     task = tiny_task()
@@ -272,7 +296,9 @@ def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(copied: Calla
         torch.testing.assert_close(together, expected.logits(expected.tensors(rows)))
         alone = torch.cat([inputs.logits(inputs.tensors(rows[[row]])) for row in rows])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-    assert tokens_version(model, examples) == {"attention_mask": True}  # kept apart from earlier results
+    assert tokens_version(model, examples) == {
+        "attention_mask": True
+    }  # kept apart from earlier results
 
 
 HUB_FAILURES = [
@@ -286,8 +312,12 @@ HUB_FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("error", HUB_FAILURES, ids=lambda error: f"{type(error).__module__}.{type(error).__name__}")
-def test_reported_19_every_failure_of_the_hub(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", HUB_FAILURES, ids=lambda error: f"{type(error).__module__}.{type(error).__name__}"
+)
+def test_reported_19_every_failure_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
@@ -300,7 +330,9 @@ def test_reported_19_every_failure_of_the_hub(monkeypatch: pytest.MonkeyPatch, e
     assert hub_shapes("someone/something") is None
 
 
-def test_a_disk_that_takes_no_files_is_no_failure_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_no_files_is_no_failure_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 

@@ -29,8 +29,13 @@ from headlab.tables import Report, Table
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     scores = made_up("de", "shapley")
     heat, marks = plots.head_map(scores).data
-    np.testing.assert_allclose(np.array(heat.z, float), 100 * scores.values.reshape(12, 12))  # points
-    assert (heat.zmin, heat.zmax) == (-heat.zmax, pytest.approx(100 * plots.symmetric_limit([scores.values])))
+    np.testing.assert_allclose(
+        np.array(heat.z, float), 100 * scores.values.reshape(12, 12)
+    )  # points
+    assert (heat.zmin, heat.zmax) == (
+        -heat.zmax,
+        pytest.approx(100 * plots.symmetric_limit([scores.values])),
+    )
     assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
     assert ("−", 7, 3) in zip(marks.text, marks.x, marks.y, strict=True)
     assert len(marks.text) == int((scores.helpful | scores.harmful).sum())
@@ -63,7 +68,12 @@ def test_across_languages_colours_by_what_the_interval_says():
     low, high = np.array([0.5, -2.0, -0.5, np.nan]), np.array([1.5, -0.5, 1.5, np.nan])
     figure = plots.across_languages(["de", "th", "fi", "hu"], values, low, high, "points")
     dots = [trace for trace in figure.data if trace.mode == "markers"]
-    assert [dot.marker.color for dot in dots] == [plots.HELPS, plots.HARMS, plots.UNSURE, plots.UNSURE]
+    assert [dot.marker.color for dot in dots] == [
+        plots.HELPS,
+        plots.HARMS,
+        plots.UNSURE,
+        plots.UNSURE,
+    ]
     assert [dot.x[0] for dot in dots] == values.tolist()
     assert "[" not in dots[3].hovertemplate.removesuffix("<extra></extra>")
 
@@ -75,7 +85,9 @@ def test_a_distribution_has_every_head():
 
 
 def test_one_limit_for_all_maps():
-    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.396)  # 99 % lie below
+    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(
+        0.396
+    )  # 99 % lie below
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
 
@@ -107,14 +119,18 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
 
 
 def test_a_curve_is_named_where_it_is_farthest_from_the_others():
-    figure = plots.curve_figure([curve([80, 82, 70, 50, 10]), curve([80, 60, 60, 48, 10], "random")])
+    figure = plots.curve_figure(
+        [curve([80, 82, 70, 50, 10]), curve([80, 60, 60, 48, 10], "random")]
+    )
     upper, lower = figure.layout.annotations
     assert (upper.text, upper.x, upper.y, upper.yshift) == ("shapley", 2, 0.82, 12)
     assert (lower.text, lower.x, lower.y, lower.yshift) == ("random", 2, 0.6, -12)
     three = [[80, 80, 80, 80, 10], [80, 70, 60, 70, 10], [80, 68, 10, 40, 10]]
     shifts = [
         a.yshift
-        for a in plots.curve_figure([curve(y, n) for y, n in zip(three, "abc", strict=True)]).layout.annotations
+        for a in plots.curve_figure(
+            [curve(y, n) for y, n in zip(three, "abc", strict=True)]
+        ).layout.annotations
     ]
     assert shifts == [12, -12, -12]  # away from the nearest line
     (alone,) = plots.curve_figure([curve([80, 10])]).layout.annotations
@@ -193,7 +209,8 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
     assert list(figure.layout.yaxis.ticktext) == languages
     for name, trace in traces(figure).items():
         want, low, high = (
-            numbers(table, c, removed_by=name) for c in ("difference, points", "low, points", "high, points")
+            numbers(table, c, removed_by=name)
+            for c in ("difference, points", "low, points", "high, points")
         )
         np.testing.assert_allclose(trace.x, want)
         np.testing.assert_allclose(np.array(trace.x) - trace.error_x.arrayminus, low)
@@ -217,13 +234,18 @@ def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
 def test_transfer_has_a_row_for_the_language_that_chose(reports):
     table = reports["transfer"].table("transfer")
     (heat,) = plots.report_figures(reports["transfer"])["transfer"].data
-    for chosen, tested, value in zip(*map(table.column, ("chosen on", "language", "difference, points")), strict=True):
+    for chosen, tested, value in zip(
+        *map(table.column, ("chosen on", "language", "difference, points")), strict=True
+    ):
         assert heat.z[list(heat.y).index(chosen)][list(heat.x).index(tested)] == value
     assert heat.zmin == -heat.zmax
 
 
 def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
-    values, sure = np.array([[-0.04, 2.0], [np.nan, -3.0]]), np.array([[False, True], [True, False]])
+    values, sure = (
+        np.array([[-0.04, 2.0], [np.nan, -3.0]]),
+        np.array([[False, True], [True, False]]),
+    )
     (heat,) = transfer_matrix(values, sure, ["de", "th"], ["de", "th"]).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
     assert (heat.zmin, heat.zmax) == (-3, 3)
@@ -244,9 +266,13 @@ def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
         assert list(line.x) == numbers(table, "removed", language="yy", ordering=name)
         assert list(line.y) == numbers(table, "accuracy, %", language="yy", ordering=name)
     areas = [trace for trace in figure.data if trace.mode == "none"]
-    low, high = (numbers(table, end, language="yy", ordering="random") for end in ("low, %", "high, %"))
+    low, high = (
+        numbers(table, end, language="yy", ordering="random") for end in ("low, %", "high, %")
+    )
     assert list(areas[0].y) == [*high, *low[::-1]]
-    assert len({line.line.dash for line in lines.values()}) == 3  # colour is not all that tells them apart
+    assert (
+        len({line.line.dash for line in lines.values()}) == 3
+    )  # colour is not all that tells them apart
     assert {"iterative-minus-random", "iterative-minus-shapley"} <= set(figures)
 
 
@@ -256,7 +282,11 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
     (heat,) = figures["separators"].data
     want = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
     np.testing.assert_allclose(np.array(heat.z, float), want)
-    assert set(traces(figures["separator-kinds"])) == {"language-agnostic", "language-specific", "all"}
+    assert set(traces(figures["separator-kinds"])) == {
+        "language-agnostic",
+        "language-specific",
+        "all",
+    }
     (two,) = share_map({("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%").data
     assert list(two.y) == ["encoder 0", "cross 0"]
 
@@ -266,7 +296,11 @@ def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
     for name, figure in plots.report_figures(reports["gap"]).items():
         rule = "harmful" if name == "gap-harmful" else "K lowest"
         gone = numbers(table, "heads removed", rule=rule)
-        want = [value for value, n in zip(numbers(table, "dev, points", rule=rule), gone, strict=True) if n > 0]
+        want = [
+            value
+            for value, n in zip(numbers(table, "dev, points", rule=rule), gone, strict=True)
+            if n > 0
+        ]
         assert list(traces(figure)["on dev"].x) == want
         assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
 
@@ -302,9 +336,14 @@ def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(re
     added = titled.layout.height - bare.layout.height
     assert added == titled.layout.margin.t > bare.layout.margin.t
     one = go.Figure(go.Scatter(y=[1], name="alone"))
-    assert plots.printed(one, "t", "A title").layout.height - plots.printed(one, "t").layout.height < added  # no legend
+    assert (
+        plots.printed(one, "t", "A title").layout.height - plots.printed(one, "t").layout.height
+        < added
+    )  # no legend
     many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
-    assert plots.printed(many, "t", "A title").layout.margin.t > titled.layout.margin.t  # a legend of several rows
+    assert (
+        plots.printed(many, "t", "A title").layout.margin.t > titled.layout.margin.t
+    )  # a legend of several rows
 
 
 def test_ids_drawn_by_lot_give_way_to_the_figures_name():
@@ -314,7 +353,9 @@ def test_ids_drawn_by_lot_give_way_to_the_figures_name():
 
 
 @pytest.mark.parametrize("lacking", ["kaleido", "browser", "path"])
-def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(lacking, reports, tmp_path, monkeypatch, capsys):
+def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(
+    lacking, reports, tmp_path, monkeypatch, capsys
+):
     monkeypatch.delenv("BROWSER_PATH", raising=False)
     if lacking == "kaleido" or find_spec("kaleido") is None:
         monkeypatch.setitem(sys.modules, "kaleido", None)
@@ -344,7 +385,9 @@ def runs(command: Path, *words: bytes | str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
-def test_a_browser_that_starts_and_never_answers_is_a_sentence(reports, tmp_path, monkeypatch, capsys):
+def test_a_browser_that_starts_and_never_answers_is_a_sentence(
+    reports, tmp_path, monkeypatch, capsys
+):
     """Seen on a busy machine: kaleido itself would wait for ever."""
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 600.123\n")
@@ -353,9 +396,16 @@ def test_a_browser_that_starts_and_never_answers_is_a_sentence(reports, tmp_path
     monkeypatch.setattr(files, "START_SECONDS", 2.0)
     monkeypatch.setattr(files, "FILE_SECONDS", 0.0)
     assert files.write_figures(reports["transfer"], tmp_path / "out") == []
-    assert f"no figures: {silent}, which draws figures, did not start, or stopped" in capsys.readouterr().err
+    assert (
+        f"no figures: {silent}, which draws figures, did not start, or stopped"
+        in capsys.readouterr().err
+    )
     if Path("/proc/self/cmdline").exists():
-        left = [p.parent.name for p in Path("/proc").glob("[0-9]*/cmdline") if runs(p, b"sleep\0600.123", str(silent))]
+        left = [
+            p.parent.name
+            for p in Path("/proc").glob("[0-9]*/cmdline")
+            if runs(p, b"sleep\0600.123", str(silent))
+        ]
         assert left == []
     assert not (tmp_path / "out").exists()
 
@@ -364,8 +414,15 @@ def test_a_browser_that_starts_and_never_answers_is_a_sentence(reports, tmp_path
 @pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
 @pytest.mark.skipif(not any(map(shutil.which, files.BROWSERS)), reason="no Chromium is on the PATH")
 def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):
-    one, other = (files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other"))
-    assert [path.name for path in one] == ["transfer.svg", "transfer.png", "zero-shot.svg", "zero-shot.png"]
+    one, other = (
+        files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other")
+    )
+    assert [path.name for path in one] == [
+        "transfer.svg",
+        "transfer.png",
+        "zero-shot.svg",
+        "zero-shot.png",
+    ]
     for path, same in zip(one, other, strict=True):
         assert path.read_bytes() == same.read_bytes()
     svg = one[0].read_text("utf-8")

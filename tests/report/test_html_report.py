@@ -32,7 +32,10 @@ from headlab.tables import Report, Table
 from headlab.ui import job_views
 
 VOID = {"meta", "br"}
-CREATED = {"created": "2026-11-22T01:00:00+00:00", "versions": {"headlab": "0.7", "torch": "2.13.0"}}
+CREATED = {
+    "created": "2026-11-22T01:00:00+00:00",
+    "versions": {"headlab": "0.7", "torch": "2.13.0"},
+}
 
 
 class Read(HTMLParser):
@@ -73,7 +76,11 @@ class Read(HTMLParser):
         return "\n".join(self.words)
 
     def titles(self) -> list[str]:
-        return [words for words in self.words if re.match(r"(decoder |cross )?layer \d+, head \d+: ", words)]
+        return [
+            words
+            for words in self.words
+            if re.match(r"(decoder |cross )?layer \d+, head \d+: ", words)
+        ]
 
 
 @pytest.fixture
@@ -87,12 +94,16 @@ def keep(store: Store, record: HeadScores | Curve | Report) -> str:
     return run.key
 
 
-def scores(language: str = "de", method: str = "shapley", fingerprint: str = "0" * 64) -> HeadScores:
+def scores(
+    language: str = "de", method: str = "shapley", fingerprint: str = "0" * 64
+) -> HeadScores:
     return cached_scores.made_up(language, method, fingerprint)
 
 
 def read(*records: object) -> Read:
-    return Read(build.html(document([Item(record, f"key {at}") for at, record in enumerate(records)])))
+    return Read(
+        build.html(document([Item(record, f"key {at}") for at, record in enumerate(records)]))
+    )
 
 
 # What a word names.
@@ -159,7 +170,11 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
     files = {
         "plain.json": one,
         "step.json": {"command": "headlab reproduce held --data DIR", **one},
-        "whole.json": {"command": "c", "plan": {"dev": 1}, "reports": {"xnli": {"heads": one, "gap": two}}},
+        "whole.json": {
+            "command": "c",
+            "plan": {"dev": 1},
+            "reports": {"xnli": {"heads": one, "gap": two}},
+        },
         "roles.json": {"heads": [], "reports": {"treebank": one}},
         "voita.json": {"command": "c", "summary": one, "reports": {"a-de": two}},
         "front.json": {"mask": scores().mask("bottom", k=3).to_json(), "report": one},
@@ -178,7 +193,9 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
 
 def test_a_folder_with_a_report_is_read(store, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "report.json").write_text(json.dumps(cached_reports.made_up("gap").to_json()), encoding="utf-8")
+    (tmp_path / "out" / "report.json").write_text(
+        json.dumps(cached_reports.made_up("gap").to_json()), encoding="utf-8"
+    )
     (item,) = find([str(tmp_path / "out")], store)
     assert isinstance(item.record, Report)
     with raises("report.folder_empty"):
@@ -208,7 +225,10 @@ def test_two_masks_of_one_name_are_two_masks(store, tmp_path):
         scores().mask("bottom", k=3 if name == "a" else 4).save(tmp_path / name / "mask.json")
     found = find([str(tmp_path / name / "mask.json") for name in "ab"], store)
     assert [len(item.record.removed) for item in found if isinstance(item.record, Mask)] == [3, 4]
-    assert [(item.key, item.file) for item in found] == [("a/mask.json", "a/mask.json"), ("b/mask.json", "b/mask.json")]
+    assert [(item.key, item.file) for item in found] == [
+        ("a/mask.json", "a/mask.json"),
+        ("b/mask.json", "b/mask.json"),
+    ]
 
 
 def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(store, tmp_path):
@@ -226,7 +246,9 @@ def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(
 def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
     report = cached_reports.made_up("heads")
     key = keep(store, report)
-    again = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)  # most came from the cache
+    again = replace(
+        report, example_forwards=report.example_forwards + 7, seconds=0.5
+    )  # most came from the cache
     mask = scores().mask("bottom", k=3)
     files = {
         "a/report.json": again.to_json(),
@@ -252,7 +274,16 @@ def test_every_heads_value_interval_and_adjusted_p_is_in_the_table_and_the_map()
     adjusted = holm(s.p_values)
     for at, head in enumerate(s.grid.heads):
         value, low, high = (f"{100 * part[at]:+.3f}" for part in (s.values, s.low, s.high))
-        row = ["encoder", str(head.layer), str(head.head), str(s.ranks[at]), value, low, high, "2,048"]
+        row = [
+            "encoder",
+            str(head.layer),
+            str(head.head),
+            str(s.ranks[at]),
+            value,
+            low,
+            high,
+            "2,048",
+        ]
         assert [*row, f"{s.p_values[at]:.4f}", f"{adjusted[at]:.4f}"] in found.rows
     assert len(found.titles()) == s.grid.size
     assert found.titles()[0].startswith("layer 0, head 0: ")
@@ -267,7 +298,9 @@ def test_scores_of_one_method_share_a_section_and_one_scale(store):
     )
     summary = section.tables[0]
     assert isinstance(summary, Table)
-    assert summary.column("harmful") == [int(scores(language).harmful.sum()) for language in ("de", "th")]
+    assert summary.column("harmful") == [
+        int(scores(language).harmful.sum()) for language in ("de", "th")
+    ]
 
 
 def test_scores_without_intervals_say_so_and_have_no_columns_for_them():
@@ -299,7 +332,8 @@ def test_a_curve_has_its_points_its_order_and_its_caution():
     for at in range(len(curve.removed)):
         numbers = (curve.accuracy[at], curve.difference[at], curve.low[at], curve.high[at])
         shown = [
-            f"{100 * n:{form}}".replace("-0.0", "+0.0") for n, form in zip(numbers, (".1f", *["+.1f"] * 3), strict=True)
+            f"{100 * n:{form}}".replace("-0.0", "+0.0")
+            for n, form in zip(numbers, (".1f", *["+.1f"] * 3), strict=True)
         ]
         assert [str(curve.removed[at]), *shown, f"{curve.p_values[at]:.4f}"] in found.rows
     first = curve.grid.heads[int(curve.order[0])]
@@ -311,7 +345,10 @@ def test_reported_06_the_report_says_what_was_cut_and_which_words_have_no_answer
     one = scores()
     figure = {"accuracy": 0.7, "n": 900, **omitted.to_json()}
     mask = one.mask("bottom", k=2)
-    mask = replace(mask, chosen=mask.chosen | {"evaluated": {"dev": {"task": "slots", "languages": {"de": figure}}}})
+    mask = replace(
+        mask,
+        chosen=mask.chosen | {"evaluated": {"dev": {"task": "slots", "languages": {"de": figure}}}},
+    )
     for record in (replace(one, omissions=omitted), replace(made_curve(), omissions=omitted), mask):
         assert omitted.sentence in " ".join(read(record).text.split())
     for record in (one, made_curve()):
@@ -332,7 +369,10 @@ def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
     assert "Made up for a test." in found.text
     assert sum(words.startswith("cross layer") for words in found.titles()) == 2 * 8
     kept = [str(int(g.kept.sum())) for g in gates]
-    assert all(any(row[:2] == [f"{g.weight:g}", k] for row in found.rows) for g, k in zip(gates, kept, strict=True))
+    assert all(
+        any(row[:2] == [f"{g.weight:g}", k] for row in found.rows)
+        for g, k in zip(gates, kept, strict=True)
+    )
 
 
 def test_gates_that_only_some_heads_have_leave_the_others_blank():
@@ -356,7 +396,12 @@ def test_a_mask_shows_what_it_keeps_what_it_is_worth_and_how_it_is_used():
     assert sum(words.endswith(": removed") for words in found.titles()) == 2
     assert ["de", "1,000", "75.4", "70.7", "+4.7", "+2.2", "+7.3", "0.0010"] in found.rows
     assert "headlab evaluate --model e5-small-intents --mask" in " ".join(found.text.split())
-    bare = read(Mask(HeadGrid((Stack("encoder", (2, 0)), Stack("decoder", (1,)))), np.array([True, False, False])))
+    bare = read(
+        Mask(
+            HeadGrid((Stack("encoder", (2, 0)), Stack("decoder", (1,)))),
+            np.array([True, False, False]),
+        )
+    )
     assert "carries no accuracies" in bare.text
     assert "more than half" in bare.text
     assert "MODEL" in bare.text
@@ -368,7 +413,9 @@ def test_a_reports_tables_and_notes_are_there_as_they_are():
     assert "Made up for a test." in found.text
     assert "A note." in found.text
     assert ["th", "encoder", "3", "7", "-2.50", "–"] in found.rows
-    assert "The figures are left out: " in found.text  # these tables lack what figures are drawn from
+    assert (
+        "The figures are left out: " in found.text
+    )  # these tables lack what figures are drawn from
 
 
 def test_reported_24_a_report_says_what_parts_of_letters_are():
@@ -405,7 +452,9 @@ def test_long_tables_are_folded_and_cut_with_a_note():
     assert len(found.rows) == 300
     assert found.notes == ("300 of 900 rows: those that have it; all are in the result itself.",)
     plain = replace(table, columns=("a", "b", "c"))
-    assert build.printed(plain).notes == ("The first 400 of 900 rows; all are in the result itself.",)
+    assert build.printed(plain).notes == (
+        "The first 400 of 900 rows; all are in the result itself.",
+    )
 
 
 # The file.
@@ -413,7 +462,11 @@ def test_long_tables_are_folded_and_cut_with_a_note():
 
 def test_the_file_asks_for_nothing_and_runs_nothing():
     found = read(
-        scores(), made_curve(), made_gates.made_gates(), cached_reports.made_up("heads"), scores().mask("harmful")
+        scores(),
+        made_curve(),
+        made_gates.made_gates(),
+        cached_reports.made_up("heads"),
+        scores().mask("harmful"),
     )
     tags = {tag for tag, _ in found.tags}
     assert not tags & {
@@ -430,9 +483,11 @@ def test_the_file_asks_for_nothing_and_runs_nothing():
         "a ",
     }
     for tag, attributes in found.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in ("src", "xlink:href", "srcset")], (
-            tag
-        )
+        assert not [
+            name
+            for name in attributes
+            if name.startswith("on") or name in ("src", "xlink:href", "srcset")
+        ], tag
         assert str(attributes.get("href", "#")).startswith("#")
     policy = next(a["content"] for tag, a in found.tags if tag == "meta" and a.get("http-equiv"))
     assert str(policy).startswith("default-src 'none'")
@@ -470,7 +525,16 @@ def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(m
 
 def test_the_command_writes_the_file_and_says_what_is_in_it(store, tmp_path, capsys):
     key, out = keep(store, scores()), tmp_path / "deep" / "report.html"
-    told = ["report", key[:8], "--out", str(out), "--cache", str(store.root), "--title", "Mine & yours"]
+    told = [
+        "report",
+        key[:8],
+        "--out",
+        str(out),
+        "--cache",
+        str(store.root),
+        "--title",
+        "Mine & yours",
+    ]
     assert main([*told, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["bytes"] == out.stat().st_size
@@ -500,7 +564,10 @@ def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
         out.write_bytes(content if isinstance(content, bytes) else content.encode())
     before = out.read_bytes()
     assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 2
-    assert "exists and is not an HTML file, so it is not a report; give --out another name" in capsys.readouterr().err
+    assert (
+        "exists and is not an HTML file, so it is not a report; give --out another name"
+        in capsys.readouterr().err
+    )
     assert out.read_bytes() == before
 
 
@@ -511,7 +578,12 @@ def test_a_report_takes_an_older_ones_place(store, tmp_path, capsys):
         out.write_bytes(before)
         assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 0
     first = out.read_bytes()
-    assert main(["report", str(given), "--out", str(out), "--cache", str(store.root), "--title", "Anew"]) == 0
+    assert (
+        main(
+            ["report", str(given), "--out", str(out), "--cache", str(store.root), "--title", "Anew"]
+        )
+        == 0
+    )
     assert out.read_bytes() != first
 
 
@@ -529,7 +601,11 @@ def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatc
     monkeypatch.setenv("HEADLAB_CACHE", str(store.root))
     key = keep(store, scores())
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(job_views.st, "download_button", lambda label, data, name, *_, **more: asked.append(locals()))
+    monkeypatch.setattr(
+        job_views.st,
+        "download_button",
+        lambda label, data, name, *_, **more: asked.append(locals()),
+    )
     job_views.offer_report(job(7, "done"), [key, "f" * 64])
     (button,) = asked
     assert (button["label"], button["name"]) == ("Report (HTML)", "headlab-job-7.html")

@@ -29,7 +29,18 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.studies.table import FRONT as ABOUT
 from headlab.studies.table import experiment as experiment_of
 
-SCORE = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "--seed", "1", "--size", "12"]
+SCORE = [
+    "--method",
+    "shapley",
+    "-o",
+    "samples=8",
+    "-o",
+    "target=none",
+    "--seed",
+    "1",
+    "--size",
+    "12",
+]
 
 
 def given(line: str) -> tuple[str, dict[str, Any]]:
@@ -41,7 +52,10 @@ def given(line: str) -> tuple[str, dict[str, Any]]:
 
 def commands_in(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
-    return [unescape(re.sub("<[^>]+>", "", pre)) for pre in re.findall("<pre><code>(.*?)</code></pre>", text)]
+    return [
+        unescape(re.sub("<[^>]+>", "", pre))
+        for pre in re.findall("<pre><code>(.*?)</code></pre>", text)
+    ]
 
 
 @pytest.mark.slow
@@ -51,7 +65,12 @@ def test_running_a_reports_commands_gives_the_same_keys(tmp_path, monkeypatch):
     save_classifier(tmp_path / "tiny")
     about = ["--model", "tiny", "--languages", "de", *SCORE[:-2]]
     assert main(["score", *about, "--size", "12", "--cache", "one"]) == 0
-    assert main(["curve", *about, "--size", "10", "--dev-size", "12", "--points", "3", "--cache", "one"]) == 0
+    assert (
+        main(
+            ["curve", *about, "--size", "10", "--dev-size", "12", "--points", "3", "--cache", "one"]
+        )
+        == 0
+    )
     keys = sorted(folder.name for folder in Store(Path("one")).folders())
     assert len(keys) == 2
     assert main(["report", *keys, "--cache", "one", "--out", "report.html"]) == 0
@@ -72,7 +91,11 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
             key: option.default + 1 for key, option in about.options.items()
             if option.kind is int and isinstance(option.default, int) and option.fits(option.default + 1)
         }  # fmt: skip
-        changed |= {"method": "monte-carlo", "method_options": {"samples": 77}} if "method" in about.options else {}
+        changed |= (
+            {"method": "monte-carlo", "method_options": {"samples": 77}}
+            if "method" in about.options
+            else {}
+        )
         spec |= {"options": about.resolve(changed), "seed": 3, "ablation": "mean"}
         spec["model"] = {**spec["model"], "dtype": "bfloat16"}
     (line,) = again("report", spec).lines
@@ -80,21 +103,29 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
     assert command == "experiment"
     found = options_of(about, asked["method"], asked["method_option"] or [], asked["option"] or [])
     assert found == spec["options"]
-    assert (asked["key"], asked["languages"], asked["size"], asked["test_size"]) == (name, "de,th", 512, 1000)
+    assert (asked["key"], asked["languages"], asked["size"], asked["test_size"]) == (
+        name,
+        "de,th",
+        512,
+        1000,
+    )
     assert (asked["seed"], asked["ablation"], asked["dtype"]) == (
         spec["seed"], spec["ablation"], "bfloat16" if other else "float32",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"stacks": "encoder", "size": 7, "sample": "batch"}, {"trained": "all", "clip": None}]
+    "options",
+    [{}, {"stacks": "encoder", "size": 7, "sample": "batch"}, {"trained": "all", "clip": None}],
 )
 def test_the_command_of_gates_asks_for_the_same_options(options):
     gates = made_gates.made_gates(seed=2, **options)
     (line,) = again("gates", gates.spec).lines
     _, asked = given(line)
     (weight,) = asked["weight"]
-    found = chosen_options(asked["option"] or [], asked["stacks"], asked["train_model"], asked["seed"]).record()
+    found = chosen_options(
+        asked["option"] or [], asked["stacks"], asked["train_model"], asked["seed"]
+    ).record()
     assert {**found, "weight": weight} == gates.spec["options"]
     assert (asked["language"], asked["seed"]) == ("de", 2)
 
@@ -110,13 +141,19 @@ def test_the_command_of_roles_asks_for_the_same_sentences_and_options():
     found = again("report", spec)
     _, asked = given(found.lines[0])
     assert resolve(parse_options(asked["option"], ROLE_OPTIONS)) == spec["options"]
-    assert (asked["task"], asked["language"], asked["split"], asked["size"]) == (None, "de", "test", 60)
+    assert (asked["task"], asked["language"], asked["split"], asked["size"]) == (
+        None,
+        "de",
+        "test",
+        60,
+    )
     assert str(asked["frequencies"]) == "FILE"
     assert any("name it in place of FILE" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"heads": 3, "points": None}, {"within": 2.5, "by": "estimate", "orders": "mean,own"}]
+    "options",
+    [{}, {"heads": 3, "points": None}, {"within": 2.5, "by": "estimate", "orders": "mean,own"}],
 )
 def test_the_command_of_a_front_asks_the_same_question(options):
     spec = spec_of(**options)
@@ -136,8 +173,12 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize(("kind", "path"), [(kind, path) for kind, paths in LACKING.items() for path in paths])
-def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(kind: str, path: str):
+@pytest.mark.parametrize(
+    ("kind", "path"), [(kind, path) for kind, paths in LACKING.items() for path in paths]
+)
+def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(
+    kind: str, path: str
+):
     spec = made_gates.made_gates().spec if kind == "gates" else spec_of()
     spec = cached_reports.made_up("heads").spec if kind == "experiment" else spec
     spec = json.loads(json.dumps(dict(spec)))
@@ -168,7 +209,9 @@ def test_a_loss_of_many_digits_is_asked_for_to_the_last():
 def test_a_curve_of_other_scores_has_no_command_but_a_reason():
     spec = dict(made_curve().spec)
     assert (
-        again("curve", spec).lines[0].startswith("headlab curve --model e5-small-intents --task intents --languages de")
+        again("curve", spec)
+        .lines[0]
+        .startswith("headlab curve --model e5-small-intents --task intents --languages de")
     )
     assert any("512 is the default" in note for note in again("curve", spec).notes)
     assert "--dev-size 64" in again("curve", spec, dev_size=64).lines[0]
@@ -179,11 +222,18 @@ def test_a_curve_of_other_scores_has_no_command_but_a_reason():
 
 def test_a_walk_of_a_front_names_the_front_that_makes_it():
     spec = dict(made_curve().spec)
-    order = {"method": "front mean", "language": "de,th", "options": {"of": "gradient", "scores": {}}}
+    order = {
+        "method": "front mean",
+        "language": "de,th",
+        "options": {"of": "gradient", "scores": {}},
+    }
     found = again("curve", spec | {"order": {**spec["order"], **order}})
     assert found.lines == ()
     (note,) = found.notes
-    assert "headlab front makes it on its way: over de,th, along the order mean by gradient scores" in note
+    assert (
+        "headlab front makes it on its way: over de,th, along the order mean by gradient scores"
+        in note
+    )
 
 
 def test_commands_that_differ_in_their_language_alone_are_one():
@@ -191,14 +241,21 @@ def test_commands_that_differ_in_their_language_alone_are_one():
         return Again((("headlab", "score", "--languages", language, *more),), ("note",))
 
     found = joined([one("de"), one("th", "--seed", "1"), one("fr"), one("de")])
-    assert found.lines == ("headlab score --languages de,fr", "headlab score --languages th --seed 1")
+    assert found.lines == (
+        "headlab score --languages de,fr",
+        "headlab score --languages th --seed 1",
+    )
     assert found.notes == ("note",)
 
 
 def test_what_a_command_cannot_say_is_a_note():
     spec = made_gates.made_gates(model_of_its_own=None).spec
     task = {**spec["task"], "name": "mine", "seed": 4}
-    notes = " ".join(again("gates", {**spec, "task": task, "model": {**spec["model"], "revision": "folder"}}).notes)
+    notes = " ".join(
+        again(
+            "gates", {**spec, "task": task, "model": {**spec["model"], "revision": "folder"}}
+        ).notes
+    )
     assert "give the path that it has where you are" in notes
     assert "--task FILE.toml" in notes
     assert "seed was 4" in notes

@@ -101,16 +101,24 @@ def test_a_cell_says_its_value_in_few_letters(value, limit, words):
 def test_a_dot_stands_where_its_axes_say_and_its_interval_beside():
     x, y = svg.axis(0, 10), svg.axis(0, 100)
     chart = Chart(
-        x, y, [Dot(5, 50, "#123456", low=40, high=60, along="y"), Line([0, 10], [0, 100], "#654321")], 200, "c"
+        x,
+        y,
+        [Dot(5, 50, "#123456", low=40, high=60, along="y"), Line([0, 10], [0, 100], "#654321")],
+        200,
+        "c",
     )
     root = parsed(draw(chart))
     (circle,) = root.iter(f"{SVG}circle")
     path = next(str(e.get("d")) for e in root.iter(f"{SVG}path") if e.get("stroke") == "#654321")
-    (x0, y0), (x1, y1) = ([float(n) for n in point.split()] for point in path.removeprefix("M").split("L"))
+    (x0, y0), (x1, y1) = (
+        [float(n) for n in point.split()] for point in path.removeprefix("M").split("L")
+    )
     assert float(str(circle.get("cx"))) == pytest.approx((x0 + x1) / 2, abs=0.1)
     assert float(str(circle.get("cy"))) == pytest.approx((y0 + y1) / 2, abs=0.1)
     span = next(
-        str(e.get("d")) for e in root.iter(f"{SVG}path") if e.get("stroke") == "#123456" and "V" in str(e.get("d"))
+        str(e.get("d"))
+        for e in root.iter(f"{SVG}path")
+        if e.get("stroke") == "#123456" and "V" in str(e.get("d"))
     )
     ends = [float(part) for part in span.split(" ")[1].split("V")]
     assert ends == pytest.approx([y0 + 0.4 * (y1 - y0), y0 + 0.6 * (y1 - y0)], abs=0.1)
@@ -128,7 +136,9 @@ def test_a_line_is_broken_where_a_point_lacks_and_a_dot_without_a_place_is_left_
 
 
 def test_names_that_are_too_wide_for_their_place_are_turned():
-    few = Chart(svg.named(["a", "b"]), svg.named(["r"]), [Box(0, 0, "#ffffff"), Words(0, 0, "w")], 40, "c")
+    few = Chart(
+        svg.named(["a", "b"]), svg.named(["r"]), [Box(0, 0, "#ffffff"), Words(0, 0, "w")], 40, "c"
+    )
     many = Chart(svg.named([f"language {n}" for n in range(20)]), svg.named(["r"]), [], 40, "c")
     assert "rotate" not in draw(few)
     assert "rotate" in draw(many)
@@ -139,18 +149,26 @@ def test_names_that_are_too_wide_for_their_place_are_turned():
 
 def test_a_heat_map_has_a_cell_for_every_number_with_its_words_and_its_colour():
     values = np.array([[1.0, -2.0], [np.nan, 0.5]])
-    chart, key = translated(transfer_matrix(values, values > 0, ["r1", "r2"], ["c1", "c2"]), "transfer")
+    chart, key = translated(
+        transfer_matrix(values, values > 0, ["r1", "r2"], ["c1", "c2"]), "transfer"
+    )
     root = parsed(chart)
     rects = list(root.iter(f"{SVG}rect"))
     assert [r.get("fill") for r in rects] == [
         pictures.on_scale(pictures.DIVERGING, 0.5 + v / 4) for v in (1.0, -2.0, 0.5)
     ]
-    assert [str(e.text) for e in root.iter(f"{SVG}title")] == ["r1, c1: 1", "r1, c2: -2", "r2, c2: 0.5"]
+    assert [str(e.text) for e in root.iter(f"{SVG}title")] == [
+        "r1, c1: 1",
+        "r1, c2: -2",
+        "r2, c2: 0.5",
+    ]
     told = words_of(chart)
     for word in ("+1.0●", "-2.0", "+0.5●", "r1", "c2", "chosen on", "tested on"):
         assert word in told, word
     assert {"-2", "0", "2", "points"} == set(words_of(key))
-    assert {"−8.2", "0", "+8.2"} < set(words_of(scale_key([pictures.head_map(np.array([8.2]), ONE, unit="points")])))
+    assert {"−8.2", "0", "+8.2"} < set(
+        words_of(scale_key([pictures.head_map(np.array([8.2]), ONE, unit="points")]))
+    )
 
 
 def test_a_map_without_names_counts_its_columns():
@@ -159,7 +177,12 @@ def test_a_map_without_names_counts_its_columns():
 
 
 def test_dots_keep_their_intervals_their_symbols_and_their_legend():
-    of = Dots(np.array([1.0, 2.0]), np.array([0.5, np.nan]), np.array([1.5, np.nan]), np.array([True, False]))
+    of = Dots(
+        np.array([1.0, 2.0]),
+        np.array([0.5, np.nan]),
+        np.array([1.5, np.nan]),
+        np.array([True, False]),
+    )
     (chart,) = translated(dots(["de", "th"], {"ours": of, "random": of}, "points"), "d")
     root = parsed(chart)
     assert {"de", "th", "points", "ours", "random"} <= set(words_of(chart))
@@ -170,7 +193,9 @@ def test_dots_keep_their_intervals_their_symbols_and_their_legend():
 
 
 def test_lines_keep_their_areas_dashes_and_axes():
-    line = Curve(np.array([0, 2, 4]), *(np.array([90.0, 80.0, 60.0]) + shift for shift in (0, -2, 2)))
+    line = Curve(
+        np.array([0, 2, 4]), *(np.array([90.0, 80.0, 60.0]) + shift for shift in (0, -2, 2))
+    )
     (chart,) = translated(orderings_figure({"shapley": line, "random": line}, "de"), "c")
     root = parsed(chart)
     areas = [e for e in root.iter(f"{SVG}path") if e.get("fill-opacity")]
@@ -186,7 +211,13 @@ def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
     hints = [str(e.text) for e in root.iter(f"{SVG}title")]
     assert sum("heads kept, " in hint for hint in hints) == len(points)
     told = words_of(drawings[0])
-    assert {"mean", "weakest", "the answer", "best for its size", "parameters kept, millions"} <= set(told)
+    assert {
+        "mean",
+        "weakest",
+        "the answer",
+        "best for its size",
+        "parameters kept, millions",
+    } <= set(told)
     lines = [str(e.get("d")) for e in root.iter(f"{SVG}path") if e.get("stroke") == pictures.UNSURE]
     stairs = next(line for line in lines if line.count("L") > 1)
     corners = [tuple(map(float, corner.split())) for corner in stairs.removeprefix("M").split("L")]
@@ -198,7 +229,9 @@ def test_a_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
     with raises("figure.part_unknown", "bar"):
         translated(go.Figure(go.Bar(x=[1], y=[2])), "f")
     with raises("figure.template_unknown"):
-        translated(go.Figure(go.Heatmap(z=[[1]], texttemplate="%{x}", colorscale=pictures.SEQUENTIAL)), "f")
+        translated(
+            go.Figure(go.Heatmap(z=[[1]], texttemplate="%{x}", colorscale=pictures.SEQUENTIAL)), "f"
+        )
 
 
 def test_a_heat_map_of_nothing_is_drawn():
@@ -217,11 +250,16 @@ def test_the_roles_of_a_report_are_the_map_of_the_page():
     shown = role_map_of(read(report))
     (drawings,) = figures.drawn(report).values()
     hints = [str(e.text) for e in parsed(drawings[0]).iter(f"{SVG}title")]
-    assert hints == [f"{named(h)}: {tip.replace(chr(10), ', ')}" for h, tip in zip(GRID.heads, shown.tips, strict=True)]
+    assert hints == [
+        f"{named(h)}: {tip.replace(chr(10), ', ')}"
+        for h, tip in zip(GRID.heads, shown.tips, strict=True)
+    ]
     two = hints[GRID.heads.index(two_roles())]
     assert two.index("amod: dependent to governor") < two.index("first token")
     assert hints[-1] == "layer 2, head 2: no role"
-    assert [text for text in words_of(drawings[0]) if text in shown.marks] == [mark for mark in shown.marks if mark]
+    assert [text for text in words_of(drawings[0]) if text in shown.marks] == [
+        mark for mark in shown.marks if mark
+    ]
     legend = [text.split("  ")[-1] for text in words_of(drawings[1])]
     assert legend[:-1] == [f"{name}: {count}" for name, count in shown.counts.items()]
     assert legend[-1] == f"no role: {GRID.size - len(OWN) - 1}"
@@ -230,6 +268,8 @@ def test_the_roles_of_a_report_are_the_map_of_the_page():
 def test_a_damaged_report_of_roles_is_not_drawn():
     report = made_roles()
     roles = report.table("roles")
-    broken = dataclasses.replace(roles, rows=((*roles.rows[0][:2], "x", *roles.rows[0][3:]), *roles.rows[1:]))
+    broken = dataclasses.replace(
+        roles, rows=((*roles.rows[0][:2], "x", *roles.rows[0][3:]), *roles.rows[1:])
+    )
     with raises("roles.head_malformed"):
         figures.drawn(dataclasses.replace(report, tables=(report.tables[0], broken)))

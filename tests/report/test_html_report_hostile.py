@@ -34,7 +34,9 @@ HOSTILE = (
     "</script><script>alert(1)</script>", "</style><svg onload=x>", "\"'><img src=x onerror=y>", "{{ 7 * 7 }}{% raw %}",
     "\u202etxt.exe", "עברית ו-english", "a\x00b\x1bc\ud800d\ufffe", "]]>&amp;<!--", "javascript:alert(1)", "https://example.org/x",
 )  # fmt: skip
-anything = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=12), st.characters(categories=["Cs", "Cc", "Cf"]))
+anything = st.one_of(
+    st.sampled_from(HOSTILE), st.text(max_size=12), st.characters(categories=["Cs", "Cc", "Cf"])
+)
 
 
 def report_of(text: str) -> Report:
@@ -60,7 +62,9 @@ def as_lines(text: str) -> str:
 @given(anything)
 @example("0\r2")
 def test_no_text_becomes_markup(text):
-    mask = replace(scores_of(text, [1, -2]).mask("bottom", k=1), model={"name": text}, chosen={text: text})
+    mask = replace(
+        scores_of(text, [1, -2]).mask("bottom", k=1), model={"name": text}, chosen={text: text}
+    )
     items = [Item(report_of(text), text, {text: text}), Item(mask, text)]
     found = Read(build.html(document(items, title=text)))
     assert {tag for tag, _ in found.tags} <= TAGS
@@ -74,7 +78,9 @@ def test_no_text_becomes_markup(text):
 def test_a_scores_names_stay_text(text):
     scores = cached_scores.made_up("de", "shapley")
     spec = {**scores.spec, "model": {"name": text, "revision": "folder", "fingerprint": text}}
-    found = Read(build.html(document([Item(replace(scores, spec=spec, language=text, unit=text), text)])))
+    found = Read(
+        build.html(document([Item(replace(scores, spec=spec, language=text, unit=text), text)]))
+    )
     assert {tag for tag, _ in found.tags} <= TAGS
     assert seen(text) in found.text
 
@@ -103,8 +109,14 @@ def test_any_format_of_a_file_gives_a_cell(value, form, words):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 KEYS = (
@@ -125,13 +137,18 @@ KEYS = (
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.dictionaries(st.sampled_from(KEYS), json_values, max_size=8), st.sampled_from(["report", "mask", "whole"]))
+@given(
+    st.dictionaries(st.sampled_from(KEYS), json_values, max_size=8),
+    st.sampled_from(["report", "mask", "whole"]),
+)
 def test_a_broken_file_is_a_sentence_or_a_page(tmp_path_factory, value, kind):
     """Parts of a good file replaced by anything."""
     good = json.loads(json.dumps(report_of("x").to_json()))
     if kind == "mask":
         good = scores_of("de", [1, -2]).mask("bottom", k=1).to_json()
-    text = json.dumps({"reports": {"a": {**good, **value}}} if kind == "whole" else {**good, **value})
+    text = json.dumps(
+        {"reports": {"a": {**good, **value}}} if kind == "whole" else {**good, **value}
+    )
     path = Path(tmp_path_factory.getbasetemp()) / "broken.json"
     path.write_text(text, encoding="utf-8")
     try:
@@ -153,7 +170,12 @@ def test_a_files_command_is_passed_on_only_if_it_is_headlabs():
 
 def test_a_spec_that_says_little_gives_a_note_in_place_of_a_command():
     for kind in ("score", "curve", "gates", "report"):
-        for spec in ({}, {"model": 3}, {"method": {"name": "no such"}}, {"experiment": "heads", "options": []}):
+        for spec in (
+            {},
+            {"model": 3},
+            {"method": {"name": "no such"}},
+            {"experiment": "heads", "options": []},
+        ):
             found = again(kind, spec)
             assert found.commands == ()
             assert found.notes
@@ -172,7 +194,9 @@ def test_reported_19_a_report_whose_settings_are_none(tmp_path: Path, options: o
     report["spec"]["options"] = options
     (tmp_path / "report.json").write_text(json.dumps(report))
     with raises("result.spec_incomplete", "options"):
-        build.write_report([str(tmp_path / "report.json")], tmp_path / "report.html", Store(tmp_path))
+        build.write_report(
+            [str(tmp_path / "report.json")], tmp_path / "report.html", Store(tmp_path)
+        )
 
 
 @pytest.mark.parametrize("form", ["d", "no format"])

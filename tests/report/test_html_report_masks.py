@@ -46,23 +46,49 @@ def one(mask: Mask, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"rule": "harmful"}, {"rule": "bottom", "k": 5}, {"rule": "threshold", "threshold": -0.0125}]
+    "options",
+    [{"rule": "harmful"}, {"rule": "bottom", "k": 5}, {"rule": "threshold", "threshold": -0.0125}],
 )
 def test_a_mask_of_scores_is_made_by_their_command_and_prune(options):
     mask = scores().mask(**options)
-    assert [line.split()[1] for line in told(mask).lines] == ["score", "prune", "evaluate", "shrink"]
+    assert [line.split()[1] for line in told(mask).lines] == [
+        "score",
+        "prune",
+        "evaluate",
+        "shrink",
+    ]
     asked = one(mask, "prune")
-    assert {name: asked[name] for name in ("rule", "k", "threshold")} == {"k": None, "threshold": None, **options}
+    assert {name: asked[name] for name in ("rule", "k", "threshold")} == {
+        "k": None,
+        "threshold": None,
+        **options,
+    }
     about = ("model", "task", "languages", "method", "out")
-    assert [asked[name] for name in about] == ["e5-small-intents", "intents", "de", "shapley", Path("mask.json")]
+    assert [asked[name] for name in about] == [
+        "e5-small-intents",
+        "intents",
+        "de",
+        "shapley",
+        Path("mask.json"),
+    ]
     assert any("takes scores of the cache" in note for note in told(mask).notes)
 
 
 def test_a_mask_off_a_curve_is_made_of_the_scores_that_ordered_it():
     mask = made_curve().mask(4)
-    assert [line.split()[1] for line in told(mask).lines] == ["curve", "prune", "evaluate", "shrink"]
+    assert [line.split()[1] for line in told(mask).lines] == [
+        "curve",
+        "prune",
+        "evaluate",
+        "shrink",
+    ]
     asked = one(mask, "prune")
-    assert (asked["rule"], asked["k"], asked["languages"], asked["method"]) == ("bottom", 4, "de", "shapley")
+    assert (asked["rule"], asked["k"], asked["languages"], asked["method"]) == (
+        "bottom",
+        4,
+        "de",
+        "shapley",
+    )
     other = {**mask.chosen["score"], "order": {**mask.chosen["score"]["order"], "language": "th"}}
     found = told(replace(mask, chosen={**mask.chosen, "score": other}))
     assert [line.split()[1] for line in found.lines] == ["evaluate", "shrink"]
@@ -97,12 +123,22 @@ def test_the_mask_that_answers_a_front_is_made_by_the_same_question(options):
 @pytest.mark.parametrize("options", FRONTS)
 def test_an_older_mask_of_a_front_asks_what_it_tells_and_says_what_it_does_not(options):
     mask = chosen_mask(replace(made_front(), spec=spec_of(**options)), GRID)
-    mask = replace(mask, chosen={name: value for name, value in mask.chosen.items() if name != "front"})
+    mask = replace(
+        mask, chosen={name: value for name, value in mask.chosen.items() if name != "front"}
+    )
     asked, whole = one(mask, "front"), spec_of(**options)["options"]
     found = {name: asked[name] for name in ("method", "within", "heads", "by")}
-    assert {name: ABOUT.resolve(found)[name] for name in found} == {name: whole[name] for name in found}
-    assert (asked["languages"], asked["test_size"], asked["out"]) == ("de,th", None, Path("mask.json"))
-    assert any("does not record the front's number of examples" in note for note in told(mask).notes)
+    assert {name: ABOUT.resolve(found)[name] for name in found} == {
+        name: whole[name] for name in found
+    }
+    assert (asked["languages"], asked["test_size"], asked["out"]) == (
+        "de,th",
+        None,
+        Path("mask.json"),
+    )
+    assert any(
+        "does not record the front's number of examples" in note for note in told(mask).notes
+    )
 
 
 def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
@@ -122,7 +158,10 @@ def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
         ({"rule": "converted"}, "does not record how its heads were chosen"),
         ({"rule": "by hand", "started_from": {"rule": "harmful"}}, "switched by hand"),
         ({"rule": "combined: or", "combined": []}, "--how or --out mask.json"),
-        ({"rule": "bottom", "k": 2, "languages": ["de", "th"], "pooled": "mean"}, "only the Prune page"),
+        (
+            {"rule": "bottom", "k": 2, "languages": ["de", "th"], "pooled": "mean"},
+            "only the Prune page",
+        ),
         ({"rule": "bottom", "k": 2}, "does not record the scores"),
         ({"rule": "front", "k": 2}, "does not record all that a command for its mask needs"),
         ({"rule": "gates", "gates": {"kind": "gates", "options": {}}}, "does not say all"),
@@ -139,18 +178,28 @@ def test_a_mask_inside_another_file_has_a_place_of_its_own_in_the_commands(tmp_p
     (tmp_path / "front.json").write_text(json.dumps(value), encoding="utf-8")
     sections = document(find([str(tmp_path / "front.json")], Store(tmp_path))).sections
     (found,) = (section.again for section in sections if section.kind == "mask")
-    assert [given(line)[1].get("mask") or given(line)[1]["out"] for line in found.lines] == [Path("MASK.json")] * 3
+    assert [given(line)[1].get("mask") or given(line)[1]["out"] for line in found.lines] == [
+        Path("MASK.json")
+    ] * 3
     assert any("MASK.json stands for this mask (front.json: mask)" in note for note in found.notes)
 
 
 def test_several_masks_have_their_own_files_and_their_own_smaller_models(tmp_path):
     for at, name in enumerate(("de", "th"), 1):
         scores().mask("bottom", k=at).save(tmp_path / name / "mask.json")
-    sections = document(find([str(tmp_path / name / "mask.json") for name in ("de", "th")], Store(tmp_path))).sections
-    assert [section.title.split(":")[0] for section in sections] == ["Mask de/mask.json", "Mask th/mask.json"]
+    sections = document(
+        find([str(tmp_path / name / "mask.json") for name in ("de", "th")], Store(tmp_path))
+    ).sections
+    assert [section.title.split(":")[0] for section in sections] == [
+        "Mask de/mask.json",
+        "Mask th/mask.json",
+    ]
     for at, (name, section) in enumerate(zip(("de", "th"), sections, strict=True), 1):
         _, asked = given(section.again.lines[-1])
-        assert (asked["mask"], asked["out"]) == (tmp_path / name / "mask.json", Path(f"smaller-{at}"))
+        assert (asked["mask"], asked["out"]) == (
+            tmp_path / name / "mask.json",
+            Path(f"smaller-{at}"),
+        )
 
 
 @pytest.mark.slow
@@ -160,8 +209,35 @@ def test_running_a_masks_commands_makes_the_same_mask(tmp_path, monkeypatch):
     save_classifier(tmp_path / "tiny")
     about = ["--model", "tiny", "--languages", "de", "--cache", "one"]
     assert main(["score", *about, "--method", "gradient", "--size", "12"]) == 0
-    assert main(["prune", *about, "--method", "gradient", "--rule", "bottom", "--k", "2", "--out", "p.json"]) == 0
-    front = ["--method", "gradient", "--size", "10", "--test-size", "10", "--points", "3", "--within", "60"]
+    assert (
+        main(
+            [
+                "prune",
+                *about,
+                "--method",
+                "gradient",
+                "--rule",
+                "bottom",
+                "--k",
+                "2",
+                "--out",
+                "p.json",
+            ]
+        )
+        == 0
+    )
+    front = [
+        "--method",
+        "gradient",
+        "--size",
+        "10",
+        "--test-size",
+        "10",
+        "--points",
+        "3",
+        "--within",
+        "60",
+    ]
     assert main(["front", *about, *front, "--by", "estimate", "--out", "f.json"]) == 0
     digests = {name: load_mask(name).digest for name in ("p.json", "f.json")}
     assert main(["report", "p.json", "f.json", "--cache", "one", "--out", "report.html"]) == 0
@@ -178,7 +254,14 @@ def test_reported_20_a_masks_figures_are_measured_again_with_their_label_map():
     """As the Prune page exports a mask that was switched by hand."""
     figures = {"de": {"accuracy": 0.5, "n": 9}}
     stated = {"a, b": "x = 1", "c": "it's"}
-    chosen = noted({"rule": "by hand", "languages": ["de"]}, "test", "intents", figures, size=9, label_map=stated)
+    chosen = noted(
+        {"rule": "by hand", "languages": ["de"]},
+        "test",
+        "intents",
+        figures,
+        size=9,
+        label_map=stated,
+    )
     mask = Mask(GRID, np.ones(GRID.size, bool), IDENTITY, {**chosen, "task": "intents"})
     asked = one(mask, "evaluate")
     assert read_map(asked["label_map"]) == stated
@@ -186,7 +269,8 @@ def test_reported_20_a_masks_figures_are_measured_again_with_their_label_map():
 
 
 @pytest.mark.parametrize(
-    ("ablation", "names"), [("mean", ["evaluate"]), ("mixed", ["evaluate"]), ("zero", ["evaluate", "shrink"])]
+    ("ablation", "names"),
+    [("mean", ["evaluate"]), ("mixed", ["evaluate"]), ("zero", ["evaluate", "shrink"])],
 )
 def test_reported_20_no_command_is_printed_that_is_refused(ablation, names):
     mask = Mask(GRID, np.arange(GRID.size) > 0, IDENTITY, {"rule": "by hand", "ablation": ablation})

@@ -52,7 +52,10 @@ def save_model(folder: Path) -> None:
     config = hf.BertConfig(
         **SMALL
         | {"num_hidden_layers": 2, "num_attention_heads": 3, "num_labels": len(LABELS)}
-        | {"id2label": dict(enumerate(CLASSES)), "label2id": {name: at for at, name in enumerate(CLASSES)}}
+        | {
+            "id2label": dict(enumerate(CLASSES)),
+            "label2id": {name: at for at, name in enumerate(CLASSES)},
+        }
     )
     torch.manual_seed(0)
     module = hf.BertForSequenceClassification(config)
@@ -69,7 +72,8 @@ def declare(folder: Path, name: str = "mine") -> Path:
     for language in LANGUAGES:
         for split, size in SIZES.items():
             lines = [
-                f"{language} {split} text {number * 7 % 13}\t{LABELS[number % len(LABELS)]}" for number in range(size)
+                f"{language} {split} text {number * 7 % 13}\t{LABELS[number % len(LABELS)]}"
+                for number in range(size)
             ]
             file = folder / f"{language}.{split}.tsv"
             file.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
@@ -95,7 +99,18 @@ class Reported:
         return Store(self.folder / "cache")
 
 
-FRONT = ["--method", "gradient", "--size", "10", "--test-size", "10", "--points", "3", "--within", "60"]
+FRONT = [
+    "--method",
+    "gradient",
+    "--size",
+    "10",
+    "--test-size",
+    "10",
+    "--points",
+    "3",
+    "--within",
+    "60",
+]
 FRONT += ["--by", "estimate"]
 SCORES = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "--size", "12"]
 
@@ -114,12 +129,48 @@ def reported(tmp_path_factory) -> Iterator[Reported]:
         ["score", *on, *SCORES, "--seed", "2", "--ablation", "mean", "--languages", "de"],
         ["score", *on, *SCORES, "-o", "estimand=shapley", "--languages", "de"],
         ["curve", *on, "--method", "gradient", "--dev-size", "12", "--size", "10", "--points", "3"],
-        ["experiment", "heads", *on, "--method", "shapley", "-o", "samples=8", "-o", "target=none", "--size", "12"],
+        [
+            "experiment",
+            "heads",
+            *on,
+            "--method",
+            "shapley",
+            "-o",
+            "samples=8",
+            "-o",
+            "target=none",
+            "--size",
+            "12",
+        ],
         ["front", *on, *FRONT, "--out", "masks/front ü.json"],
         ["gates", *on, "--language", "de", "--weight", "0.125", "-o", "steps=3", "--out", "masks"],
         ["roles", *on[:4], "--language", "de", "--size", "8"],
-        [*prune, "--seed", "2", "--ablation", "mean", "--rule", "bottom", "--k", "2", "--out", "masks/its 'best'.json"],
-        [*prune, "--seed", "1", "--rule", "bottom", "--k", "1", "--size", "9", "--out", "masks/one.json"],
+        [
+            *prune,
+            "--seed",
+            "2",
+            "--ablation",
+            "mean",
+            "--rule",
+            "bottom",
+            "--k",
+            "2",
+            "--out",
+            "masks/its 'best'.json",
+        ],
+        [
+            *prune,
+            "--seed",
+            "1",
+            "--rule",
+            "bottom",
+            "--k",
+            "1",
+            "--size",
+            "9",
+            "--out",
+            "masks/one.json",
+        ],
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -131,16 +182,41 @@ def reported(tmp_path_factory) -> Iterator[Reported]:
         store = Store(folder / "cache")
         keys = [path.name for path in store.folders() if (path / "result.npz").exists()]
         masks = sorted((folder / "masks").glob("*.json"))
-        assert main(["report", *keys, *map(str, masks), "--cache", str(store.root), "--out", "report.html"]) == 0
+        assert (
+            main(
+                [
+                    "report",
+                    *keys,
+                    *map(str, masks),
+                    "--cache",
+                    str(store.root),
+                    "--out",
+                    "report.html",
+                ]
+            )
+            == 0
+        )
         yield Reported(folder, tuple(commands_in(Path("report.html"))), tuple(masks))
 
 
 @pytest.mark.slow
-def test_reported_20_every_command_of_a_report_runs_as_printed(reported, tmp_path, monkeypatch, capsys):
+def test_reported_20_every_command_of_a_report_runs_as_printed(
+    reported, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HEADLAB_CACHE", raising=False)
     names = [bash_words(line)[0] for line in reported.commands]
-    assert {*names} == {"score", "curve", "experiment", "front", "gates", "roles", "prune", "evaluate", "shrink"}
+    assert {*names} == {
+        "score",
+        "curve",
+        "experiment",
+        "front",
+        "gates",
+        "roles",
+        "prune",
+        "evaluate",
+        "shrink",
+    }
     recorded = {path: load_mask(path) for path in reported.masks}
     for line in reported.commands:
         words = bash_words(line)
@@ -153,21 +229,32 @@ def test_reported_20_every_command_of_a_report_runs_as_printed(reported, tmp_pat
         mask = recorded[Path(words[words.index("--mask") + 1])]
         for stated in seen(mask):
             if stated.split == "test":
-                assert figures[stated.language]["accuracy"] == pytest.approx(stated.figure["accuracy"])
+                assert figures[stated.language]["accuracy"] == pytest.approx(
+                    stated.figure["accuracy"]
+                )
     ours, theirs = Store(tmp_path / "cache"), reported.store
     assert {path.name for path in theirs.folders()} <= {path.name for path in ours.folders()}
     for listing in ("scan", "curves", "gates"):
         found, stored = (
-            {r.key: r.record.values_sha256() for r in getattr(s, listing)().results} for s in (ours, theirs)
+            {r.key: r.record.values_sha256() for r in getattr(s, listing)().results}
+            for s in (ours, theirs)
         )
         assert stored.items() <= found.items()
-    tables, stored_tables = ({r.key: r.record.tables for r in store.reports().results} for store in (ours, theirs))
+    tables, stored_tables = (
+        {r.key: r.record.tables for r in store.reports().results} for store in (ours, theirs)
+    )
     assert stored_tables.items() <= tables.items()
-    made = {path.name: load_mask(path).digest for folder in (".", "gates") for path in Path(folder).glob("*.json")}
+    made = {
+        path.name: load_mask(path).digest
+        for folder in (".", "gates")
+        for path in Path(folder).glob("*.json")
+    }
     assert made == {path.name: mask.digest for path, mask in recorded.items()}
 
 
-def test_reported_20_without_a_note_of_its_path_a_task_is_told_to_the_report(reported, tmp_path, monkeypatch):
+def test_reported_20_without_a_note_of_its_path_a_task_is_told_to_the_report(
+    reported, tmp_path, monkeypatch
+):
     """As of results that an earlier version stored, or that came from another machine."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(reported.store.root, tmp_path / "cache", ignore=shutil.ignore_patterns(FOLDER))
@@ -178,7 +265,9 @@ def test_reported_20_without_a_note_of_its_path_a_task_is_told_to_the_report(rep
     declaration = reported.folder / "Aufgaben für uns" / "mine.toml"
     assert main(["report", *keys, "--out", "with.html", "--task", str(declaration)]) == 0
     assert not any("FILE.toml" in text for text in notes_in(Path("with.html")))
-    assert all(given(line)[1]["task"] == str(declaration) for line in commands_in(Path("with.html")))
+    assert all(
+        given(line)[1]["task"] == str(declaration) for line in commands_in(Path("with.html"))
+    )
 
 
 def test_reported_20_a_report_can_leave_paths_out(reported, tmp_path, monkeypatch):
@@ -186,13 +275,28 @@ def test_reported_20_a_report_can_leave_paths_out(reported, tmp_path, monkeypatc
     monkeypatch.setenv("HEADLAB_TASKS", str(reported.folder / "Aufgaben für uns" / "mine.toml"))
     words = [*(result.key for result in reported.store.scan().results), *map(str, reported.masks)]
     assert main(["report", *words, "--cache", str(reported.store.root), "--out", "with.html"]) == 0
-    assert main(["report", *words, "--cache", str(reported.store.root), "--out", "without.html", "--no-paths"]) == 0
+    assert (
+        main(
+            [
+                "report",
+                *words,
+                "--cache",
+                str(reported.store.root),
+                "--out",
+                "without.html",
+                "--no-paths",
+            ]
+        )
+        == 0
+    )
     model = str(reported.folder / "my models" / "tiny")  # the name that it has in the results
     for name, has_paths in (("with.html", True), ("without.html", False)):
         typed = {word for line in commands_in(Path(name)) for word in bash_words(line)} - {model}
         assert any(str(reported.folder) in word for word in typed) == has_paths
     assert any("give its path in place of mine" in note for note in notes_in(Path("without.html")))
-    assert not any(str(reported.folder) in note.replace(model, "") for note in notes_in(Path("without.html")))
+    assert not any(
+        str(reported.folder) in note.replace(model, "") for note in notes_in(Path("without.html"))
+    )
 
 
 def test_reported_20_a_moved_task_is_not_named_by_its_old_path(reported, tmp_path):
@@ -209,7 +313,10 @@ def test_reported_20_a_moved_task_is_not_named_by_its_old_path(reported, tmp_pat
 def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monkeypatch):
     folder = tmp_path / "models" / "tiny"
     folder.mkdir(parents=True)
-    spec = {**made_up("de", "shapley", "0" * 64).spec, "model": {"name": "models/tiny", "revision": "folder"}}
+    spec = {
+        **made_up("de", "shapley", "0" * 64).spec,
+        "model": {"name": "models/tiny", "revision": "folder"},
+    }
     monkeypatch.chdir(tmp_path)
     found = again("score", spec, places=Places(model=folder))
     assert given(found.lines[0])[1]["model"] == "models/tiny"
@@ -239,9 +346,18 @@ def test_reported_20_a_data_folder_is_in_the_command(tmp_path, name):
 def test_reported_20_a_declared_task_is_printed_as_its_path(tmp_path, monkeypatch, way):
     monkeypatch.chdir(tmp_path)
     declaration = declare(tmp_path / "my cache" / "tasks" / "mine")
-    variable = {"listed": ("HEADLAB_TASKS", str(declaration)), "saved": ("HEADLAB_CACHE", "my cache")}[way]
+    variable = {
+        "listed": ("HEADLAB_TASKS", str(declaration)),
+        "saved": ("HEADLAB_CACHE", "my cache"),
+    }[way]
     monkeypatch.setenv(*variable)
-    details = {"model": "m", "task": "mine", "languages": ["de"], "method": "gradient", "options": {}}
+    details = {
+        "model": "m",
+        "task": "mine",
+        "languages": ["de"],
+        "method": "gradient",
+        "options": {},
+    }
     assert given(shell_lines("score", details))[1]["task"] == str(declaration)
     assert bash_words(shell_lines("finetune", {"task": "mine"}))[1] == str(declaration)
     spec = dict(made_up("de", "shapley", "0" * 64).spec)
@@ -255,7 +371,9 @@ def test_reported_20_what_no_command_can_say_is_a_note():
     spec = dict(made_up("de", "shapley", "0" * 64).spec)
     hub = {**spec["model"], "revision": "c0ffee" * 6 + "c0ff"}
     assert any("c0ffee" in note for note in again("score", {**spec, "model": hub}).notes)
-    twice = again("score", {**spec, "task": {**spec["task"], "classes": {"a": "same", "b": "same"}}})
+    twice = again(
+        "score", {**spec, "task": {**spec["task"], "classes": {"a": "same", "b": "same"}}}
+    )
     assert twice.commands == ()
     assert any("--label-map" in note for note in twice.notes)
 
@@ -279,11 +397,33 @@ def test_reported_20_roles_name_the_files_they_are_of(reported, tmp_path, monkey
     assert [again.key for again in Store(Path("cache")).reports().results] == [report.key]
 
 
-def test_reported_20_the_command_for_missing_scores_makes_them(reported, tmp_path, monkeypatch, capsys):
+def test_reported_20_the_command_for_missing_scores_makes_them(
+    reported, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(reported.folder)
     prune = ["prune", "--model", "my models/tiny", "--task", "Aufgaben für uns/mine.toml"]
-    prune += ["--label-map", write_map(MAP), "--languages", "th", "--method", "gradient", "-o", "form=token"]
-    prune += ["--seed", "5", "--dev-size", "7", "--ablation", "mean", "--rule", "bottom", "--k", "1"]
+    prune += [
+        "--label-map",
+        write_map(MAP),
+        "--languages",
+        "th",
+        "--method",
+        "gradient",
+        "-o",
+        "form=token",
+    ]
+    prune += [
+        "--seed",
+        "5",
+        "--dev-size",
+        "7",
+        "--ablation",
+        "mean",
+        "--rule",
+        "bottom",
+        "--k",
+        "1",
+    ]
     prune += ["--cache", str(tmp_path / "an empty cache")]
     capsys.readouterr()
     assert main(prune) == 2
@@ -292,18 +432,35 @@ def test_reported_20_the_command_for_missing_scores_makes_them(reported, tmp_pat
     assert main(prune) == 0
 
 
-def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(reported, tmp_path, monkeypatch, capsys):
+def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(
+    reported, tmp_path, monkeypatch, capsys
+):
     """The words of the error, with a class in place of each placeholder, as a shell gives them to the command."""
     monkeypatch.chdir(tmp_path)
-    score = ["score", "--model", str(reported.folder / "my models" / "tiny"), "--languages", "de", "--size", "8"]
-    score += ["--task", str(reported.folder / "Aufgaben für uns" / "mine.toml"), "--method", "gradient"]
+    score = [
+        "score",
+        "--model",
+        str(reported.folder / "my models" / "tiny"),
+        "--languages",
+        "de",
+        "--size",
+        "8",
+    ]
+    score += [
+        "--task",
+        str(reported.folder / "Aufgaben für uns" / "mine.toml"),
+        "--method",
+        "gradient",
+    ]
     capsys.readouterr()
     assert main(score) == 2
     error = capsys.readouterr().err
     typed = error[error.index("--label-map") : error.index(f" (in place of each {PLACEHOLDER}")]
     flag, text = bash_words(f"headlab {typed}")
     stated = read_map(text)
-    assert stated == dict.fromkeys(sorted(LABELS), PLACEHOLDER)  # nothing is paired that nobody knows
+    assert stated == dict.fromkeys(
+        sorted(LABELS), PLACEHOLDER
+    )  # nothing is paired that nobody knows
     assert all(json.dumps(name, ensure_ascii=False) in error for name in CLASSES)
     assert main([*score, flag, write_map({label: MAP[label] for label in stated})]) == 0
     (result,) = Store(tmp_path / "cache").scan().results

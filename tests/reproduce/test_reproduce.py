@@ -50,23 +50,37 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / folder).mkdir()
     for split in ("dev", "test"):
         for language in held.FEW["xnli"]:
-            rows = [f"{' '.join(words())}\t{' '.join(words())}\t{label}" for _ in range(PROMPTS) for label in range(3)]
-            (root / "xnli" / f"{language}.{split}.tsv").write_text("\n".join(["premise\thypothesis\tlabel", *rows, ""]))
+            rows = [
+                f"{' '.join(words())}\t{' '.join(words())}\t{label}"
+                for _ in range(PROMPTS)
+                for label in range(3)
+            ]
+            (root / "xnli" / f"{language}.{split}.tsv").write_text(
+                "\n".join(["premise\thypothesis\tlabel", *rows, ""])
+            )
         prompts = "".join(f"{prompt}\n" for prompt in range(PROMPTS) for _ in range(3))
         (root / "xnli" / f"meta.{split}.tsv").write_text(f"promptID\n{prompts}")
         for language in held.FEW["udpos"]:
             trees = []
             for _ in range(SENTENCES):
                 tags = rng.choice(udpos.LABELS, 9)
-                lines = [f"{i}\t{w}\t_\t{tag}" + "\t_" * 6 for i, (w, tag) in enumerate(zip(words(), tags), 1)]  # noqa: B905
+                lines = [
+                    f"{i}\t{w}\t_\t{tag}" + "\t_" * 6
+                    for i, (w, tag) in enumerate(zip(words(), tags), 1)
+                ]  # noqa: B905
                 trees.append("\n".join([*lines, "", ""]))
             (root / "ud" / f"{language}.{split}.conllu").write_text("".join(trees))
     return root
 
 
 def tiny(folder: Path, kind: str, labels: tuple[str, ...]) -> Path:
-    names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
-    module = getattr(hf, f"BertFor{kind}Classification")(hf.BertConfig(**SMALL | names | {"num_labels": len(labels)}))
+    names = {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
+    module = getattr(hf, f"BertFor{kind}Classification")(
+        hf.BertConfig(**SMALL | names | {"num_labels": len(labels)})
+    )
     return save(folder, module, tiny_tokenizer())
 
 
@@ -76,7 +90,10 @@ HELDS = set(EXPERIMENTS) - {"methods"}  # that one is of another paper
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory, data: Path) -> list[str]:
     root = tmp_path_factory.mktemp("models")
-    nli, tagger = tiny(root / "nli", "Sequence", xnli.LABELS), tiny(root / "tagger", "Token", udpos.LABELS)
+    nli, tagger = (
+        tiny(root / "nli", "Sequence", xnli.LABELS),
+        tiny(root / "tagger", "Token", udpos.LABELS),
+    )
     found = ["--nli-model", str(nli), "--udpos-model", str(tagger), "--dtype", "float32"]
     return ["reproduce", "held", "--smoke", "--data", str(data), *found]
 
@@ -94,7 +111,10 @@ def printed(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> tuple[d
 
 @pytest.mark.usefixtures("small")
 def test_every_experiment_is_done_for_both_tasks_and_found_again(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headlab.cli.figures.write_figures", lambda *_: [])
     more = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out"), "--json"]
@@ -114,7 +134,9 @@ def test_every_experiment_is_done_for_both_tasks_and_found_again(
                 assert len(text.splitlines()) > len(table.rows)
     again, said = printed(capsys, arguments + more)
     assert again == first
-    assert said.count("the report is in the cache already") == sum(map(len, first["reports"].values()))
+    assert said.count("the report is in the cache already") == sum(
+        map(len, first["reports"].values())
+    )
 
 
 @pytest.mark.usefixtures("small")
@@ -128,9 +150,17 @@ def test_without_json_the_tables_are_markdown(
     assert "| language |" in out
 
 
-def test_a_folder_without_the_model_is_told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "held", "--smoke", "--data", str(data), "--cache", str(tmp_path)]) == FAILED
-    assert "holds no model fine-tuned on NLI; name its folder with --nli-model" in capsys.readouterr().err
+def test_a_folder_without_the_model_is_told(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["reproduce", "held", "--smoke", "--data", str(data), "--cache", str(tmp_path)])
+        == FAILED
+    )
+    assert (
+        "holds no model fine-tuned on NLI; name its folder with --nli-model"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.usefixtures("small")
@@ -148,12 +178,18 @@ def test_what_is_lacking_is_told_before_anything_is_computed(
     assert "xnli-agreement" not in said
     assert main([*arguments, "--udpos-model", str(tmp_path), *cache]) == FAILED
     assert "holds no model; name the folder of one with --udpos-model" in capsys.readouterr().err
-    assert main([*arguments[:-4], "--dtype", "float32", *cache]) == FAILED  # one is to be trained, and on what?
+    assert (
+        main([*arguments[:-4], "--dtype", "float32", *cache]) == FAILED
+    )  # one is to be trained, and on what?
     assert "udpos has no train examples in en" in capsys.readouterr().err
 
 
 def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for able, wanted in (({"avx512_bf16": True}, "bfloat16"), ({"amx_bf16": True}, "bfloat16"), ({}, "float32")):
+    for able, wanted in (
+        ({"avx512_bf16": True}, "bfloat16"),
+        ({"amx_bf16": True}, "bfloat16"),
+        ({}, "float32"),
+    ):
         monkeypatch.setattr("torch.cpu.get_capabilities", lambda able=able: able)
         assert fast_dtype("cpu") == wanted
 

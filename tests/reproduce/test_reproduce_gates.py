@@ -51,7 +51,9 @@ LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The smoke plan, smaller still, on models and texts that were made up."""
-    monkeypatch.setattr(gates_classifiers, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer()))
+    monkeypatch.setattr(
+        gates_classifiers, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer())
+    )
     monkeypatch.setattr(gates_classifiers, "task_for", lambda *_: tiny_task())
     monkeypatch.setattr(gates_classifiers, "SOURCE", "xx")
     tiny = TranslationOptions(
@@ -86,10 +88,16 @@ def test_the_whole_is_made_written_and_found_again(
     for name, value in told["reports"].items():
         written = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert Report.from_json(written) == Report.from_json(value)
-        assert written["command"] == told["command"] == "headlab reproduce voita-gates --data DIR --smoke"
+        assert (
+            written["command"]
+            == told["command"]
+            == "headlab reproduce voita-gates --data DIR --smoke"
+        )
         for table in Report.from_json(value).tables:
             assert (tmp_path / "out" / f"{table.name}.csv").is_file()
-    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)  # nothing is learned or trained a second time
+    monkeypatch.setattr(
+        "headlab.training.l0_learn.Learner", None
+    )  # nothing is learned or trained a second time
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_on", None)
     assert run(tmp_path, "--json") == OK
@@ -112,13 +120,17 @@ def test_every_choice_keeps_as_many_heads_as_the_gates(
     for n, weight in enumerate(WEIGHTS):
         assert {row["heads left"] for row in rows if row["λ"] == weight} == {sum(heads.rows[n][1:])}
     assert rows[-1]["heads left"] == 0  # a penalty that nothing outweighs
-    assert len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1  # all have removed the same
+    assert (
+        len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1
+    )  # all have removed the same
     none = [row for row in rows if row["λ"] == WEIGHTS[1] and row["chosen by"] != GATES]
     assert all(row["against gates: difference, points"] == 0 for row in none)
     assert all(1 >= row["p, Holm"] >= row["p"] for row in rows)
 
 
-def test_a_translation_model_is_pruned_by_stack(plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_translation_model_is_pruned_by_stack(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(tmp_path, "--json", "--part", "translation") == OK
     report = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-translation"])
     table = report.table("gates-bleu")
@@ -144,7 +156,9 @@ def test_a_translation_model_is_pruned_by_stack(plan: Plan, tmp_path: Path, caps
     assert report.spec["threads"] >= 1
     sure = report.table("gates-log-probability")
     assert [row[:5] for row in sure.rows] == [tuple(row.values())[:5] for row in rows]
-    assert all(low < mean < high < 0 for _, _, *_, mean, low, high in (row[:8] for row in sure.rows))
+    assert all(
+        low < mean < high < 0 for _, _, *_, mean, low, high in (row[:8] for row in sure.rows)
+    )
     (scratch,) = report.table("gates-scratch").rows
     assert scratch[:2] == (WEIGHTS[1], 0)
     (first,) = report.table("gates-first").rows
@@ -162,9 +176,16 @@ def test_seconds_of_pruned_models_are_of_their_steps_alone(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--json", "--part", "translation") == OK
-    table = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-translation"]).table("gates-bleu")
-    runs = {(r.record.spec["options"]["stacks"], r.record.weight): r for r in Store(tmp_path / "cache").gates().results}
-    for on, weight, seconds in list(zip(*(table.column(c) for c in ("gates on", "λ", "trained, s")), strict=True))[2:]:
+    table = Report.from_json(
+        json.loads(capsys.readouterr().out)["reports"]["gates-translation"]
+    ).table("gates-bleu")
+    runs = {
+        (r.record.spec["options"]["stacks"], r.record.weight): r
+        for r in Store(tmp_path / "cache").gates().results
+    }
+    for on, weight, seconds in list(
+        zip(*(table.column(c) for c in ("gates on", "λ", "trained, s")), strict=True)
+    )[2:]:
         found = runs[on, weight]
         assert seconds == pytest.approx(6 * found.meta["step_seconds"])
         assert seconds < found.record.seconds  # which are with the judging
@@ -187,13 +208,19 @@ def test_what_is_lost_or_foreign_in_the_cache_is_told_with_what_to_do(
         record.write_text(text)
         assert run(tmp_path, "--part", "translation") == FAILED
         told = capsys.readouterr().err
-        assert f"{record.parent} is not what this version writes; delete it and run the command again" in told
+        assert (
+            f"{record.parent} is not what this version writes; delete it and run the command again"
+            in told
+        )
     record.write_text(whole)
     lost = next((tmp_path / "cache").glob("*/model"))
     shutil.rmtree(lost)
     assert run(tmp_path, "--part", "translation") == FAILED
     told = capsys.readouterr().err
-    assert f"is no longer in the cache; to train it again, delete folder {lost.parent.name[:12]}… of" in told
+    assert (
+        f"is no longer in the cache; to train it again, delete folder {lost.parent.name[:12]}… of"
+        in told
+    )
 
 
 def test_a_cached_model_is_named_by_the_version_that_wrote_it(
@@ -256,7 +283,9 @@ def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_
     for file in (data / "mt").glob("aa-bb.*"):
         file.rename(file.with_name(file.name.replace("aa-bb", "cc-dd")))
     options = plan.translator.model
-    folder = train_translation(toy_examples("train"), pair="cc-dd", out=tmp_path / "own", options=options)
+    folder = train_translation(
+        toy_examples("train"), pair="cc-dd", out=tmp_path / "own", options=options
+    )
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
     own = ["--part", "translation", "--language", "cc-dd", "--translation-model", str(folder)]
     assert run(tmp_path, "--json", *own, "--seed", "2") == OK
@@ -283,7 +312,9 @@ def test_which_type_goes_first_is_read_from_the_history() -> None:
     on, off = 9.0, -9.0
     history = np.array([[on] * 8, [off, on, on, on, on, on, on, on], [off, off, on, on, off, on, on, on],
                         [off, off, off, off, off, on, on, on]], np.float32)  # fmt: skip
-    gates = LearnedGates(grid, "aa-bb", np.array([0, 5, 10, 15]), history, np.zeros(4), np.zeros(4), 0.1, 0, 0.0)
+    gates = LearnedGates(
+        grid, "aa-bb", np.array([0, 5, 10, 15]), history, np.zeros(4), np.zeros(4), 0.1, 0, 0.0
+    )
     assert halved(gates) == {"encoder": 10, "cross": None}
     assert soonest(gates) == ["encoder"]
 

@@ -26,7 +26,12 @@ def tree(rng: np.random.Generator) -> str:
     """Five words below the first one, which is the root."""
     rows = [(f"w{rng.integers(4, VOCAB)}", 0, "root")]
     rows += [(f"w{rng.integers(4, VOCAB)}", 1, relation) for relation in rng.permutation(RELATIONS)]
-    return "".join(f"{i}\t{w}\t_\tX\t_\t_\t{to}\t{name}\t_\t_\n" for i, (w, to, name) in enumerate(rows, 1)) + "\n"
+    return (
+        "".join(
+            f"{i}\t{w}\t_\tX\t_\t_\t{to}\t{name}\t_\t_\n" for i, (w, to, name) in enumerate(rows, 1)
+        )
+        + "\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     (root / "ud").mkdir()
     for language in (*voita.FEW, "de"):
-        (root / "ud" / f"{language}.dev.conllu").write_text("".join(tree(rng) for _ in range(TREES)))
+        (root / "ud" / f"{language}.dev.conllu").write_text(
+            "".join(tree(rng) for _ in range(TREES))
+        )
     return root
 
 
@@ -52,7 +59,15 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_model_and_language_is_studied_and_found_again(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["reproduce", "voita-roles", "--data", str(data), "--smoke", "--cache", str(tmp_path / "cache")]
+    arguments = [
+        "reproduce",
+        "voita-roles",
+        "--data",
+        str(data),
+        "--smoke",
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     more = ["--out", str(tmp_path / "out"), "--json"]
     assert main([*arguments, *more]) == OK
     first = json.loads(capsys.readouterr().out)
@@ -65,11 +80,16 @@ def test_every_model_and_language_is_studied_and_found_again(
     for name in names:
         written, told = (
             Report.from_json(value).table("roles")
-            for value in (json.loads((tmp_path / "out" / f"{name}.json").read_text()), first["reports"][name])
+            for value in (
+                json.loads((tmp_path / "out" / f"{name}.json").read_text()),
+                first["reports"][name],
+            )
         )
         assert written.rows == tuple(row for row in told.rows if row[-1])
         assert f"of {len(told.rows)} rows" in written.notes[-1]
-    assert not any(Report.from_json(report).table("role-examples").rows for report in first["reports"].values())
+    assert not any(
+        Report.from_json(report).table("role-examples").rows for report in first["reports"].values()
+    )
     monkeypatch.setattr("headlab.roles.study.read", None)  # nothing is computed a second time
     assert main([*arguments, *more]) == OK
     assert json.loads(capsys.readouterr().out) == first
@@ -84,7 +104,9 @@ def with_roles(report: Report, name: str) -> Report:
     rng, table = np.random.default_rng(list(name.encode())), report.table("roles")
     rows = tuple((*row[:-1], bool(rng.random() < 1 / 3)) for row in table.rows)
     assert table.columns[-1] == "has it"
-    return replace(report, tables=tuple(replace(t, rows=rows) if t is table else t for t in report.tables))
+    return replace(
+        report, tables=tuple(replace(t, rows=rows) if t is table else t for t in report.tables)
+    )
 
 
 @pytest.mark.usefixtures("tiny")
@@ -93,18 +115,36 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
     reports = {
         (name, language): with_roles(report, name + language)
         for name in plan.models
-        for language, report in voita.studied(voita.model_of(name, data, None, None, ""), plan, data, None, 0, print)
+        for language, report in voita.studied(
+            voita.model_of(name, data, None, None, ""), plan, data, None, 0, print
+        )
     }
     found = voita.summary(reports, {})
     for (model, language), report in reports.items():
-        own = [row[2:] for row in found.table("voita-relations").rows if row[:2] == (model, language)]
+        own = [
+            row[2:] for row in found.table("voita-relations").rows if row[:2] == (model, language)
+        ]
         assert own == list(report.table("relations").rows)
-        for relation, direction, *_, best, _, _, baseline, _, _, _ in report.table("relations").rows:
-            points = [row for row in found.table("voita-excess").rows if row[:3] == (model, relation, direction)]
-            assert points[0][3 + voita.FEW.index(language)] == pytest.approx(float(best or 0) - float(baseline or 0))
+        for relation, direction, *_, best, _, _, baseline, _, _, _ in report.table(
+            "relations"
+        ).rows:
+            points = [
+                row
+                for row in found.table("voita-excess").rows
+                if row[:3] == (model, relation, direction)
+            ]
+            assert points[0][3 + voita.FEW.index(language)] == pytest.approx(
+                float(best or 0) - float(baseline or 0)
+            )
         column = found.table("voita-counts").column(language)
-        rows = [r for r, name in zip(column, found.table("voita-counts").column("model"), strict=True) if name == model]
-        assert [count for count in rows if count is not None] == report.table("role-counts").column("heads")
+        rows = [
+            r
+            for r, name in zip(column, found.table("voita-counts").column("model"), strict=True)
+            if name == model
+        ]
+        assert [count for count in rows if count is not None] == report.table("role-counts").column(
+            "heads"
+        )
     having = {
         key: {
             (voita.kind_of(str(row[3])), row[:3])
@@ -114,7 +154,10 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
         for key, report in reports.items()
     }
     for model, language, role, base, tuned, both in found.table("voita-kept").rows:
-        sets = [{head for name, head in having[one, str(language)] if name == role} for one in (voita.BASE, str(model))]
+        sets = [
+            {head for name, head in having[one, str(language)] if name == role}
+            for one in (voita.BASE, str(model))
+        ]
         assert (base, tuned, both) == (len(sets[0]), len(sets[1]), len(sets[0] & sets[1]))
     assert found.table("voita-kept").rows
     followed = {
@@ -147,6 +190,8 @@ def test_all_languages_that_are_there_are_taken_english_first(data: Path, tmp_pa
         voita.languages(voita.REAL, tmp_path)
 
 
-def test_a_folder_without_treebanks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_treebanks_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["reproduce", "voita-roles", "--data", str(tmp_path), "--smoke"]) == FAILED
     assert "treebank of en" in capsys.readouterr().err

@@ -61,10 +61,15 @@ def eager(family: str, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
         module.set_attn_implementation("eager")
     with torch.inference_mode():
         out = module(**inputs, output_attentions=True)
-    return [layer[0].numpy() for layer in (out["encoder_attentions"] if family == "marian" else out["attentions"])]
+    return [
+        layer[0].numpy()
+        for layer in (out["encoder_attentions"] if family == "marian" else out["attentions"])
+    ]
 
 
-def by_hand(weights: np.ndarray, ids: list[int], given: Given, row: int, causal: bool) -> dict[str, tuple[Any, ...]]:
+def by_hand(
+    weights: np.ndarray, ids: list[int], given: Given, row: int, causal: bool
+) -> dict[str, tuple[Any, ...]]:
     """{role: (hits, asked, chance)} of one sentence and head, but for the syntactic ones' baseline."""
     special, places = [token in (0, 1, 2) for token in ids], given.places[row]
     every = reference.token_looks(weights, lambda q, k: not (causal and k > q))
@@ -72,16 +77,24 @@ def by_hand(weights: np.ndarray, ids: list[int], given: Given, row: int, causal:
     out = {
         "separator": reference.role_tally(every, special, lambda _, k: ids[k] == 2),
         "first token": reference.role_tally(every, special, lambda _, k: k == 0),
-        "same token elsewhere": reference.role_tally(inner, special, lambda q, k: ids[q] == ids[k] and q != k),
+        "same token elsewhere": reference.role_tally(
+            inner, special, lambda q, k: ids[q] == ids[k] and q != k
+        ),
     }
     for offset in OFFSETS:
-        out[position(offset)] = reference.role_tally(every, special, lambda q, k, o=offset: k - q == o)
+        out[position(offset)] = reference.role_tally(
+            every, special, lambda q, k, o=offset: k - q == o
+        )
     of_word = [FREQUENCIES.of(word) for word in given.words[row]]
     rare = [place >= 0 and of_word[place] == min(of_word) for place in places]
     out[RARE] = reference.role_tally(inner, special, lambda _, k: rare[k])
     words = reference.word_looks(weights, places, causal)
     for role, asked in given.asked(row).items():
-        out[role] = (sum(words[word] in targets for word, targets in asked.items()), len(asked), None)
+        out[role] = (
+            sum(words[word] in targets for word, targets in asked.items()),
+            len(asked),
+            None,
+        )
     return out
 
 
@@ -103,10 +116,14 @@ def totals(family: str, given: Given) -> dict[tuple[int, int, str], np.ndarray]:
     for row in range(len(given)):
         for layer, weights in enumerate(eager(family, given.tensors(np.array([row])))):
             for head, own in enumerate(weights):
-                for role, (hits, asked, chance) in by_hand(own, given.ids[row], given, row, family == "gpt2").items():
+                for role, (hits, asked, chance) in by_hand(
+                    own, given.ids[row], given, row, family == "gpt2"
+                ).items():
                     base = chance if chance is not None else np.nan
                     key = (layer, head, role)
-                    want[key] = want.get(key, np.zeros(4)) + np.array([hits, asked, base, asked > 0])
+                    want[key] = want.get(key, np.zeros(4)) + np.array(
+                        [hits, asked, base, asked > 0]
+                    )
     return want
 
 
@@ -135,7 +152,11 @@ def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: 
             lookers = set()
             for t in bank:
                 for looker in range(len(t.words)):
-                    deps = [w for w in range(len(t.words)) if t.governors[w] == looker and t.relations[w] == relation]
+                    deps = [
+                        w
+                        for w in range(len(t.words))
+                        if t.governors[w] == looker and t.relations[w] == relation
+                    ]
                     up = [t.governors[looker]] if t.relations[looker] == relation else []
                     for target in up if direction == TO_GOVERNOR else deps:
                         if not (causal and target > looker):
@@ -151,7 +172,9 @@ def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: 
 def test_a_sentence_whose_last_word_was_cut_asks_nothing_about_it() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())  # 64 positions
     size = 70
-    chain = Tree("long", ("w5",) * size, (-1, *range(size - 1)), ("root", *["nsubj"] * (size - 1)), 1)
+    chain = Tree(
+        "long", ("w5",) * size, (-1, *range(size - 1)), ("root", *["nsubj"] * (size - 1)), 1
+    )
     short = Tree("short", ("w5", "w6"), (1, -1), ("nsubj", "root"), 80)
     report = study(model, of_trees([chain, short], "xx", "dev"), frequencies=FREQUENCIES)
     (note,) = [note for note in report.notes if "cut" in note]
@@ -168,14 +191,21 @@ def test_reported_06_words_of_a_task_that_are_lost_are_counted_too() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\N{ZERO WIDTH SPACE}", "")
     model = tiny_model("bert-tokens", tokenizer=tokenizer)
-    sentences = {"long": ("w5",) * 70, "short": ("w5", "w6"), "hidden": ("w5", "\N{ZERO WIDTH SPACE}", "w6")}
+    sentences = {
+        "long": ("w5",) * 70,
+        "short": ("w5", "w6"),
+        "hidden": ("w5", "\N{ZERO WIDTH SPACE}", "w6"),
+    }
     examples = [
-        Example(name, " ".join(words), words=words, labels=(0,) * len(words)) for name, words in sentences.items()
+        Example(name, " ".join(words), words=words, labels=(0,) * len(words))
+        for name, words in sentences.items()
     ]
     task = Task("made", LABELS, ("xx",), False, lambda *_: examples)
     report = study(model, of_task(task, "xx", "dev", None), frequencies=FREQUENCIES)
     (note,) = [note for note in report.notes if "lost" in note]
-    assert "2 of 3 sentences were cut to the model's 64 tokens or hold words without a token" in note
+    assert (
+        "2 of 3 sentences were cut to the model's 64 tokens or hold words without a token" in note
+    )
     assert "10 words are lost" in note  # of the long one 9, as above
     assert "(long, hidden)" in note
 
@@ -184,7 +214,9 @@ def test_reported_06_words_of_a_task_that_are_lost_are_counted_too() -> None:
 def test_a_sentence_cut_inside_its_outermost_word_loses_it(side: str) -> None:
     tokenizer = cutting_tokenizer()
     tokenizer.truncation_side = side
-    model = tiny_model("bert", tokenizer=tokenizer)  # 64 positions, two of them for the special tokens
+    model = tiny_model(
+        "bert", tokenizer=tokenizer
+    )  # 64 positions, two of them for the special tokens
     chain = [("w5",) * 61 + ("w6+w7",), ("w5",) * 62, ("w5",) * 60 + ("w6+w7",)]
     if side == "left":
         chain = [words[::-1] for words in chain]
@@ -200,15 +232,21 @@ def test_a_sentence_cut_inside_its_outermost_word_loses_it(side: str) -> None:
     assert "1 words are lost" in note
 
 
-def planted(bank: list[Tree], model: Model, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Report:
+def planted(
+    bank: list[Tree], model: Model, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Report:
     """A report of heads that look where the test tells them."""
 
     def same(ids: list[int], query: int) -> int:
         return next(
-            (k for k, token in enumerate(ids) if token == ids[query] and k != query), (3 * query + 1) % len(ids)
+            (k for k, token in enumerate(ids) if token == ids[query] and k != query),
+            (3 * query + 1) % len(ids),
         )
 
-    tokens = {tuple(model.tokenizer([list(t.words)], is_split_into_words=True)["input_ids"][0]): t for t in bank}
+    tokens = {
+        tuple(model.tokenizer([list(t.words)], is_split_into_words=True)["input_ids"][0]): t
+        for t in bank
+    }
 
     def governor(ids: list[int], query: int) -> int:
         t = tokens[tuple(ids)]
@@ -240,7 +278,9 @@ def single(count: int) -> list[Tree]:
     return out
 
 
-def test_heads_that_are_made_to_have_a_role_have_it_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_that_are_made_to_have_a_role_have_it_and_others_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     report = planted(single(60), model, monkeypatch)
     table = report.table("roles")
@@ -266,7 +306,9 @@ def test_examples_show_what_a_head_looks_at_and_should(monkeypatch: pytest.Monke
     texts = {" ".join(t.words): t for t in bank}
     for _, stack, layer, head, _, sentence, word, looks, should in shown:
         t = texts[sentence]
-        governors = {t.words[g] for w, g in zip(t.words, t.governors, strict=True) if w == word and g >= 0}
+        governors = {
+            t.words[g] for w, g in zip(t.words, t.governors, strict=True) if w == word and g >= 0
+        }
         assert (stack, layer, head) == ("encoder", 1, 1)
         assert looks == should
         assert looks in governors
@@ -282,7 +324,10 @@ def test_examples_across_stacks_name_the_target_s_token_and_the_source_s() -> No
     rng = np.random.default_rng(3)
     some = [[" ".join(f"w{w}" for w in rng.integers(low, low + 25, size)) for _ in range(60)]
             for low, size in ((4, 2), (30, 9))]  # fmt: skip
-    rows = [Example(str(i), source, target=target) for i, (source, target) in enumerate(zip(*some, strict=True))]
+    rows = [
+        Example(str(i), source, target=target)
+        for i, (source, target) in enumerate(zip(*some, strict=True))
+    ]
     task = Task("short", (), ("xx",), False, lambda *_: rows)
     model = tiny_model("marian", tokenizer=tiny_tokenizer())
     shown = study(model, of_task(task, "xx"), options=EASY).table("role-examples").rows
@@ -304,7 +349,11 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
 
     def found() -> tuple[Any, ...]:
         options = EASY | {"examples": 15}
-        return study(model, sentences, options=options, frequencies=FREQUENCIES).table("role-examples").rows
+        return (
+            study(model, sentences, options=options, frequencies=FREQUENCIES)
+            .table("role-examples")
+            .rows
+        )
 
     torch.set_num_threads(1)
     alone = found()
@@ -323,7 +372,9 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
 
 
 @pytest.mark.usefixtures("one_lane")
-def test_the_search_for_examples_can_be_stopped_and_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_examples_can_be_stopped_and_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, bank = tiny_model("bert", tokenizer=tiny_tokenizer()), single(60)
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
     monkeypatch.setattr("headlab.roles.study.SEEN", 15)
@@ -352,7 +403,9 @@ def test_the_search_for_examples_can_be_stopped_and_has_a_bound(monkeypatch: pyt
 def test_a_threshold_that_is_higher_takes_the_role_away(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     bank = single(60)
-    baseline = {row[:2]: row[8] for row in planted(bank, model, monkeypatch).table("relations").rows}
+    baseline = {
+        row[:2]: row[8] for row in planted(bank, model, monkeypatch).table("relations").rows
+    }
     margin = 1 - baseline["obj", TO_GOVERNOR] / 100
     for step, has in ((-0.001, 1), (0.001, 0)):
         found = planted(bank, model, monkeypatch, margin=margin + step).table("relations").rows
@@ -387,7 +440,9 @@ def test_measures_equal_those_written_out_sentence_by_sentence(family: str) -> N
 def test_confidence_is_that_of_the_method_of_this_name() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     for exclude in ("separator", "none"):
-        table = study(model, of_task(tiny_task(), "xx"), options={"exclude": exclude}).table("measures")
+        table = study(model, of_task(tiny_task(), "xx"), options={"exclude": exclude}).table(
+            "measures"
+        )
         scores = score(model, tiny_task(), language="xx", method="confidence", exclude=exclude)
         np.testing.assert_allclose(table.column("confidence"), scores.values, rtol=1e-6)
 
@@ -427,7 +482,9 @@ def test_shares_of_a_translation_model_equal_the_weights_it_hands_out() -> None:
     np.testing.assert_allclose(got, (total / tokens).ravel(), rtol=1e-5)
 
 
-def test_sentences_given_twice_ask_for_what_followed_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_given_twice_ask_for_what_followed_the_first_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = tiny_model("gpt2", tokenizer=tiny_tokenizer())
     bank = single(40)
     given = twice(model, read(model, of_trees(bank, "xx", "dev"), FREQUENCIES))
@@ -441,17 +498,24 @@ def test_sentences_given_twice_ask_for_what_followed_the_first_time(monkeypatch:
 
     heads = model.grid.width
     monkeypatch.setattr(
-        attention_statistics, "sum_weights", made_weights({(1, 2): follows, (0, 0): lambda ids, q: q}, heads)
+        attention_statistics,
+        "sum_weights",
+        made_weights({(1, 2): follows, (0, 0): lambda ids, q: q}, heads),
     )
     monkeypatch.setattr("headlab.roles.study.sum_weights", attention_statistics.sum_weights)
-    report = study(model, of_trees(bank, "xx", "dev"), options={"examples": 2}, frequencies=FREQUENCIES)
+    report = study(
+        model, of_trees(bank, "xx", "dev"), options={"examples": 2}, frequencies=FREQUENCIES
+    )
     shown = [row for row in report.table("role-examples").rows if row[0] == INDUCTION]
     assert [row[1:5] for row in shown] == [("decoder", 1, 2, True)] * 2
     for *_, sentence, word, looks, should in shown:
         tokens = sentence.split()
         assert looks == should == tokens[tokens.index(word) + 1]
         assert tokens[1:] == tokens[1 : len(tokens) // 2 + 1] * 2
-    found = [dict(zip(report.table("roles").columns, row, strict=True)) for row in report.table("roles").rows]
+    found = [
+        dict(zip(report.table("roles").columns, row, strict=True))
+        for row in report.table("roles").rows
+    ]
     of_role = {(row["layer"], row["head"]): row for row in found if row["role"] == INDUCTION}
     assert [place for place, row in of_role.items() if row["has it"]] == [(1, 2)]
     assert of_role[1, 2]["hits"] == of_role[1, 2]["asked"] == sum(len(t.words) for t in bank)
@@ -464,7 +528,9 @@ def test_results_are_the_same_bits_on_any_number_of_threads(threads: None) -> No
     found = []
     for lanes in (1, 3):
         torch.set_num_threads(lanes)
-        found.append([table.rows for table in study(model, sentences, frequencies=FREQUENCIES).tables])
+        found.append(
+            [table.rows for table in study(model, sentences, frequencies=FREQUENCIES).tables]
+        )
     assert found[0] == found[1]
 
 
@@ -478,9 +544,14 @@ def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.Monkey
         for mine, table in zip(found[0].tables, other.tables, strict=True):
             assert len(mine.rows) == len(table.rows)
             for a, b in zip(mine.rows, table.rows, strict=True):
-                assert [x for x in a if not isinstance(x, float)] == [x for x in b if not isinstance(x, float)]
+                assert [x for x in a if not isinstance(x, float)] == [
+                    x for x in b if not isinstance(x, float)
+                ]
                 np.testing.assert_allclose(
-                    [x for x in a if isinstance(x, float)], [x for x in b if isinstance(x, float)], rtol=1e-5, atol=1e-7
+                    [x for x in a if isinstance(x, float)],
+                    [x for x in b if isinstance(x, float)],
+                    rtol=1e-5,
+                    atol=1e-7,
                 )
 
 
@@ -494,7 +565,11 @@ def test_padding_on_the_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
         tokenizer.padding_side = side
         model = tiny_model("bert", tokenizer=tokenizer)
         sentences = of_trees(trees(9, seed=10), "xx", "dev")
-        found.append(study(model, sentences, options={"examples": 0}, frequencies=FREQUENCIES).table("roles").rows)
+        found.append(
+            study(model, sentences, options={"examples": 0}, frequencies=FREQUENCIES)
+            .table("roles")
+            .rows
+        )
     for a, b in zip(*found, strict=True):
         assert a[:4] == b[:4]
         assert a[11:14] == b[11:14]  # hits, asked, sentences
@@ -517,11 +592,19 @@ def test_a_byte_level_tokenizer_is_given_the_spaces_between_words() -> None:
     from transformers import PreTrainedTokenizerFast
 
     letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = Tokenizer(models.BPE(vocab={**letters, "Ġb": 256, "ab": 257}, merges=[("Ġ", "b"), ("a", "b")]))
+    backend = Tokenizer(
+        models.BPE(vocab={**letters, "Ġb": 256, "ab": 257}, merges=[("Ġ", "b"), ("a", "b")])
+    )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model = tiny_model(
+        "gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
+    )
     model.module.resize_token_embeddings(len(model.tokenizer))
-    given = read(model, of_trees([Tree("1", ("ab", "b"), (1, -1), ("nsubj", "root"))], "xx", "dev"), FREQUENCIES)
+    given = read(
+        model,
+        of_trees([Tree("1", ("ab", "b"), (1, -1), ("nsubj", "root"))], "xx", "dev"),
+        FREQUENCIES,
+    )
     assert given.ids == [[257, 256]]
     assert given.places == [[0, 1]]
 
@@ -544,10 +627,14 @@ def test_reported_24_examples_name_letters_where_tokens_are_bytes() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    symbols = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    symbols = {
+        symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     backend = Tokenizer(models.BPE(vocab=symbols, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model = tiny_model(
+        "gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
+    )
     model.module.resize_token_embeddings(len(model.tokenizer))
     rng = np.random.default_rng(7)
     letters = [*"戏开始สวัด"]
@@ -557,4 +644,6 @@ def test_reported_24_examples_name_letters_where_tokens_are_bytes() -> None:
     rows = study(model, of_task(task, "xx"), options=EASY).table("role-examples").rows
     parts = {f"{letter}[{part}/3]" for letter in letters for part in (1, 2, 3)}
     assert rows
-    assert {cell for *_, word, looks, should in rows for cell in (word, looks, *should.split(" / "))} <= parts
+    assert {
+        cell for *_, word, looks, should in rows for cell in (word, looks, *should.split(" / "))
+    } <= parts

@@ -15,7 +15,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.cli.main import main
 from headlab.records import Progress
-from headlab.roles.sentences import Frequencies, corpus_frequencies, of_task, of_trees, package_frequencies
+from headlab.roles.sentences import (
+    Frequencies,
+    corpus_frequencies,
+    of_task,
+    of_trees,
+    package_frequencies,
+)
 from headlab.roles.study import forwards, study
 from headlab.roles.table import KINDS, OPTIONS, THRESHOLDS, kind_of, position, resolve
 from headlab.store import Store
@@ -28,8 +34,12 @@ TABLES = ("measures", "roles", "relations", "role-counts", "role-examples")
 def conllu(bank: list[Tree]) -> str:
     lines = []
     for t in bank:
-        for i, (word, governor, relation) in enumerate(zip(t.words, t.governors, t.relations, strict=True), start=1):
-            lines.append("\t".join([str(i), word, "_", "X", "_", "_", str(governor + 1), relation, "_", "_"]))
+        for i, (word, governor, relation) in enumerate(
+            zip(t.words, t.governors, t.relations, strict=True), start=1
+        ):
+            lines.append(
+                "\t".join([str(i), word, "_", "X", "_", "_", str(governor + 1), relation, "_", "_"])
+            )
         lines.append("")
     return "\n".join(lines) + "\n"
 
@@ -45,16 +55,25 @@ def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Pa
     steps: list[Progress] = []
     first = study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append)
     assert [table.name for table in first.tables] == list(TABLES)
-    assert (steps[-1].done, steps[-1].total) == (6, 6) == (first.example_forwards, forwards(sentences))
+    assert (
+        (steps[-1].done, steps[-1].total) == (6, 6) == (first.example_forwards, forwards(sentences))
+    )
     assert first.spec["task"] == {
         "name": "treebank", "language": "xx", "split": "dev", "size": 6, "seed": 0, "data_hash": sentences.data_hash,
     }  # fmt: skip
     assert first.spec["options"] == resolve({})
     assert (first.spec["kind"], first.spec["experiment"]) == ("report", "roles")
     (kept,) = store.reports().results
-    assert kept.record == first == Report.from_json(json.loads(json.dumps(first.to_json())) | {"spec": first.spec})
+    assert (
+        kept.record
+        == first
+        == Report.from_json(json.loads(json.dumps(first.to_json())) | {"spec": first.spec})
+    )
     steps.clear()
-    assert study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append) == first
+    assert (
+        study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append)
+        == first
+    )
     assert steps == []
     for other in (
         {"options": {"margin": 0.2}},
@@ -80,7 +99,9 @@ def test_whoever_stops_a_study_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_language_without_frequencies_says_so_and_judges_no_rare_words() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     report = study(model, of_trees(trees(6), "xx", "dev"))
-    assert any("Rare words are not judged" in note and "--frequencies" in note for note in report.notes)
+    assert any(
+        "Rare words are not judged" in note and "--frequencies" in note for note in report.notes
+    )
     assert "rare word" not in report.table("roles").column("role")
     assert report.spec["frequencies"] == {"source": "none"}
 
@@ -93,7 +114,9 @@ def test_texts_of_a_task_have_no_syntax_but_everything_else() -> None:
     }  # fmt: skip
     assert report.table("relations").rows == ()
     assert any("syntactic roles are not judged" in note for note in report.notes)
-    assert any("Some belong to one group, so intervals are too narrow." in note for note in report.notes)
+    assert any(
+        "Some belong to one group, so intervals are too narrow." in note for note in report.notes
+    )
 
 
 def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:
@@ -102,19 +125,39 @@ def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:
     p, adjusted = table.column("p"), table.column("p (Benjamini-Hochberg)")
     order = sorted(range(len(p)), key=lambda i: p[i])
     for rank, i in enumerate(order, start=1):
-        want = min(min(p[j] * len(p) / (rank + later) for later, j in enumerate(order[rank - 1 :])), 1)
+        want = min(
+            min(p[j] * len(p) / (rank + later) for later, j in enumerate(order[rank - 1 :])), 1
+        )
         assert adjusted[i] == pytest.approx(want)
 
 
 def test_every_kind_of_role_has_a_threshold_and_options_are_checked() -> None:
     assert set(THRESHOLDS) == set(KINDS)
     assert set(THRESHOLDS.values()) <= set(OPTIONS)
-    assert (resolve({})["positional"], resolve({})["margin"], resolve({})["rare"]) == (0.9, 0.1, 0.5)
-    assert [position(offset) for offset in (-1, 0, 2)] == ["position -1", "position 0", "position +2"]
-    for wrong in ({"margins": 1}, {"positional": 1.5}, {"examples": -1}, {"exclude": "all"}, {"level": 1.0}):
+    assert (resolve({})["positional"], resolve({})["margin"], resolve({})["rare"]) == (
+        0.9,
+        0.1,
+        0.5,
+    )
+    assert [position(offset) for offset in (-1, 0, 2)] == [
+        "position -1",
+        "position 0",
+        "position +2",
+    ]
+    for wrong in (
+        {"margins": 1},
+        {"positional": 1.5},
+        {"examples": -1},
+        {"exclude": "all"},
+        {"level": 1.0},
+    ):
         ((name, value),) = wrong.items()
         known = name in OPTIONS
-        with raises(f"roles.option_{'invalid' if known else 'unknown'}", name, *([repr(value)] if known else [])):
+        with raises(
+            f"roles.option_{'invalid' if known else 'unknown'}",
+            name,
+            *([repr(value)] if known else []),
+        ):
             resolve(wrong)
 
 
@@ -142,7 +185,10 @@ def test_the_package_spells_words_its_own_way() -> None:
     assert english.of("The") > english.of("aardvark") > english.of("xqzzyv") == 0
     assert chinese.of("國家") == chinese.of("国家") > 0
     assert turkish.of("İSTANBUL") == turkish.of("istanbul") > 0
-    assert english.rarest(["the", "20th", "anniversary", "of", "idiosyncratic", "defenestration"])[1] is False
+    assert (
+        english.rarest(["the", "20th", "anniversary", "of", "idiosyncratic", "defenestration"])[1]
+        is False
+    )
     assert "wordfreq has no frequencies for th" in str(package_frequencies("th"))
 
 
@@ -156,10 +202,15 @@ def test_a_region_s_words_are_those_of_its_language() -> None:
 
 
 def test_the_command_gives_every_head_its_measures_and_roles(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(headlab, "task", lambda *_, **__: tiny_task())
-    bank = [Tree("1", ("turn", "on", "the", "light"), (-1, 0, 3, 0), ("root", "advmod", "amod", "obj"))] * 3
+    bank = [
+        Tree("1", ("turn", "on", "the", "light"), (-1, 0, 3, 0), ("root", "advmod", "amod", "obj"))
+    ] * 3
     path = tmp_path / "mine.conllu"
     path.write_text(conllu(bank), encoding="utf-8")
     arguments = ["roles", "--model", str(folder), "--task", "tiny", "--language", "xx", "--conllu", str(path),
@@ -182,7 +233,10 @@ def test_the_command_gives_every_head_its_measures_and_roles(
 
 
 def test_the_command_says_what_is_missing(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
     assert main(["roles", "--model", str(folder), "--language", "xx"]) == 2

@@ -21,7 +21,9 @@ TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in 
 
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
-    tokenizer = marian_tokenizer(word_pieces(TEXTS, 40), "en-de", 64, tmp_path_factory.mktemp("spm"))
+    tokenizer = marian_tokenizer(
+        word_pieces(TEXTS, 40), "en-de", 64, tmp_path_factory.mktemp("spm")
+    )
     return tiny_model("marian", tokenizer=tokenizer)
 
 
@@ -49,13 +51,17 @@ def test_a_tokenizer_in_python_has_its_words_counted(marian):
 def test_a_sentence_that_is_cut_keeps_the_words_at_its_other_end(marian, side, monkeypatch):
     monkeypatch.setattr(marian.tokenizer, "truncation_side", side)
     words = [f"{word}" for word in (TEXTS[0] + " ").split() * 30]
-    (ids,), (places,) = (encode(marian, [words], split=True)[name] for name in ("input_ids", "word_ids"))
+    (ids,), (places,) = (
+        encode(marian, [words], split=True)[name] for name in ("input_ids", "word_ids")
+    )
     assert len(ids) == len(places) == 64
     assert places[-1] is None
     assert (places[0] == 0) == (side == "right")
     assert (places[-2] == len(words) - 1) == (side == "left")
     starts = [
-        p for p, piece in zip(places, marian.tokenizer.convert_ids_to_tokens(ids), strict=True) if piece[0] == "▁"
+        p
+        for p, piece in zip(places, marian.tokenizer.convert_ids_to_tokens(ids), strict=True)
+        if piece[0] == "▁"
     ]
     assert starts == sorted(set(starts))  # a new word, a new place
 
@@ -66,14 +72,21 @@ def test_tokens_that_are_not_the_words_own_are_refused(marian):
     assert word_ids(marian.tokenizer, words, ids, 64)[0] == 0
     whole = word_ids(marian.tokenizer, words, ids, 64)
     assert word_ids(marian.tokenizer, words, [*ids[:3], ids[-1]], 4) == [*whole[:3], None]
-    for wrong in ([*ids[:3], ids[-1]], [*ids[:2], *ids[3:]], [ids[1], ids[0], *ids[2:]], [*ids[:-1], 5, ids[-1]]):
+    for wrong in (
+        [*ids[:3], ids[-1]],
+        [*ids[:2], *ids[3:]],
+        [ids[1], ids[0], *ids[2:]],
+        [*ids[:-1], 5, ids[-1]],
+    ):
         with raises("tokenizer.words_unknown"):
             word_ids(marian.tokenizer, words, wrong, 64)
 
 
 def test_roles_are_read_of_a_translation_model_s_encoder(marian):
     words = tuple(TEXTS[4].split())
-    tree = Tree("one", words, (-1, *range(len(words) - 1)), ("root", *["nsubj"] * (len(words) - 1)), 1)
+    tree = Tree(
+        "one", words, (-1, *range(len(words) - 1)), ("root", *["nsubj"] * (len(words) - 1)), 1
+    )
     given = read(marian, of_trees([tree], "en", "dev"), "none are wanted")
     assert given.stacks == ("encoder",)
     assert sorted(set(given.places[0])) == [NO_WORD, *range(len(words))]

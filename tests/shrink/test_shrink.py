@@ -59,7 +59,9 @@ def test_a_shrunk_model_runs_with_any_attention_function(family, implementation)
     module = shrink_model(model, mask).module
     module.set_attn_implementation(implementation)
     # Written out, some families take the softmax in float32.
-    torch.testing.assert_close(logits(module, batch), want, atol=1e-5 if implementation == "eager" else 1e-9, rtol=0)
+    torch.testing.assert_close(
+        logits(module, batch), want, atol=1e-5 if implementation == "eager" else 1e-9, rtol=0
+    )
 
 
 def test_parameters_go_as_counted_by_hand():
@@ -68,7 +70,10 @@ def test_parameters_go_as_counted_by_hand():
     per_layer = mask.kept.reshape(3, 4).sum(1)
     assert len(set(per_layer.tolist())) == 3
     shrunk = shrink_model(model, mask)
-    want = sum(parameters_of_attention(24, 6, 4) - parameters_of_attention(24, 6, int(n)) for n in per_layer)
+    want = sum(
+        parameters_of_attention(24, 6, 4) - parameters_of_attention(24, 6, int(n))
+        for n in per_layer
+    )
     assert shrunk.parameters_before - shrunk.parameters_after == want
     assert (shrunk.gone, shrunk.masked) == (len(mask.removed), ())
 
@@ -100,7 +105,11 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
     with gated(model, mask):
         want = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
-    assert [tuple(head) for head in shrunk.masked] == [("decoder", 1, 1), ("decoder", 1, 2), ("decoder", 2, 2)]
+    assert [tuple(head) for head in shrunk.masked] == [
+        ("decoder", 1, 1),
+        ("decoder", 1, 2),
+        ("decoder", 2, 2),
+    ]
     assert shrunk.gone == 4
     layers = shrunk.module.base_model.layers
     assert [layer.self_attn.q_proj.weight.shape[0] for layer in layers] == [12, 24, 12]
@@ -133,7 +142,9 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     assert config["model_type"] == direct.model_type
 
 
-@pytest.mark.parametrize("family", ["gpt2-lm", "llama-lm", "t5-even", "marian", "mistral", "bert-decoder"])
+@pytest.mark.parametrize(
+    "family", ["gpt2-lm", "llama-lm", "t5-even", "marian", "mistral", "bert-decoder"]
+)
 def test_generation_with_a_cache_equals_generation_without(family):
     model = model_of(family)
     module = shrink_model(model, uneven(model)).module
@@ -190,7 +201,9 @@ def test_an_all_attention_model_shrinks_too():
     from headlab.models.checkpoint import Checkpoint
 
     torch.manual_seed(0)
-    config = AllAttentionConfig(97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0)
+    config = AllAttentionConfig(
+        97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0
+    )
     made = AllAttentionForCausalLM(config).double().eval()
     model = attach(Checkpoint("all", "test", "all", made, None))
     mask, batch = uneven(model), tiny_batch(model.module)
@@ -214,7 +227,10 @@ def test_attention_weights_stand_at_their_layers_numbers(family, implementation)
         found.append({name: out[name] for name in out if name.endswith("attentions")})
     assert set(found[0]) == set(found[1])
     for name, layers in found[0].items():
-        shapes = [[t is not None and (t.shape[0], *t.shape[2:]) for t in one or ()] for one in (layers, found[1][name])]
+        shapes = [
+            [t is not None and (t.shape[0], *t.shape[2:]) for t in one or ()]
+            for one in (layers, found[1][name])
+        ]
         assert shapes[0] == shapes[1], name
     if implementation == "eager":
         assert 0 in [layer.shape[1] for layers in found[1].values() for layer in layers or ()]

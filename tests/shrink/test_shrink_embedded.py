@@ -34,7 +34,11 @@ def model(request, whole, tmp_path):
     folder = tmp_path / "changes"
     folder.mkdir()
     parts = ("layer.11.", "pooler", "classifier")
-    last = {n: t.clone() for n, t in whole.module.state_dict().items() if any(part in n for part in parts)}
+    last = {
+        n: t.clone()
+        for n, t in whole.module.state_dict().items()
+        if any(part in n for part in parts)
+    }
     save_file(last, folder / DELTA)
     write_json(folder / "config.json", model_config(whole.module))
     return headlab.load(str(folder), device="cpu")
@@ -48,7 +52,9 @@ def mask_of(model):
 
 def test_an_adapter_loses_the_parameters_of_the_heads_that_go(whole):
     shrunk = shrink_model(whole, mask_of(whole))
-    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (4 * 384 * 32 + 3 * 32)
+    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (
+        4 * 384 * 32 + 3 * 32
+    )
 
 
 @pytest.mark.soak  # it writes and reads 117 million parameters
@@ -56,7 +62,9 @@ def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
     mask = mask_of(model)
     evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=16)
     shrunk = shrink_model(model, mask)
-    written = write_shrunk(model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(8))], of={"task": "intents"})
+    written = write_shrunk(
+        model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(8))], of={"task": "intents"}
+    )
     assert written.proof.holds
     assert written.proof.mask_changes > 0.01
     smaller = headlab.load(str(tmp_path / "m"), device="cpu")

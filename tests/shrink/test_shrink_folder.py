@@ -33,7 +33,9 @@ FILES = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config
          "proof.json"}  # fmt: skip
 FIGURES = {"accuracy": 0.5, "n": 100, "accuracy_low": 0.4, "accuracy_high": 0.6, "baseline": 0.6, "difference": -0.1,
            "low": -0.15, "high": -0.05}  # fmt: skip
-EVALUATED = {"test": {"task": "intents|<b>", "languages": {"de": FIGURES, "en": {"accuracy": 0.5, "n": 9}}}}
+EVALUATED = {
+    "test": {"task": "intents|<b>", "languages": {"de": FIGURES, "en": {"accuracy": 0.5, "n": 9}}}
+}
 
 
 def original(family="bert"):
@@ -42,7 +44,14 @@ def original(family="bert"):
 
 def written(model, out, mask=None, **options):
     mask = mask or uneven(model)
-    return write_shrunk(model, shrink_model(model, mask), out, [tiny_batch(model.module)], of={"task": None}, **options)
+    return write_shrunk(
+        model,
+        shrink_model(model, mask),
+        out,
+        [tiny_batch(model.module)],
+        of={"task": None},
+        **options,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +78,25 @@ def test_the_proof_says_what_was_compared(model, folder):
     with gated(model, mask):
         masked = logits(model.module, batch)
     loaded = headlab.load_shrunk(folder)
-    assert proof["max_logit_difference"] == pytest.approx((logits(loaded, batch) - masked).abs().max().item())
-    assert proof["mask_changes"] == pytest.approx((logits(model.module, batch) - masked).abs().max().item())
+    assert proof["max_logit_difference"] == pytest.approx(
+        (logits(loaded, batch) - masked).abs().max().item()
+    )
+    assert proof["mask_changes"] == pytest.approx(
+        (logits(model.module, batch) - masked).abs().max().item()
+    )
     assert proof["max_logit"] == pytest.approx(masked.abs().max().item())
     assert proof["tolerance"] == pytest.approx(1e-4 * (1 + proof["max_logit"]))
-    assert (proof["holds"], proof["other_answers"], proof["examples"], proof["computed_in"]) == (True, 0, 3, "float32")
-    assert (proof["dtype_before"], proof["dtype_after"], proof["cut_alone"]) == ("float32", "float32", None)
+    assert (proof["holds"], proof["other_answers"], proof["examples"], proof["computed_in"]) == (
+        True,
+        0,
+        3,
+        "float32",
+    )
+    assert (proof["dtype_before"], proof["dtype_after"], proof["cut_alone"]) == (
+        "float32",
+        "float32",
+        None,
+    )
     assert proof["bytes_after"] == (folder / "model.safetensors").stat().st_size
     assert proof["model"] == model.identity()
     assert proof["fingerprint"] == headlab.load(str(folder)).fingerprint != model.fingerprint
@@ -83,7 +105,9 @@ def test_the_proof_says_what_was_compared(model, folder):
 
 def test_headlab_loads_it_with_the_heads_that_are_left_and_evaluates_it_alike(model, folder):
     smaller = headlab.load(str(folder))
-    assert [n for n in smaller.grid.stacks[0].heads if n] == [n for n in uneven(model).kept.reshape(3, 4).sum(1) if n]
+    assert [n for n in smaller.grid.stacks[0].heads if n] == [
+        n for n in uneven(model).kept.reshape(3, 4).sum(1) if n
+    ]
     assert type(smaller.module).__name__ == "ShrunkBertForSequenceClassification"
     task = tiny_task()
     want = Evaluator(model, task, "xx").evaluate(uneven(model))
@@ -93,7 +117,9 @@ def test_headlab_loads_it_with_the_heads_that_are_left_and_evaluates_it_alike(mo
     assert Evaluator(smaller, task, "xx").evaluate(mask_of(smaller, one_less)).n == want.n
 
 
-def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(model, folder, tmp_path):
+def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(
+    model, folder, tmp_path
+):
     module = headlab.load_shrunk(folder, device="cpu")
     assert isinstance(module, hf.BertForSequenceClassification)
     assert not module.training
@@ -106,7 +132,9 @@ def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(mod
 
 def test_a_llama_whose_layers_keep_as_many_groups_is_an_ordinary_llama(tmp_path):
     model = original("llama")
-    mask = mask_of(model, [1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0])  # one group of each layer; half of the last one's
+    mask = mask_of(
+        model, [1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    )  # one group of each layer; half of the last one's
     out = written(model, tmp_path / "m", mask).folder
     config = json.loads((out / "config.json").read_text())
     assert [config[k] for k in ("model_type", "num_attention_heads", "num_key_value_heads", "head_dim")] == [
@@ -124,7 +152,9 @@ def test_a_llama_whose_layers_keep_as_many_groups_is_an_ordinary_llama(tmp_path)
 
 def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model, tmp_path):
     mask = mask_of(model, uneven(model).kept, evaluated=EVALUATED)
-    out = written(model, tmp_path / "m", mask, speed=Speed(0.8, 0.75, 0.85, "cpu, batches of 16")).folder
+    out = written(
+        model, tmp_path / "m", mask, speed=Speed(0.8, 0.75, 0.85, "cpu, batches of 16")
+    ).folder
     card = (out / "README.md").read_text()
     assert "| parameters | 16,949 | " in card
     assert "| dtype of the weights | float32 | float32 |" in card
@@ -179,7 +209,9 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
 
 def test_an_example_that_is_compared_twice_counts_once(model):
     mask, batch = uneven(model), tiny_batch(model.module)
-    wider = {name: torch.nn.functional.pad(t, (0, 2)) for name, t in batch.items()}  # the same, with more padding
+    wider = {
+        name: torch.nn.functional.pad(t, (0, 2)) for name, t in batch.items()
+    }  # the same, with more padding
     proof = proofs.prove(model, mask, shrink_model(model, mask).module, [batch, batch, wider])
     assert proof.examples == 3
 
@@ -204,7 +236,11 @@ def test_padding_counts_in_no_proof():
     pairs = batch | {"decoder_input_ids": batch["input_ids"][:, :6]}
     assert proofs.real_tokens(pairs, torch.zeros(3, 6, 97)).all()
     asked = torch.tensor([[1, 1, 0]] * 3)
-    pairs = {"decoder_input_ids": asked, "decoder_attention_mask": asked, "attention_mask": asked.flip(1)}
+    pairs = {
+        "decoder_input_ids": asked,
+        "decoder_attention_mask": asked,
+        "attention_mask": asked.flip(1),
+    }
     assert torch.equal(proofs.real_tokens(pairs, torch.zeros(3, 3, 97)), asked.bool())
 
 
@@ -240,14 +276,21 @@ def test_a_configuration_with_other_heads_is_refused_with_a_reason(folder, tmp_p
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["encoder", "cross", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["encoder", "cross", "x"]), inner)
+    ),
     max_leaves=12,
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(heads=JSON)
-def test_whatever_the_configuration_names_the_folder_is_read_right_or_refused(folder, tmp_path, heads):
+def test_whatever_the_configuration_names_the_folder_is_read_right_or_refused(
+    folder, tmp_path, heads
+):
     import shutil
 
     copy = tmp_path / "m"
@@ -277,7 +320,9 @@ def test_load_shrunk_reads_its_own_folders_only(model, tmp_path):
 
 
 def test_a_masks_copy_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
-    mask = replace(mask_of(model, uneven(model).kept, rule="bottom", k=5), created="2026-01-02T03:04:05+00:00")
+    mask = replace(
+        mask_of(model, uneven(model).kept, rule="bottom", k=5), created="2026-01-02T03:04:05+00:00"
+    )
     out = written(model, tmp_path / "m", mask).folder
     again = load_mask(out / "mask.json")
     assert (again.chosen, again.created) == (mask.chosen, mask.created)

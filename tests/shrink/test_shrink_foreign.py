@@ -46,7 +46,10 @@ def folders(tmp_path_factory):
         if family not in made:
             model = model_of(OF[family], tiny_tokenizer(), dtype=torch.float32)
             folder = tmp_path_factory.mktemp("foreign") / family
-            made[family] = model, save(folder, shrink_model(model, uneven(model)).module, tiny_tokenizer())
+            made[family] = (
+                model,
+                save(folder, shrink_model(model, uneven(model)).module, tiny_tokenizer()),
+            )
         return made[family]
 
     return of
@@ -56,7 +59,9 @@ def classes_of(family):
     """All classes of a family that hold weights."""
     name = family.replace("-", "_")
     module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
-    found = [getattr(module, name) for name in module.__all__ if not name.endswith("PreTrainedModel")]
+    found = [
+        getattr(module, name) for name in module.__all__ if not name.endswith("PreTrainedModel")
+    ]
     return [c for c in found if isinstance(c, type) and issubclass(c, hf.PreTrainedModel)]
 
 
@@ -86,7 +91,8 @@ def test_no_configuration_of_another_model_of_texts_can_be_made_of_its_file(fami
 
 
 @pytest.mark.parametrize(
-    "name", ["XLMRobertaModel", "RobertaModel", "ElectraModel", "LlamaForQuestionAnswering", "AlbertModel"]
+    "name",
+    ["XLMRobertaModel", "RobertaModel", "ElectraModel", "LlamaForQuestionAnswering", "AlbertModel"],
 )
 def test_classes_of_other_families_say_who_reads_it(name, folders):
     _, folder = folders("bert")
@@ -96,7 +102,12 @@ def test_classes_of_other_families_say_who_reads_it(name, folders):
 
 def test_overriding_a_value_opens_no_file(folders):
     _, folder = folders("bert")
-    for more in ({"num_attention_heads": 4}, {"num_labels": 3}, {"hidden_size": 24}, {"dtype": torch.float16}):
+    for more in (
+        {"num_attention_heads": 4},
+        {"num_labels": 3},
+        {"hidden_size": 24},
+        {"dtype": torch.float16},
+    ):
         with pytest.raises(StrictDataclassError, match=SAYS):
             hf.BertForSequenceClassification.from_pretrained(folder, **more)
 
@@ -106,7 +117,9 @@ def test_a_whole_configuration_given_by_hand_still_meets_other_shapes(folders):
     for only_empty in (False, True):
         if only_empty:  # layers that are whole or empty: no head count is uneven
             mask = mask_of(model, [head.layer != 1 for head in model.grid.heads])
-            folder = save(folder.parent / "empty", shrink_model(model, mask).module, tiny_tokenizer())
+            folder = save(
+                folder.parent / "empty", shrink_model(model, mask).module, tiny_tokenizer()
+            )
         with pytest.raises(RuntimeError, match=r"size mismatch|ignore_mismatched_sizes"):
             hf.BertForSequenceClassification.from_pretrained(folder, config=model.module.config)
 
@@ -121,7 +134,9 @@ def test_the_file_says_where_its_numbers_are_and_a_copy_has_them_too(folders, tm
     module.config.id2label = {0: "no", 1: "yes"}
     save(tmp_path / "again", module, tiny_tokenizer())
     again = hf.AutoConfig.from_pretrained(tmp_path / "again")
-    assert again.to_dict() | {"_name_or_path": ""} == module.config.to_dict() | {"_name_or_path": ""}
+    assert again.to_dict() | {"_name_or_path": ""} == module.config.to_dict() | {
+        "_name_or_path": ""
+    }
     assert again.id2label == {0: "no", 1: "yes"}
 
 
@@ -139,7 +154,9 @@ def attention_of(module):
     prefix = f"{type(module).base_model_prefix}."
     inside = ("attention.", "attn.", "Attention.")
     state = {name.removeprefix(prefix): t for name, t in module.state_dict().items()}
-    return {n: t for n, t in state.items() if any(part in n for part in inside) and "LayerNorm" not in n}
+    return {
+        n: t for n, t in state.items() if any(part in n for part in inside) and "LayerNorm" not in n
+    }
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -150,7 +167,11 @@ def test_every_auto_class_reads_the_same_attention_or_refuses(family, folders):
     want = attention_of(read_folder(folder, "folder", "m").module)
     autos = {name: auto._model_mapping[type(config)] for name, auto in autos_of(config)}
     found = {name: tried(auto, folder) for name, auto in autos_of(config)}
-    read = {name: attention_of(module) for name, module in found.items() if isinstance(module, hf.PreTrainedModel)}
+    read = {
+        name: attention_of(module)
+        for name, module in found.items()
+        if isinstance(module, hf.PreTrainedModel)
+    }
     assert len(read) >= 3
     for name, got in read.items():
         assert got
@@ -174,7 +195,9 @@ def test_a_half_of_an_encoder_decoder_is_cut_as_the_whole_and_unknown_stacks_are
     decoder = hf.AutoModelForCausalLM.from_pretrained(folder)
     sizes = [layer.self_attn.q_proj.out_features // 6 for layer in decoder.model.decoder.layers]
     kept = [head for head in uneven(model).grid.heads if head not in uneven(model).removed]
-    assert sizes == [sum((head.stack, head.layer) == ("decoder", layer) for head in kept) for layer in range(3)]
+    assert sizes == [
+        sum((head.stack, head.layer) == ("decoder", layer) for head in kept) for layer in range(3)
+    ]
     with raises("shrunk.stacks_mismatch", "decoder, cross"):
         cut_structure(decoder, {"sideways": [[0]]})
 
@@ -205,5 +228,7 @@ def test_without_headlab_the_auto_classes_refuse_it_by_its_model_type(folders):
         "print(transformers.AutoTokenizer.from_pretrained(sys.argv[1])('w5')['input_ids'])\n"
         "print('headlab' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == ["True"] * 3 + ["[1, 5, 2]", "False"]

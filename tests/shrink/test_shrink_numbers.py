@@ -21,7 +21,9 @@ from headlab.shrink.model import rounded, stored, written_in
 def on_disk(folder, family, numbers, *, loaded="float32"):
     """A tiny model read from a folder that has it in these numbers."""
     made = model_of(family, tiny_tokenizer(), dtype=getattr(torch, numbers))
-    return headlab.load(str(save(folder, made.module, tiny_tokenizer())), dtype=loaded, device="cpu")
+    return headlab.load(
+        str(save(folder, made.module, tiny_tokenizer())), dtype=loaded, device="cpu"
+    )
 
 
 def written(model, out, dtype=None):
@@ -30,19 +32,32 @@ def written(model, out, dtype=None):
 
 
 def numbers_in(folder):
-    return {str(t.dtype).removeprefix("torch.") for t in load_file(folder / "model.safetensors").values()}
+    return {
+        str(t.dtype).removeprefix("torch.")
+        for t in load_file(folder / "model.safetensors").values()
+    }
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "marian", "gpt2"])
 @pytest.mark.parametrize("numbers", ["bfloat16", "float16", "float32"])
-def test_weights_are_written_as_the_checkpoint_has_them_and_compared_in_float32(family, numbers, tmp_path):
+def test_weights_are_written_as_the_checkpoint_has_them_and_compared_in_float32(
+    family, numbers, tmp_path
+):
     model = on_disk(tmp_path / "m", family, numbers)
     found = written(model, tmp_path / "out").record
-    assert (found["dtype_before"], found["dtype_after"], found["computed_in"]) == (numbers, numbers, "float32")
+    assert (found["dtype_before"], found["dtype_after"], found["computed_in"]) == (
+        numbers,
+        numbers,
+        "float32",
+    )
     assert numbers_in(tmp_path / "out") == {numbers}
     assert found["cut_alone"] is None
     assert found["max_logit_difference"] <= found["tolerance"] < 1e-2
-    assert found["bytes_after"] == (tmp_path / "out" / "model.safetensors").stat().st_size < found["bytes_before"]
+    assert (
+        found["bytes_after"]
+        == (tmp_path / "out" / "model.safetensors").stat().st_size
+        < found["bytes_before"]
+    )
     # what is in the folder, and not what was in memory, answers so
     again, batch = headlab.load(str(tmp_path / "out"), device="cpu"), tiny_batch(model.module)
     with gated(model, uneven(model)):

@@ -17,7 +17,10 @@ from headlab.shrink.folder import NEEDED, widest, write_shrunk
 
 LACKING = [name for name in NEEDED if find_spec(name) is None]
 # An encoder; the soak has a decoder alone, and two with both.
-FAMILIES = ("bert", *(pytest.param(family, marks=pytest.mark.soak) for family in ("llama-lm", "marian", "t5")))
+FAMILIES = (
+    "bert",
+    *(pytest.param(family, marks=pytest.mark.soak) for family in ("llama-lm", "marian", "t5")),
+)
 
 
 @pytest.mark.slow
@@ -29,13 +32,21 @@ def test_onnxruntime_answers_as_the_masked_model(family, tmp_path):
     model = model_of(family, tiny_tokenizer(), dtype=torch.float32)
     mask = uneven(model)
     batches = [tiny_batch(model.module), tiny_batch(model.module, (9, 4), seed=3)]
-    out = write_shrunk(model, shrink_model(model, mask), tmp_path / "m", batches, of={}, onnx=True).folder
-    session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
+    out = write_shrunk(
+        model, shrink_model(model, mask), tmp_path / "m", batches, of={}, onnx=True
+    ).folder
+    session = onnxruntime.InferenceSession(
+        str(out / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     other = tiny_batch(model.module, (3, 11, 6, 2), seed=5)
     (got,) = session.run(["logits"], {name: t.numpy() for name, t in other.items()})
     with gated(model, mask):
         want = model.module(**other).logits
-    real = other["attention_mask"].bool() if want.dim() == 3 and "decoder_input_ids" not in other else slice(None)
+    real = (
+        other["attention_mask"].bool()
+        if want.dim() == 3 and "decoder_input_ids" not in other
+        else slice(None)
+    )
     torch.testing.assert_close(torch.as_tensor(got)[real], want[real], atol=1e-3, rtol=0)
     proof = json.loads((out / "proof.json").read_text())["onnx"]
     assert proof["max_logit_difference"] <= proof["tolerance"]

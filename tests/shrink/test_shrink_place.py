@@ -66,7 +66,9 @@ def test_what_shrink_did_not_make_is_not_replaced(model, tmp_path):
     assert (tmp_path / "m" / "thesis.tex").read_text() == "years"
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "below/notes.txt", "model.safetensors", "README.md", "proof.json"])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "below/notes.txt", "model.safetensors", "README.md", "proof.json"]
+)
 def test_a_file_that_was_added_or_changed_since_keeps_the_folder(model, folder, name):
     check_out(folder)
     (folder / name).parent.mkdir(exist_ok=True)
@@ -76,7 +78,9 @@ def test_a_file_that_was_added_or_changed_since_keeps_the_folder(model, folder, 
     assert (folder / name).read_text() == "mine"
 
 
-def test_the_model_that_is_read_is_not_replaced_by_its_own_smaller_one(folder, tmp_path, monkeypatch):
+def test_the_model_that_is_read_is_not_replaced_by_its_own_smaller_one(
+    folder, tmp_path, monkeypatch
+):
     smaller = headlab.load(str(folder))
     with raises("output.is_model"):
         written(smaller, folder, mask_of(smaller, np.arange(smaller.grid.size) > 0))
@@ -140,7 +144,9 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     assert names(out) == ["whole"]
 
 
-def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_is_another(tmp_path, monkeypatch):
+def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_is_another(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(files, "exchanged", lambda one, other: False)
     out = tmp_path / "m"
     with built(out) as build:

@@ -34,7 +34,9 @@ def test_the_interval_of_a_share_holds_it_as_often_as_it_says(share: float, alik
 
 @pytest.mark.parametrize("alike", [0.5, 3])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_interval_of_what_is_above_chance_holds_nothing_as_often_as_it_says(share: float, alike: float) -> None:
+def test_the_interval_of_what_is_above_chance_holds_nothing_as_often_as_it_says(
+    share: float, alike: float
+) -> None:
     found = ratio_excess(drawn(share, alike, seed=1))
     assert ((found.low <= 0) & (found.high >= 0)).mean() >= 0.93
     assert (found.p <= 0.05).mean() <= 0.08  # one-sided: 0.064 were seen where chance is 0.9

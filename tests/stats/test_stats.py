@@ -21,7 +21,8 @@ def test_capital_equals_betting_draw_by_draw() -> None:
     counts = np.array([[3, 0], [10, 40], [5, 2]])
     got = stats.log_capital(TERNARY, counts, np.array([0.1, -0.2]))
     want = [
-        reference.log_capital(TERNARY, counts[:, h], m, stats.FRACTIONS, stats.SHARES) for h, m in ((0, 0.1), (1, -0.2))
+        reference.log_capital(TERNARY, counts[:, h], m, stats.FRACTIONS, stats.SHARES)
+        for h, m in ((0, 0.1), (1, -0.2))
     ]
     assert_allclose(got, want, rtol=1e-12)
 
@@ -29,9 +30,14 @@ def test_capital_equals_betting_draw_by_draw() -> None:
 def test_learned_stakes_are_those_that_would_have_grown_most() -> None:
     counts = np.array([[0, 1, 20], [3, 2, 30], [90, 200, 10], [2, 0, 30], [0, 0, 21]])
     found = stats.learn(FIVE, counts, 0.04)
-    want = [reference.learned_shares(FIVE, counts[:, h], 0.04, stats.FRACTIONS, stats.SHARES) for h in range(3)]
+    want = [
+        reference.learned_shares(FIVE, counts[:, h], 0.04, stats.FRACTIONS, stats.SHARES)
+        for h in range(3)
+    ]
     assert_allclose(found.shares.T, want, rtol=1e-9)
-    assert stats.FRACTIONS[found.shares[:, 0].argmax()] > stats.FRACTIONS[found.shares[:, 2].argmax()]
+    assert (
+        stats.FRACTIONS[found.shares[:, 0].argmax()] > stats.FRACTIONS[found.shares[:, 2].argmax()]
+    )
 
 
 def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
@@ -39,7 +45,9 @@ def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
     learned = stats.learn(TERNARY, early, 0.1)
     got = stats.log_capital(TERNARY, early + later, np.array([0.1]), learned)
     want = reference.log_capital(TERNARY, early[:, 0], 0.1, stats.FRACTIONS, stats.SHARES)
-    want += reference.log_capital(TERNARY, later[:, 0], 0.1, stats.FRACTIONS, tuple(learned.shares[:, 0]))
+    want += reference.log_capital(
+        TERNARY, later[:, 0], 0.1, stats.FRACTIONS, tuple(learned.shares[:, 0])
+    )
     assert_allclose(got, [want], rtol=1e-12)
 
 
@@ -64,9 +72,14 @@ def test_values_that_never_came_change_nothing() -> None:
     """129 levels of which three were seen, as for gains in 64 steps."""
     fine, counts = np.linspace(-1, 1, 129), np.zeros((129, 2), np.int64)
     counts[[0, 64, 128]] = [[3, 0], [90, 500], [11, 2]]
-    got, want = stats.betting_interval(fine, counts), stats.betting_interval(TERNARY, counts[[0, 64, 128]])
+    got, want = (
+        stats.betting_interval(fine, counts),
+        stats.betting_interval(TERNARY, counts[[0, 64, 128]]),
+    )
     assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
-    assert_allclose(stats.betting_p(fine, counts), stats.betting_p(TERNARY, counts[[0, 64, 128]]), rtol=1e-12)
+    assert_allclose(
+        stats.betting_p(fine, counts), stats.betting_p(TERNARY, counts[[0, 64, 128]]), rtol=1e-12
+    )
 
 
 def test_equation_4_against_its_formula() -> None:
@@ -83,7 +96,9 @@ def test_expected_capital_is_at_most_one_at_the_true_mean() -> None:
     total = 0.0
     for outcome in np.ndindex(3, 3, 3, 3, 3, 3):
         counts = np.bincount(outcome, minlength=3)[:, None]
-        total += float(np.prod(p[list(outcome)]) * np.exp(stats.log_capital(TERNARY, counts, mean)[0]))
+        total += float(
+            np.prod(p[list(outcome)]) * np.exp(stats.log_capital(TERNARY, counts, mean)[0])
+        )
     assert total == pytest.approx(1.0, abs=1e-12)
 
 
@@ -119,7 +134,8 @@ def test_learned_stakes_narrow_an_interval_sooner() -> None:
         weights[2] += 1 - weights.sum()
         counts, early = (np.rint(n * weights).astype(np.int64)[:, None] for n in (draws, 512))
         plain, learned = (
-            stats.betting_interval(support, counts, learned=by) for by in (None, stats.learn(support, early, 0.0025))
+            stats.betting_interval(support, counts, learned=by)
+            for by in (None, stats.learn(support, early, 0.0025))
         )
         assert learned.high - learned.low < 0.93 * (plain.high - plain.low)
 
@@ -156,11 +172,15 @@ DISTRIBUTIONS = [np.array(share, dtype=float) for share in SHARES]
 
 
 @pytest.mark.parametrize("p", DISTRIBUTIONS, ids=str)
-def test_coverage_when_stopped_at_the_first_decision(p: np.ndarray, rng: np.random.Generator) -> None:
+def test_coverage_when_stopped_at_the_first_decision(
+    p: np.ndarray, rng: np.random.Generator
+) -> None:
     """Look after every 16 draws, stop at a decided sign or a half-width of 0.02: still 95 %."""
     runs, looks = 400, 64
     draws = rng.choice(3, size=(runs, looks, 16), p=p)
-    counts = np.stack([(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)])  # [value, run, look]
+    counts = np.stack(
+        [(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)]
+    )  # [value, run, look]
     low, high, going = np.full(runs, -1.0), np.full(runs, 1.0), np.ones(runs, bool)
     for look in range(looks):
         low[going], high[going] = stats.betting_interval(TERNARY, counts[:, going, look])
@@ -176,7 +196,9 @@ def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Gene
 
     learning: cycles that stakes are learned from.
     """
-    chance = rng.choice([0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1])  # each example's mean gain
+    chance = rng.choice(
+        [0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1]
+    )  # each example's mean gain
     runs, cycles = 400, 12
     fired = rng.random((runs, cycles, 32)) < np.abs(chance)
     gain = fired * np.sign(chance)
@@ -185,7 +207,10 @@ def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Gene
     if learning:
         early = np.minimum(np.arange(cycles), learning - 1)  # while learning goes on, all is early
         learned = stats.learn(TERNARY, counts[:, :, early].reshape(3, -1), 0.05)
-    low, high = (b.reshape(runs, cycles) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1), 0.95, learned))
+    low, high = (
+        b.reshape(runs, cycles)
+        for b in stats.betting_interval(TERNARY, counts.reshape(3, -1), 0.95, learned)
+    )
     stop = (low > 0) | (high < 0)
     at = np.where(stop.any(axis=1), stop.argmax(axis=1), cycles - 1)
     row = np.arange(runs)
@@ -200,7 +225,9 @@ def test_paired_bootstrap_covers_with_groups(flip: float, rng: np.random.Generat
         before = rng.random(400) < 0.7
         hit = np.repeat(rng.random(100) < flip, 4)
         after = np.where(hit, ~before, before)
-        got = stats.paired_bootstrap(before, after, tuple(str(i // 4) for i in range(400)), rng, draws=400)
+        got = stats.paired_bootstrap(
+            before, after, tuple(str(i // 4) for i in range(400)), rng, draws=400
+        )
         covered.append(got.low <= -flip * 0.4 <= got.high)
     assert np.mean(covered) >= 0.9
 
@@ -264,13 +291,20 @@ def normed(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("of", [np.asarray, normed])
-def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(of: Any, rng: np.random.Generator) -> None:
-    sums, weights = rng.exponential(size=(20, 3)) * [1, 5, 0], rng.integers(0, 4, size=20).astype(float)
+def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(
+    of: Any, rng: np.random.Generator
+) -> None:
+    sums, weights = (
+        rng.exponential(size=(20, 3)) * [1, 5, 0],
+        rng.integers(0, 4, size=20).astype(float),
+    )
     groups = [f"g{at // 2}" for at in range(20)]
     weighted = np.repeat(weights[:, None], 3, axis=1)
     found = stats.jackknife_interval(sums * weighted, weighted, groups, of, level=0.9)
     assert found is not None
-    want = reference.left_out_interval(sums * weights[:, None], weights.tolist(), groups, of, level=0.9)
+    want = reference.left_out_interval(
+        sums * weights[:, None], weights.tolist(), groups, of, level=0.9
+    )
     assert_allclose(np.stack(found, axis=1), want, rtol=1e-9)
     assert (found[0][2], found[1][2]) == (0, 0)
 
@@ -283,7 +317,9 @@ def test_few_groups_have_no_interval_of_sizes(rng: np.random.Generator) -> None:
 
 
 def test_no_end_is_above_what_a_size_can_be(rng: np.random.Generator) -> None:
-    found = stats.jackknife_interval(rng.uniform(0, 1, size=(8, 50)), np.ones((8, 50)), list("abcdefgh"), most=0.7)
+    found = stats.jackknife_interval(
+        rng.uniform(0, 1, size=(8, 50)), np.ones((8, 50)), list("abcdefgh"), most=0.7
+    )
     assert found is not None
     assert found[1].max() == 0.7
 
@@ -300,19 +336,25 @@ SIZES = {  # sizes of one head on examples: (draws of n, their mean)
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("weighted", [False, True], ids=["one each", "weights"])
 @pytest.mark.parametrize(("n", "least"), [(64, 0.9), (512, 0.93)])
-def test_intervals_of_sizes_cover(name: str, n: int, least: float, weighted: bool, rng: np.random.Generator) -> None:
+def test_intervals_of_sizes_cover(
+    name: str, n: int, least: float, weighted: bool, rng: np.random.Generator
+) -> None:
     """Approximately: skewed sizes, of which the largest are seldom drawn, cost a few percent."""
     draw, mean = SIZES[name]
     groups, runs = [str(at // 2) for at in range(n)], 1000
     weights = rng.integers(1, 9, (n, runs)).astype(float) if weighted else np.ones((n, runs))
-    sums = np.stack([np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1)
+    sums = np.stack(
+        [np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1
+    )
     found = stats.jackknife_interval(sums * weights, weights, groups)
     assert found is not None
     covered = float(((found[0] <= mean) & (mean <= found[1])).mean())
     assert covered >= least - 3 * np.sqrt(least * (1 - least) / runs)
 
 
-def test_rare_large_sizes_are_covered_less_and_missed_below_as_the_document_says(rng: np.random.Generator) -> None:
+def test_rare_large_sizes_are_covered_less_and_missed_below_as_the_document_says(
+    rng: np.random.Generator,
+) -> None:
     sums = rng.lognormal(0, 2, size=(32, 1000))
     found = stats.jackknife_interval(sums, np.ones(sums.shape), [str(at) for at in range(32)])
     assert found is not None
@@ -330,20 +372,29 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_many_rows_equal_one_at_a_time(way: str) -> None:
     rng = np.random.default_rng(1)
-    rows = np.concatenate([rng.choice([-1.0, 0.0, 1.0], size=(3, 60), p=[0.1, 0.8, 0.1]), rng.normal(size=(2, 60))])
+    rows = np.concatenate(
+        [rng.choice([-1.0, 0.0, 1.0], size=(3, 60), p=[0.1, 0.8, 0.1]), rng.normal(size=(2, 60))]
+    )
     groups = tuple(str(i // 3) for i in range(60))
     together = stats.group_bootstrap(rows, groups, np.random.default_rng(2), draws=200)
     for i, row in enumerate(rows):
         alone = stats.group_bootstrap(row[None], groups, np.random.default_rng(2), draws=200)
-        assert_allclose([together.low[i], together.high[i], together.p[i]], [alone.low[0], alone.high[0], alone.p[0]])
+        assert_allclose(
+            [together.low[i], together.high[i], together.p[i]],
+            [alone.low[0], alone.high[0], alone.p[0]],
+        )
 
 
-@pytest.mark.parametrize("values", [[1, 0, 0, -1, 0, 1], [0.3, 0.1, -0.2, 0.45, 0.05, 0.6]], ids=["whole", "other"])
+@pytest.mark.parametrize(
+    "values", [[1, 0, 0, -1, 0, 1], [0.3, 0.1, -0.2, 0.45, 0.05, 0.6]], ids=["whole", "other"]
+)
 def test_the_bootstrap_follows_the_law_of_all_resamples(way: str, values: list[float]) -> None:
     """Groups of 1, 2 and 3 with the two made up: 5^5 resamples, each as likely as the next."""
     row, groups, draws = np.array(values, float), ("a", "b", "b", "c", "c", "c"), 20_000
     every = reference.resampled_means(row, groups, (1.0, -1.0))
-    low, high, p = stats.group_bootstrap(row[None], groups, np.random.default_rng(3), draws=draws, level=0.9)
+    low, high, p = stats.group_bootstrap(
+        row[None], groups, np.random.default_rng(3), draws=draws, level=0.9
+    )
     for end, share in ((low[0], 0.05), (high[0], 0.95)):
         near = 4 * (share * (1 - share) / draws) ** 0.5
         assert np.mean(every < end - 1e-9) <= share + near
@@ -352,7 +403,9 @@ def test_the_bootstrap_follows_the_law_of_all_resamples(way: str, values: list[f
     assert p[0] == pytest.approx(min(1, 2 * tail), abs=8 * (0.25 / draws) ** 0.5)
 
 
-def test_the_bootstrap_covers_with_uneven_groups_and_uneven_gains(way: str, rng: np.random.Generator) -> None:
+def test_the_bootstrap_covers_with_uneven_groups_and_uneven_gains(
+    way: str, rng: np.random.Generator
+) -> None:
     """Groups of 1 to 6 that share most of what they gain, the made-up values among them."""
     covered, sizes = [], rng.integers(1, 7, size=70)
     groups = tuple(str(i) for i in np.repeat(np.arange(70), sizes))
@@ -371,17 +424,29 @@ def test_strata_are_averaged_draw_by_draw_and_one_stratum_is_the_plain_bootstrap
     plain = stats.group_bootstrap(*strata[0], np.random.default_rng(5), draws=200)
     for got, want in zip(one, plain, strict=True):
         assert_allclose(got, want, rtol=0)
-    both, again = stats.stratified_bootstrap(strata, np.random.default_rng(5), draws=200), np.random.default_rng(5)
-    drawn = [stats.resampled_means(*stratum, again, made_up=(1.0, -1.0), draws=200) for stratum in strata]
+    both, again = (
+        stats.stratified_bootstrap(strata, np.random.default_rng(5), draws=200),
+        np.random.default_rng(5),
+    )
+    drawn = [
+        stats.resampled_means(*stratum, again, made_up=(1.0, -1.0), draws=200) for stratum in strata
+    ]
     assert [d.shape for d in drawn] == [(2, 200)] * 2
-    assert_allclose(both.low, [np.quantile((a + b) / 2, 0.025) for a, b in zip(*drawn, strict=True)], atol=1e-11)
+    assert_allclose(
+        both.low, [np.quantile((a + b) / 2, 0.025) for a, b in zip(*drawn, strict=True)], atol=1e-11
+    )
 
 
-def test_the_stratified_bootstrap_covers_when_strata_have_other_means(rng: np.random.Generator) -> None:
+def test_the_stratified_bootstrap_covers_when_strata_have_other_means(
+    rng: np.random.Generator,
+) -> None:
     missed = 0
     for _ in range(200):
         strata = [
-            (np.repeat(rng.random(size // 2) < share, 2)[None].astype(float), tuple(str(i // 2) for i in range(size)))
+            (
+                np.repeat(rng.random(size // 2) < share, 2)[None].astype(float),
+                tuple(str(i // 2) for i in range(size)),
+            )
             for size, share in ((100, 0.9), (60, 0.2), (160, 0.4))
         ]
         low, high, _ = stats.stratified_bootstrap(strata, rng, made_up=(1.0, 0.0), draws=400)
@@ -392,12 +457,16 @@ def test_the_stratified_bootstrap_covers_when_strata_have_other_means(rng: np.ra
 def test_resamples_that_cancel_out_but_for_a_last_bit_are_ties() -> None:
     """0.1 + 0.2 - 0.3 is not 0 in binary."""
     tenths, groups = np.array([1.0, 2.0, -3.0, 1.0, 2.0, -3.0]), tuple("abcdef")
-    exact = stats.group_bootstrap(tenths[None], groups, np.random.default_rng(6), made_up=(10.0, -10.0))
+    exact = stats.group_bootstrap(
+        tenths[None], groups, np.random.default_rng(6), made_up=(10.0, -10.0)
+    )
     found = stats.group_bootstrap(tenths[None] / 10, groups, np.random.default_rng(6))
     assert found.p == exact.p
 
 
-def test_the_smallest_p_is_one_of_as_many_resamples_as_are_documented(rng: np.random.Generator) -> None:
+def test_the_smallest_p_is_one_of_as_many_resamples_as_are_documented(
+    rng: np.random.Generator,
+) -> None:
     after = np.ones(300, dtype=bool)
     got = stats.paired_bootstrap(~after, after, tuple(map(str, range(300))), rng)
     assert got.p == pytest.approx(2 / 10_001)

@@ -49,11 +49,15 @@ def test_the_corrected_interval_equals_the_books(rng: np.random.Generator) -> No
     drawn = rng.choice(data, size=(500, 40)).mean(axis=1)
     without = np.array([np.delete(data, i).mean() for i in range(40)])
     got = bca(data.mean(), drawn, without)
-    assert_allclose([float(end) for end in got], reference.bca(data.mean(), drawn, without), rtol=1e-9)
+    assert_allclose(
+        [float(end) for end in got], reference.bca(data.mean(), drawn, without), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.95])
-def test_the_interval_of_a_rank_correlation_covers(correlation: float, rng: np.random.Generator) -> None:
+def test_the_interval_of_a_rank_correlation_covers(
+    correlation: float, rng: np.random.Generator
+) -> None:
     """Pairs of normal variables, 96 items: the truth is known from the correlation."""
     covered = []
     for _ in range(120):
@@ -75,7 +79,9 @@ def test_the_interval_of_reliability_covers(noise: float, rng: np.random.Generat
 
 
 def test_reliability_is_the_halves_correlation_stepped_up(rng: np.random.Generator) -> None:
-    halves = np.stack([measured(rng.normal(size=(1, 50)), noise, rng)[1][0] for noise in (0.3, 1.0)])
+    halves = np.stack(
+        [measured(rng.normal(size=(1, 50)), noise, rng)[1][0] for noise in (0.3, 1.0)]
+    )
     found = stats.reliability(halves, rng, draws=50)
     assert_allclose(found.value, [reference.stepped_up(part) for part in halves])
     opposed = stats.reliability(np.stack([halves[:1, 0], -halves[:1, 0]], axis=1), rng, draws=50)
@@ -83,7 +89,9 @@ def test_reliability_is_the_halves_correlation_stepped_up(rng: np.random.Generat
     assert_allclose(stats.noise_ceiling(np.array([0.25, 1.0])), [[1, 0.5], [0.5, 1]])
 
 
-def test_correction_finds_the_correlation_that_noise_hides_and_its_intervals_cover(rng: np.random.Generator) -> None:
+def test_correction_finds_the_correlation_that_noise_hides_and_its_intervals_cover(
+    rng: np.random.Generator,
+) -> None:
     """True correlation 0.8, reliabilities of about 0.65: the raw one is near 0.5."""
     truth, covered = in_ranks(0.8), {"ceiling": [], "corrected": [], "across": []}
     limits = {"ceiling": in_ranks(1 / 1.5), "corrected": truth, "across": truth}
@@ -95,7 +103,9 @@ def test_correction_finds_the_correlation_that_noise_hides_and_its_intervals_cov
             part = getattr(found.noise, name)
             covered[name].append(part.low[0, 1] <= limit <= part.high[0, 1])
     assert found.rho.value[0, 1] < 0.7
-    assert {name: np.mean(held) >= 0.85 for name, held in covered.items()} == dict.fromkeys(limits, True)
+    assert {name: np.mean(held) >= 0.85 for name, held in covered.items()} == dict.fromkeys(
+        limits, True
+    )
 
 
 def test_noise_that_two_rows_share_is_no_agreement_across_halves(rng: np.random.Generator) -> None:
@@ -150,7 +160,9 @@ def test_the_row_apart_is_found_with_its_gap(rng: np.random.Generator) -> None:
 def test_of_rows_alike_none_is_surely_apart(rng: np.random.Generator) -> None:
     sure = []
     for _ in range(30):
-        found = stats.agreement(rng.normal(size=144) + rng.normal(size=(5, 144)), None, rng, draws=100).outlier
+        found = stats.agreement(
+            rng.normal(size=144) + rng.normal(size=(5, 144)), None, rng, draws=100
+        ).outlier
         assert found is not None
         sure.append(found.share[found.row] > 0.95)
     assert np.mean(sure) <= 0.15

@@ -56,7 +56,11 @@ def whole(model: Model) -> HeadScores:
 
 
 def run(
-    model: Model, store: Store | None, language: str = "xx", stop: int | None = None, method: str = "shapley"
+    model: Model,
+    store: Store | None,
+    language: str = "xx",
+    stop: int | None = None,
+    method: str = "shapley",
 ) -> HeadScores:
     """A score of the tiny model; cut off at its `stop`-th report."""
     reports = 0
@@ -89,7 +93,8 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[None]:
     """A file system of its own at `folder`; skips where it may not be made."""
     folder.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)],
+        capture_output=True,
     )
     if made.returncode:
         pytest.skip(f"no file system may be mounted here: {made.stderr.decode().strip()}")
@@ -177,7 +182,9 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(
     assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
 
 
-def test_a_result_that_does_not_fit_is_written_by_the_same_command_later(model: Model, tmp_path: Path) -> None:
+def test_a_result_that_does_not_fit_is_written_by_the_same_command_later(
+    model: Model, tmp_path: Path
+) -> None:
     """There is room for every checkpoint, but not for the result, which is longer (of a method that keeps little)."""
     begun = interrupted(model, tmp_path, method="monte-carlo")
     with longest_file((begun.folder / "checkpoint.npz").stat().st_size + 64):
@@ -185,7 +192,9 @@ def test_a_result_that_does_not_fit_is_written_by_the_same_command_later(model: 
             run(model, Store(tmp_path), method="monte-carlo")
         assert sorted(p.name for p in begun.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
     whole = run(model, None, method="monte-carlo")
-    assert run(model, Store(tmp_path), method="monte-carlo").values_sha256() == whole.values_sha256()
+    assert (
+        run(model, Store(tmp_path), method="monte-carlo").values_sha256() == whole.values_sha256()
+    )
 
 
 def test_a_log_that_cannot_grow_is_a_sentence(model: Model, tmp_path: Path) -> None:
@@ -258,7 +267,9 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Long]:
 
 
 @pytest.mark.slow
-def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(long: Long, tmp_path: Path) -> None:
+def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(
+    long: Long, tmp_path: Path
+) -> None:
     """The job list is on the same disk as the results."""
     disk = tmp_path / "disk"
     with small_disk(disk, 2048), workers(long.nursery, disk) as begin:
@@ -322,7 +333,9 @@ def pickled(path: Path, _: np.random.Generator) -> None:
 def bomb(path: Path, _: np.random.Generator) -> None:
     """Forty kilobytes that unpack to forty megabytes."""
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (5 << 20,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (5 << 20,)}
+    )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("counts.npy", header.getvalue() + bytes(40 << 20))
 
@@ -330,7 +343,9 @@ def bomb(path: Path, _: np.random.Generator) -> None:
 def claims(path: Path, _: np.random.Generator) -> None:
     """An array that says it has 2 ** 50 numbers."""
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("counts.npy", header.getvalue() + bytes(64))
 
@@ -338,18 +353,41 @@ def claims(path: Path, _: np.random.Generator) -> None:
 def other_arrays(path: Path, rng: np.random.Generator) -> None:
     """A good file of somebody else's with the names of a checkpoint."""
     with path.open("wb") as file:
-        np.savez(file, counts=rng.normal(size=(2, 3)), draws=np.array("many"), active=np.zeros(1), seconds=np.arange(2))
+        np.savez(
+            file,
+            counts=rng.normal(size=(2, 3)),
+            draws=np.array("many"),
+            active=np.zeros(1),
+            seconds=np.arange(2),
+        )
 
 
 def deep(path: Path, _: np.random.Generator) -> None:
     path.write_bytes(b"[" * 100_000)
 
 
-DAMAGES = [torn, noise, changed, folder_instead, loop, pipe, pickled, bomb, claims, other_arrays, deep]
+DAMAGES = [
+    torn,
+    noise,
+    changed,
+    folder_instead,
+    loop,
+    pipe,
+    pickled,
+    bomb,
+    claims,
+    other_arrays,
+    deep,
+]
 
 
 def damaged_runs(
-    model: Model, folder: Path, name: str, damage: Callable[[Path, np.random.Generator], None], times: int, finish: bool
+    model: Model,
+    folder: Path,
+    name: str,
+    damage: Callable[[Path, np.random.Generator], None],
+    times: int,
+    finish: bool,
 ) -> Iterator[Run]:
     """Runs with one file damaged, each in a cache of its own; deterministic damages are done once."""
     begun = interrupted(model, folder / "begun")
@@ -376,13 +414,23 @@ def content(path: Path) -> Any:
     """Enough of a file, a folder, a link or a pipe to see that nobody changed it."""
     if path.is_symlink():
         return str(path.readlink())
-    return path.read_bytes() if path.is_file() else sorted(p.name for p in path.iterdir()) if path.is_dir() else "pipe"
+    return (
+        path.read_bytes()
+        if path.is_file()
+        else sorted(p.name for p in path.iterdir())
+        if path.is_dir()
+        else "pipe"
+    )
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("name", ["result.npz", "spec.json"])
 def test_a_damaged_result_is_a_sentence_and_is_not_computed_over(
-    model: Model, whole: HeadScores, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], None]
+    model: Model,
+    whole: HeadScores,
+    tmp_path: Path,
+    name: str,
+    damage: Callable[[Path, np.random.Generator], None],
 ) -> None:
     for broken in damaged_runs(model, tmp_path, name, damage, 6, finish=True):
         before = content(broken.folder / name)
@@ -399,7 +447,9 @@ def test_a_damaged_result_is_a_sentence_and_is_not_computed_over(
 
 @pytest.mark.parametrize("times", [1, pytest.param(6, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("name", ["checkpoint.npz", "spec.json", "log.txt", ".checkpoint.npz.1.0a1b2c3d.tmp"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint.npz", "spec.json", "log.txt", ".checkpoint.npz.1.0a1b2c3d.tmp"]
+)
 def test_with_a_damaged_checkpoint_the_run_ends_with_the_same_bits(
     model: Model,
     whole: HeadScores,
@@ -425,7 +475,9 @@ def test_a_torn_checkpoint_is_told_in_the_log(model: Model, tmp_path: Path) -> N
         assert "checkpoint skipped: " in (broken.folder / "log.txt").read_text()
 
 
-def test_a_checkpoint_of_another_run_is_not_gone_on_with(model: Model, whole: HeadScores, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_not_gone_on_with(
+    model: Model, whole: HeadScores, tmp_path: Path
+) -> None:
     """Of the same shapes, in another language: only the key inside tells them apart."""
     begun, other = interrupted(model, tmp_path), interrupted(model, tmp_path, "yy")
     (begun.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
@@ -449,7 +501,9 @@ def test_a_result_of_another_run_is_refused(model: Model, tmp_path: Path) -> Non
     assert (two / "result.npz").read_bytes() == foreign
 
 
-def test_strangers_in_the_cache_are_skipped(model: Model, whole: HeadScores, tmp_path: Path) -> None:
+def test_strangers_in_the_cache_are_skipped(
+    model: Model, whole: HeadScores, tmp_path: Path
+) -> None:
     run(model, Store(tmp_path))
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "loop").symlink_to("loop")
@@ -532,7 +586,10 @@ def test_two_command_lines_at_one_run_end_with_the_same_bits(long: Long, tmp_pat
     both = [long.nursery.start(words) for _ in range(2)]
     assert [sha_of(child.wait()) for child in both] == [long.sha, long.sha]
     listing = Store(tmp_path).scan()
-    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == (
+        [long.sha],
+        (),
+    )
     assert leftovers(tmp_path) == []
 
 
@@ -545,7 +602,10 @@ def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Pat
         for client, job in zip(clients, jobs, strict=True):
             wait_until_done(client, job)
     listing = Store(tmp_path).scan()
-    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == (
+        [long.sha],
+        (),
+    )
     assert leftovers(tmp_path) == []
 
 

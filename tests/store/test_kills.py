@@ -53,7 +53,11 @@ def sha_of(ended: Ended) -> str:
 
 def leftovers(cache: Path) -> list[str]:
     """Files of a finished run's folder that should not be there."""
-    return [p.name for p in cache.glob("[0-9a-f]*/*") if p.name not in ("spec.json", "result.npz", "log.txt")]
+    return [
+        p.name
+        for p in cache.glob("[0-9a-f]*/*")
+        if p.name not in ("spec.json", "result.npz", "log.txt")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +84,9 @@ def undisturbed(nursery: Nursery, model: Path, folder: Path) -> Undisturbed:
     @cache
     def of(method: str) -> tuple[str, float]:
         begun = time.monotonic()
-        arguments = score_arguments(model, folder / f"undisturbed-{method}", method, **METHODS[method])
+        arguments = score_arguments(
+            model, folder / f"undisturbed-{method}", method, **METHODS[method]
+        )
         return sha_of(nursery.start(arguments).wait()), time.monotonic() - begun
 
     return of
@@ -107,7 +113,9 @@ def test_a_command_killed_at_random_moments_gives_the_same_bits(
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
         turns = min(4, most - kills.count)
-        ended = killed_until_done(begin, rng, seconds, turns, lambda cache=cache: phase_of(cache), kills)  # type: ignore[misc]
+        ended = killed_until_done(
+            begin, rng, seconds, turns, lambda cache=cache: phase_of(cache), kills
+        )  # type: ignore[misc]
         assert sha_of(ended) == sha, (method, life)
         assert leftovers(cache) == []
     if most == 30:
@@ -172,7 +180,9 @@ def wait_until_done(client: Client, job: int) -> None:
 @pytest.fixture(scope="module")
 def job_sha(nursery: Nursery, model: Path, folder: Path) -> str:
     options = {"samples": 1024, "target": "none"}
-    return sha_of(nursery.start(score_arguments(model, folder / "job", "shapley", **options)).wait())
+    return sha_of(
+        nursery.start(score_arguments(model, folder / "job", "shapley", **options)).wait()
+    )
 
 
 @pytest.mark.slow
@@ -184,7 +194,9 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
     arguments = ["worker", "--port", "0", "--cache", str(tmp_path)]
     while True:
         child = nursery.start(arguments)
-        client = Client(str(until(lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker")))  # type: ignore[misc]
+        client = Client(
+            str(until(lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker"))
+        )  # type: ignore[misc]
         try:
             job = job or client.submit(spec=spec_of(model))["id"]
             if killed >= most:
@@ -255,7 +267,12 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
     job, pids = 0, []
     for turn in range(2):
         with app(tmp_path) as process:
-            until(lambda: (address_of(tmp_path / ".worker", None) is not None) and worker_of(tmp_path, process.pid))
+            until(
+                lambda: (
+                    (address_of(tmp_path / ".worker", None) is not None)
+                    and worker_of(tmp_path, process.pid)
+                )
+            )
             client = Client(str(address_of(tmp_path / ".worker", None)), TOKEN)
             pids.append(json.loads((tmp_path / ".worker" / "worker.json").read_text())["pid"])
             try:
@@ -265,7 +282,9 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
                     wait_until_done(client, job)
                 else:
                     at = client.job(job)["done"]
-                    until(lambda: client.job(job)["done"] > at or client.job(job)["state"] == "done")  # noqa: B023
+                    until(
+                        lambda: client.job(job)["done"] > at or client.job(job)["state"] == "done"
+                    )  # noqa: B023
             finally:
                 client.close()
             assert process.poll() is None
@@ -291,7 +310,9 @@ def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_p
 
     def begin(cache: str) -> subprocess.Popen[str]:
         whole = [*command, str(tmp_path / cache)]
-        return subprocess.Popen(whole, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return subprocess.Popen(
+            whole, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def end(process: subprocess.Popen[str]) -> str:
         out, _ = process.communicate(timeout=300)
@@ -301,7 +322,11 @@ def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_p
     started = time.monotonic()
     whole = end(begin("undisturbed"))
     seconds = time.monotonic() - started
-    for killed in ("killed", "killed-again", "killed-once-more"):  # where other programs ended, it may be too late
+    for killed in (
+        "killed",
+        "killed-again",
+        "killed-once-more",
+    ):  # where other programs ended, it may be too late
         process = begin(killed)
         with suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=float(rng.uniform(0.3, 0.7)) * seconds)

@@ -33,7 +33,14 @@ def spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model": {"name": "m", "revision": "r", "fingerprint": "f"},
-        "task": {"name": "t", "language": language, "split": "dev", "size": 5, "seed": 0, "data_hash": "h"},
+        "task": {
+            "name": "t",
+            "language": language,
+            "split": "dev",
+            "size": 5,
+            "seed": 0,
+            "data_hash": "h",
+        },
         "ablation": "zero",
         "method": {"name": "shapley", "options": {}},
         "seed": seed,
@@ -61,7 +68,11 @@ def test_round_trip(tmp_path: Path) -> None:
     want = scores_of(spec)
     for name in ("values", "low", "high", "samples", "p_values"):
         assert np.array_equal(getattr(result.record, name), getattr(want, name))
-    assert (result.record.spec, result.record.seconds, result.record.estimand) == (spec, 1.5, "shapley-top50")
+    assert (result.record.spec, result.record.seconds, result.record.estimand) == (
+        spec,
+        1.5,
+        "shapley-top50",
+    )
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
@@ -113,7 +124,8 @@ def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: P
 
 def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:
     folders = {
-        write(tmp_path, spec) for spec in (spec_of(), dict(reversed(spec_of().items())), spec_of("th"), spec_of(seed=1))
+        write(tmp_path, spec)
+        for spec in (spec_of(), dict(reversed(spec_of().items())), spec_of("th"), spec_of(seed=1))
     }
     assert len(folders) == 3
 
@@ -156,7 +168,9 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
     assert "damaged or is not an npz" in Store(tmp_path).scan().problems[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 3000), byte=st.integers(0, 255))
 def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
     folder = write(tmp_path, spec_of())
@@ -168,7 +182,9 @@ def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, at: int, byte: int) -
         assert np.array_equal(listing.results[0].record.values, scores_of(spec_of()).values)
 
 
-def test_no_space_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_is_a_sentence_and_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write(tmp_path, spec_of())
 
     def full(_: int) -> None:
@@ -208,7 +224,11 @@ def test_a_torn_checkpoint_starts_over_and_says_so(tmp_path: Path) -> None:
 def curve_spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
     spec = {k: v for k, v in spec_of(language, seed).items() if k != "method"}
     spec["task"] |= {"split": "test"}
-    return spec | {"kind": "curve", "order": {"method": "shapley", "values_sha256": "v"}, "removed": [0, 2, 5]}
+    return spec | {
+        "kind": "curve",
+        "order": {"method": "shapley", "values_sha256": "v"},
+        "removed": [0, 2, 5],
+    }
 
 
 def curve_of(spec: dict[str, Any]) -> Curve:
@@ -309,8 +329,12 @@ def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
     assert not (run.folder / "result.npz").exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("low", 9.0), ("low", np.nan), ("p_values", 7.0), ("p_values", np.nan)])
-def test_a_curve_with_an_impossible_interval_or_p_value_is_not_stored(tmp_path: Path, name: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("low", 9.0), ("low", np.nan), ("p_values", 7.0), ("p_values", np.nan)]
+)
+def test_a_curve_with_an_impossible_interval_or_p_value_is_not_stored(
+    tmp_path: Path, name: str, value: float
+) -> None:
     curve = curve_of(curve_spec_of())
     odd = getattr(curve, name).copy()
     odd[1] = value
@@ -344,13 +368,17 @@ BAD_ARRAYS = {
 
 
 @pytest.mark.parametrize("arrays", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
-def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(tmp_path: Path, arrays: dict[str, Any]) -> None:
+def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(
+    tmp_path: Path, arrays: dict[str, Any]
+) -> None:
     folder = write_curve(tmp_path, curve_spec_of())
     change(folder / "result.npz", {}, arrays)
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
-    assert "do not match the stored checksum" not in listing.problems[0]  # it is told before hashes are compared
+    assert (
+        "do not match the stored checksum" not in listing.problems[0]
+    )  # it is told before hashes are compared
 
 
 BAD_FIELDS = {
@@ -372,7 +400,9 @@ BAD_FIELDS = {
 
 
 @pytest.mark.parametrize("about", BAD_FIELDS.values(), ids=BAD_FIELDS)
-def test_a_curve_whose_text_does_not_fit_becomes_a_sentence(tmp_path: Path, about: dict[str, Any]) -> None:
+def test_a_curve_whose_text_does_not_fit_becomes_a_sentence(
+    tmp_path: Path, about: dict[str, Any]
+) -> None:
     folder = write_curve(tmp_path, curve_spec_of())
     change(folder / "result.npz", about, {})
     listing = Store(tmp_path).curves()
@@ -381,12 +411,16 @@ def test_a_curve_whose_text_does_not_fit_becomes_a_sentence(tmp_path: Path, abou
 
 
 SCORE_FIELDS = {
-    name: about for name, about in BAD_FIELDS.items() if set(about) <= {"language", "seconds", "grid", "meta"}
+    name: about
+    for name, about in BAD_FIELDS.items()
+    if set(about) <= {"language", "seconds", "grid", "meta"}
 }
 
 
 @pytest.mark.parametrize("about", SCORE_FIELDS.values(), ids=SCORE_FIELDS)
-def test_scores_whose_text_does_not_fit_become_a_sentence(tmp_path: Path, about: dict[str, Any]) -> None:
+def test_scores_whose_text_does_not_fit_become_a_sentence(
+    tmp_path: Path, about: dict[str, Any]
+) -> None:
     folder = write(tmp_path, spec_of())
     change(folder / "result.npz", about, {})
     listing = Store(tmp_path).scan()
@@ -449,17 +483,26 @@ def test_reported_19_a_spec_that_headlab_never_wrote_becomes_a_sentence(
 def header(text: str) -> bytes:
     """An npy file of 16 bytes of data that claims what the text says."""
     padded = text.ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1") + bytes(16)
+    return (
+        b"\x93NUMPY\x01\x00"
+        + len(padded).to_bytes(2, "little")
+        + padded.encode("latin1")
+        + bytes(16)
+    )
 
 
 BOMBS: dict[str, bytes] = {
-    "more room than there is": header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
+    "more room than there is": header(
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"
+    ),
     "a shape that wraps around": header(
         "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }"
     ),
     "less than nothing": header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -1), }"),
     "things instead of numbers": header("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
-    "a thousand billion empty texts": header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"),
+    "a thousand billion empty texts": header(
+        "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"
+    ),
     "code": header("__import__('os').abort()"),
     "an open bracket": header("((((((((("),
     "no header": b"\x93NUMPY\x01\x00\xff\xff",
@@ -470,7 +513,9 @@ BOMBS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
-def test_an_array_that_claims_too_much_is_refused_before_room_is_made(tmp_path: Path, data: bytes) -> None:
+def test_an_array_that_claims_too_much_is_refused_before_room_is_made(
+    tmp_path: Path, data: bytes
+) -> None:
     path = tmp_path / "result.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("low.npy", data)
@@ -503,7 +548,9 @@ def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, f
     store, curve = Store(tmp_path), kind == "curve"
     folder = write_curve(tmp_path, curve_spec_of()) if curve else write(tmp_path, spec_of())
     data = (folder / "result.npz").read_bytes()
-    want = curve_of(curve_spec_of()).values_sha256() if curve else scores_of(spec_of()).values_sha256()
+    want = (
+        curve_of(curve_spec_of()).values_sha256() if curve else scores_of(spec_of()).values_sha256()
+    )
     refused = 0
     for at in range(0, len(data), 3 if flip == 0xFF else 11):
         (folder / "result.npz").write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
@@ -518,7 +565,9 @@ def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, f
     assert refused > 100
 
 
-def test_no_space_for_a_curve_leaves_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_for_a_curve_leaves_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Store(tmp_path).run(curve_spec_of())
     run.save({"done": np.array(7)})
 
@@ -550,7 +599,10 @@ def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path: Path) -> None
     assert set(one.checkpoint() or {}) == {"counts"}
     (one.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
     assert one.checkpoint() is None
-    assert "checkpoint skipped: checkpoint.npz is another run's" in (one.folder / "log.txt").read_text()
+    assert (
+        "checkpoint skipped: checkpoint.npz is another run's"
+        in (one.folder / "log.txt").read_text()
+    )
     np.savez(one.folder / "checkpoint.npz", counts=np.arange(3))
     assert one.checkpoint() is None
 
@@ -584,7 +636,9 @@ def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) ->
     assert "checkpoint.npz stays" in (run.folder / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("options", [{"target": [1]}, {"samples": "mean"}, {"target": "x", "stop": "sign"}])
+@pytest.mark.parametrize(
+    "options", [{"target": [1]}, {"samples": "mean"}, {"target": "x", "stop": "sign"}]
+)
 def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str, Any]) -> None:
     scores = scores_of(spec_of())
     odd = replace(scores, spec={**spec_of(), "method": {"name": "shapley", "options": options}})

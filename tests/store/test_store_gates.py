@@ -62,7 +62,10 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
         "trained",
         "notes",
     )
-    arrays = [(getattr(one, name), getattr(other, name)) for name in ("steps", "log_alpha", "loss", "penalty")]
+    arrays = [
+        (getattr(one, name), getattr(other, name))
+        for name in ("steps", "log_alpha", "loss", "penalty")
+    ]
     return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
         np.array_equal(a, b, equal_nan=True) for a, b in arrays
     )
@@ -114,7 +117,9 @@ def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
     learned = gates_of(spec_of())
     for time in (0, 1, -1):
         mask = learned.mask(time)
-        even = learned.concrete.zero(learned.log_alpha[time]) > learned.concrete.one(learned.log_alpha[time])
+        even = learned.concrete.zero(learned.log_alpha[time]) > learned.concrete.one(
+            learned.log_alpha[time]
+        )
         assert mask.kept.tolist() == (~even).tolist()
         assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(learned.steps[time]))
         assert mask.model == {"name": "m2", "fingerprint": "f2"}
@@ -131,7 +136,9 @@ def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
         ({"measured": {"dev": np.nan}}, "gate.measured_unstorable"),
     ],
 )
-def test_gates_that_are_no_numbers_are_not_stored(tmp_path: Path, change: dict[str, Any], code: str) -> None:
+def test_gates_that_are_no_numbers_are_not_stored(
+    tmp_path: Path, change: dict[str, Any], code: str
+) -> None:
     with raises(code):
         Store(tmp_path).run(spec_of()).finish(replace(gates_of(spec_of()), **change), {})
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +149,9 @@ def spoil(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
         held = {**file, **arrays}
     text = json.loads(str(held["about"])) | about
     held["about"] = np.array(json.dumps(text))
-    np.savez(folder / "result.npz", **{name: array for name, array in held.items() if array is not None})
+    np.savez(
+        folder / "result.npz", **{name: array for name, array in held.items() if array is not None}
+    )
 
 
 TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -204,7 +213,9 @@ def test_what_is_told_is_checked_even_if_its_hash_fits(tmp_path: Path) -> None:
         assert Store(tmp_path).gates().results == ()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_fuzz_a_changed_byte_of_gates_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
     folder = write(tmp_path, spec_of())

@@ -62,7 +62,13 @@ def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
     assert (found.correct.dtype.kind, found.predicted.dtype.str) == ("b", "<i8")
     assert found.correct.tolist() == want.correct.tolist()
     assert found.predicted.tolist() == want.predicted.tolist()
-    assert (found.language, found.ids, found.groups, found.total, found.done) == ("de", IDS, GROUPS, 7, True)
+    assert (found.language, found.ids, found.groups, found.total, found.done) == (
+        "de",
+        IDS,
+        GROUPS,
+        7,
+        True,
+    )
     assert Store(tmp_path).run(answers_spec()).answers("b" * 64, EXAMPLES) is None
     assert log_of(Store(tmp_path).run(answers_spec())) == ""
 
@@ -131,7 +137,10 @@ BAD: dict[str, tuple[Callable[[Path], tuple[Example, ...]], str]] = {
     "torn": (torn, "damaged or is not an npz file"),
     "of another mask": (of_another_mask, "belongs to another run or mask"),
     "of another run": (of_another_run, "belongs to another run or mask"),
-    "other answers": (changed(correct=np.array([255], np.uint8)), "answers that differ from those written"),
+    "other answers": (
+        changed(correct=np.array([255], np.uint8)),
+        "answers that differ from those written",
+    ),
     "wide counts": (changed(units=UNITS), "answers that differ from those written"),
     "no predictions": (changed(predicted=None), "lacks predicted"),
     "no text": (changed(about=None), "have no description"),
@@ -156,7 +165,11 @@ def test_answers_that_cannot_be_trusted_are_skipped_with_a_reason(
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_byte_of_answers_changed_in_turn_changes_no_answer(tmp_path: Path, flip: int) -> None:
-    path, run, want = keep(tmp_path, answers_spec()), Store(tmp_path).run(answers_spec()), evaluation()
+    path, run, want = (
+        keep(tmp_path, answers_spec()),
+        Store(tmp_path).run(answers_spec()),
+        evaluation(),
+    )
     data, refused = path.read_bytes(), 0
     for at in range(0, len(data), 7):
         path.write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
@@ -168,7 +181,9 @@ def test_every_byte_of_answers_changed_in_turn_changes_no_answer(tmp_path: Path,
     assert refused > 100
 
 
-def test_answers_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, run = keep(tmp_path, answers_spec()), Store(tmp_path).run(answers_spec())
 
     def full(_: int) -> None:
@@ -220,7 +235,9 @@ def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     assert Store(tmp_path).run(report_spec(seed=1)).result(Report) is None
 
 
-def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(tmp_path: Path) -> None:
+def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(
+    tmp_path: Path,
+) -> None:
     keep(tmp_path, answers_spec())
     folder = write(tmp_path, report_spec())
     store = Store(tmp_path)
@@ -234,7 +251,9 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(t
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "half a letter \ud800", object()])
-def test_a_report_with_a_value_that_cannot_be_written_is_not_kept(tmp_path: Path, value: Any) -> None:
+def test_a_report_with_a_value_that_cannot_be_written_is_not_kept(
+    tmp_path: Path, value: Any
+) -> None:
     report = report_of(report_spec())
     table = replace(report.tables[0], rows=(("de", value, 1, True),))
     with raises("report.value_unstorable"):
@@ -259,7 +278,9 @@ BAD_TEXT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("about", BAD_TEXT.values(), ids=BAD_TEXT)
-def test_a_report_that_does_not_fit_becomes_a_sentence(tmp_path: Path, about: dict[str, Any]) -> None:
+def test_a_report_that_does_not_fit_becomes_a_sentence(
+    tmp_path: Path, about: dict[str, Any]
+) -> None:
     good, bad = write(tmp_path, report_spec()), write(tmp_path, report_spec(seed=1))
     tell(bad, about)
     listing = Store(tmp_path).reports()
@@ -276,7 +297,9 @@ def test_a_report_of_another_experiment_becomes_a_sentence(tmp_path: Path) -> No
     assert "it is a report of transfer, not of gap" in problem
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_fuzz_a_changed_byte_of_a_report_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
     folder = write(tmp_path, report_spec())

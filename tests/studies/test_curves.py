@@ -82,7 +82,9 @@ def test_every_point_equals_a_model_of_its_own(
     if tokens is not None:
         in_blocks(model, tokens, monkeypatch)
     scores = score(model, task, language="xx", method="random", seed=3, ablation=ablation)
-    curve = prune_curve(model, task, language="xx", scores=scores, ablation=ablation, seed=5, points=6)
+    curve = prune_curve(
+        model, task, language="xx", scores=scores, ablation=ablation, seed=5, points=6
+    )
     values = scores.values.tolist()
     by_value = sorted(range(len(values)), key=lambda head: (values[head], -head))
     assert curve.order.tolist() == by_value
@@ -109,7 +111,9 @@ def test_every_point_equals_a_model_of_its_own(
 def test_a_point_is_the_mask_that_the_rule_bottom_makes(model: Model, scores: HeadScores) -> None:
     tied = replace(scores, values=np.round(scores.values, 1))
     assert len(set(tied.values.tolist())) < model.grid.size
-    curve = prune_curve(model, tiny_task(), language="xx", scores=tied, size=8, points=2, ablation="mean")
+    curve = prune_curve(
+        model, tiny_task(), language="xx", scores=tied, size=8, points=2, ablation="mean"
+    )
     for k in (0, 1, 5, 6):
         mask = curve.mask(k)
         assert mask.kept.tolist() == choose(tied.grid, tied.values, None, "bottom", k=k).tolist()
@@ -131,7 +135,9 @@ def test_counts_rise_evenly_from_none_to_all(heads: int, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("points", [-1, 0, 1, 14])
-def test_a_number_of_points_that_no_curve_has_is_refused(model: Model, scores: HeadScores, points: int) -> None:
+def test_a_number_of_points_that_no_curve_has_is_refused(
+    model: Model, scores: HeadScores, points: int
+) -> None:
     with raises("curve.points_out_of_range", 2, 13):
         prune_curve(model, tiny_task(), language="xx", scores=scores, points=points)
 
@@ -210,7 +216,10 @@ def test_a_band_of_curves_that_do_not_fit_is_refused() -> None:
     with raises("band.empty"):
         band([])
     other = HeadGrid((Stack("encoder", (4,)),))
-    for stranger in (made([80, 60, 0], removed=[0, 1, 4]), made([80, 60, 0], removed=[0, 2, 4], grid=other)):
+    for stranger in (
+        made([80, 60, 0], removed=[0, 1, 4]),
+        made([80, 60, 0], removed=[0, 2, 4], grid=other),
+    ):
         with raises("band.curves_differ"):
             band([made([80, 60, 0], removed=[0, 2, 4]), stranger])
 
@@ -223,10 +232,15 @@ def test_two_areas_are_compared_answer_by_answer(rng: np.random.Generator) -> No
     found = compare_areas(one, other, seed=2)
     assert found.difference == pytest.approx(one.area - other.area, abs=1e-12)
     assert found.low < found.difference < found.high
-    gains = [np.trapezoid(a.astype(float) - b, dx=0.25) for a, b in zip(right[0].T, right[1].T, strict=True)]
+    gains = [
+        np.trapezoid(a.astype(float) - b, dx=0.25)
+        for a, b in zip(right[0].T, right[1].T, strict=True)
+    ]
     totals = np.bincount(groups, gains)
     means = [(totals[picked].sum() / 60) for picked in rng.integers(20, size=(4000, 20))]
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.03)
+    assert (found.low, found.high) == pytest.approx(
+        tuple(np.quantile(means, [0.025, 0.975])), abs=0.03
+    )
     same = compare_areas(one, one)
     assert (same.difference, same.p) == (0.0, 1.0)
     assert same.low < 0 < same.high
@@ -250,7 +264,9 @@ def test_scores_of_another_model_are_refused(model: Model, scores: HeadScores) -
         prune_curve(tiny_model("gpt2", tokenizer=tiny_tokenizer()), task, language="xx",
                     scores=replace(scores, grid=HeadGrid((Stack("decoder", (12,)),))))  # fmt: skip
     with raises("score.not_finite"):
-        prune_curve(model, task, language="xx", scores=replace(scores, values=scores.values * np.nan))
+        prune_curve(
+            model, task, language="xx", scores=replace(scores, values=scores.values * np.nan)
+        )
 
 
 def test_what_does_not_exist_is_refused(model: Model, scores: HeadScores) -> None:
@@ -270,10 +286,14 @@ def test_what_does_not_exist_is_refused(model: Model, scores: HeadScores) -> Non
 
 def test_a_curve_says_when_it_is_an_optimistic_estimate(model: Model, scores: HeadScores) -> None:
     def caution(scores: HeadScores, **options: Any) -> str:
-        return prune_curve(model, tiny_task(), language="xx", scores=scores, points=2, **options).caution
+        return prune_curve(
+            model, tiny_task(), language="xx", scores=scores, points=2, **options
+        ).caution
 
     assert caution(scores) == ""
-    assert "ordered on the dev split too, so the curve gives an optimistic estimate" in caution(scores, split="dev")
+    assert "ordered on the dev split too, so the curve gives an optimistic estimate" in caution(
+        scores, split="dev"
+    )
     assert "of zero ablation, the curve is of mean" in caution(scores, ablation="mean")
     unknown = replace(scores, spec={"model": model.identity()})
     assert "do not say which examples" in caution(unknown)
@@ -284,7 +304,11 @@ def test_a_curve_says_when_it_is_an_optimistic_estimate(model: Model, scores: He
 def test_an_order_from_another_language_is_kept_in_the_spec(model: Model) -> None:
     scores = score(model, tiny_task(), language="yy", method="random", seed=4)
     curve = prune_curve(model, tiny_task(), language="xx", scores=scores, points=2)
-    assert (curve.language, curve.spec["order"]["language"], curve.spec["order"]["seed"]) == ("xx", "yy", 4)
+    assert (curve.language, curve.spec["order"]["language"], curve.spec["order"]["seed"]) == (
+        "xx",
+        "yy",
+        4,
+    )
     assert caution_of(curve.spec) == curve.caution == ""
 
 
@@ -322,7 +346,9 @@ def test_progress_of_several_blocks_never_falls(
 ) -> None:
     in_blocks(model, 60, monkeypatch)
     steps: list[Progress] = []
-    prune_curve(model, tiny_task(), language="xx", scores=scores, on_progress=steps.append, points=3)
+    prune_curve(
+        model, tiny_task(), language="xx", scores=scores, on_progress=steps.append, points=3
+    )
     done = [step.done for step in steps]
     assert done == sorted(done)
     assert (done[0], done[-1], {step.total for step in steps}) == (0, 90, {90})
@@ -330,11 +356,14 @@ def test_progress_of_several_blocks_never_falls(
     assert steps[-1].note == "3 of 3 points on block 4 of 4"
 
 
-def test_a_point_starts_at_the_first_layer_that_lost_a_head(model: Model, scores: HeadScores) -> None:
+def test_a_point_starts_at_the_first_layer_that_lost_a_head(
+    model: Model, scores: HeadScores
+) -> None:
     calls: list[int] = []
     layers = model.module.bert.encoder.layer
     watched = [
-        layer.attention.register_forward_pre_hook(lambda *_, at=at: calls.append(at)) for at, layer in enumerate(layers)
+        layer.attention.register_forward_pre_hook(lambda *_, at=at: calls.append(at))
+        for at, layer in enumerate(layers)
     ]
     try:
         curve = prune_curve(model, tiny_task(), language="xx", scores=scores, size=30)
@@ -372,10 +401,15 @@ def arrays(store: Store) -> dict[str, bytes]:
         about = json.loads(str(file["about"]))
     about.pop("seconds")
     about["meta"].pop("created")
-    return out | {"about": json.dumps(about).encode(), "files": repr(sorted(p.name for p in folder.iterdir())).encode()}
+    return out | {
+        "about": json.dumps(about).encode(),
+        "files": repr(sorted(p.name for p in folder.iterdir())).encode(),
+    }
 
 
-@pytest.mark.parametrize(("ablation", "tokens", "steps"), [("zero", 10_000, 5), ("zero", 100, 15), ("mean", 100, 5)])
+@pytest.mark.parametrize(
+    ("ablation", "tokens", "steps"), [("zero", 10_000, 5), ("zero", 100, 15), ("mean", 100, 5)]
+)
 def test_stopped_between_any_two_batches_it_ends_with_the_same_bytes(
     model: Model,
     scores: HeadScores,
@@ -387,9 +421,17 @@ def test_stopped_between_any_two_batches_it_ends_with_the_same_bytes(
 ) -> None:
     in_blocks(model, tokens, monkeypatch)
     task = tiny_task()
-    ask: dict[str, Any] = {"language": "xx", "scores": scores, "size": 30, "points": 5, "ablation": ablation}
+    ask: dict[str, Any] = {
+        "language": "xx",
+        "scores": scores,
+        "size": 30,
+        "points": 5,
+        "ablation": ablation,
+    }
     seen: list[Progress] = []
-    whole = prune_curve(model, task, store=Store(tmp_path / "whole"), on_progress=seen.append, **ask)
+    whole = prune_curve(
+        model, task, store=Store(tmp_path / "whole"), on_progress=seen.append, **ask
+    )
     want = arrays(Store(tmp_path / "whole"))
     starts = sorted({step.done for step in seen})  # a block is one batch
     assert len(starts) == steps + 1
@@ -407,13 +449,17 @@ def test_stopped_between_any_two_batches_it_ends_with_the_same_bytes(
         assert arrays(store) == want
 
 
-def test_stopped_at_every_batch_it_gets_there_all_the_same(model: Model, scores: HeadScores, tmp_path: Path) -> None:
+def test_stopped_at_every_batch_it_gets_there_all_the_same(
+    model: Model, scores: HeadScores, tmp_path: Path
+) -> None:
     """Every attempt is given one point more than the last one kept."""
     store, attempts = Store(tmp_path), 0
     while not store.curves().results:
         attempts += 1
         try:
-            prune_curve(model, tiny_task(), language="xx", scores=scores, store=store, tick=stopping(1))
+            prune_curve(
+                model, tiny_task(), language="xx", scores=scores, store=store, tick=stopping(1)
+            )
         except Stop:
             continue
     assert attempts == 13
@@ -470,7 +516,10 @@ def test_a_checkpoint_that_does_not_fit_starts_the_curve_over_and_says_so(
     steps: list[Progress] = []
     curve = prune_curve(model, tiny_task(), on_progress=steps.append, **ask)
     assert steps[0].done == 0
-    assert curve.values_sha256() == prune_curve(model, tiny_task(), language="xx", scores=scores).values_sha256()
+    assert (
+        curve.values_sha256()
+        == prune_curve(model, tiny_task(), language="xx", scores=scores).values_sha256()
+    )
     log = checkpoint.parent / "log.txt"
     assert harm is no_file or "checkpoint skipped" in log.read_text(encoding="utf-8")
 
@@ -478,7 +527,12 @@ def test_a_checkpoint_that_does_not_fit_starts_the_curve_over_and_says_so(
 def test_a_finished_curve_is_read_and_a_torn_one_is_not_made_over(
     model: Model, scores: HeadScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask: dict[str, Any] = {"language": "xx", "scores": scores, "store": Store(tmp_path), "points": 4}
+    ask: dict[str, Any] = {
+        "language": "xx",
+        "scores": scores,
+        "store": Store(tmp_path),
+        "points": 4,
+    }
     first = prune_curve(model, tiny_task(), **ask)
 
     def never(*_: Any) -> Curve:
@@ -496,7 +550,9 @@ def test_a_finished_curve_is_read_and_a_torn_one_is_not_made_over(
 def test_what_changes_the_numbers_changes_the_key(model: Model, scores: HeadScores) -> None:
     task = tiny_task()
 
-    def key(given_: HeadScores = scores, language: str = "xx", size: int | None = None, **options: Any) -> str:
+    def key(
+        given_: HeadScores = scores, language: str = "xx", size: int | None = None, **options: Any
+    ) -> str:
         evaluator = Evaluator(model, task, language, "test", size)
         return Store(Path()).run(curve_spec(evaluator, given_, **options)).key
 
@@ -518,7 +574,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(folder: Path, cache: Path, *more: object) -> list[str]:
-    given_ = ["curve", "--model", folder, "--languages", "de,en", "--method", "random", "--size", 40, "--dev-size", 16]
+    given_ = [
+        "curve",
+        "--model",
+        folder,
+        "--languages",
+        "de,en",
+        "--method",
+        "random",
+        "--size",
+        40,
+        "--dev-size",
+        16,
+    ]
     return [str(word) for word in (*given_, "--cache", cache, *more)]
 
 
@@ -535,8 +603,15 @@ def test_the_command_prints_the_curve_of_the_library(
     for name in ("removed", "accuracy", "difference", "low", "high", "p_values"):
         assert row[name] == getattr(curve, name).tolist(), name
     assert row["order"] == [list(model.grid.heads[head]) for head in curve.order]
-    assert row["heads_until_point_lost"] == {by: curve.heads_until(0.01, by) for by in ("estimate", "interval")}
-    assert (row["area"], row["n"], row["ordering"], row["caution"]) == (curve.area, 40, "random", "")
+    assert row["heads_until_point_lost"] == {
+        by: curve.heads_until(0.01, by) for by in ("estimate", "interval")
+    }
+    assert (row["area"], row["n"], row["ordering"], row["caution"]) == (
+        curve.area,
+        40,
+        "random",
+        "",
+    )
     assert row["values_sha256"] == curve.values_sha256()
 
 
@@ -549,11 +624,22 @@ def test_the_command_prints_a_table_and_two_numbers_a_language(
     rows = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("|")]
     assert rows == ["heads removed", "---:", "0", "3", "6"] * 2 + ["language", "---", "de", "en"]
     assert "on the dev split too" not in out
-    assert main([*command(folder, tmp_path, "--points", 3, "--split", "dev"), "--method", "leave-one-out"]) == 0
+    assert (
+        main(
+            [
+                *command(folder, tmp_path, "--points", 3, "--split", "dev"),
+                "--method",
+                "leave-one-out",
+            ]
+        )
+        == 0
+    )
     assert "the heads were ordered on the dev split too" in capsys.readouterr().out
 
 
-def test_the_command_refuses_before_it_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_before_it_scores(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = {
         ("--points", 9): "2 to 7",
         ("--split", "validation"): "unknown split",
@@ -567,7 +653,10 @@ def test_the_command_refuses_before_it_scores(folder: Path, tmp_path: Path, caps
 
 
 def test_the_command_goes_on_where_it_stopped(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert main(command(folder, tmp_path / "whole", "--json")) == 0
     want = json.loads(capsys.readouterr().out)["languages"]

@@ -26,7 +26,9 @@ from headlab.tables import NOTHING, Table
 NAMES = ("de", "en", "fi", "zh")
 
 
-def languages(rng: np.random.Generator, noise: float = 0.2, heads: int = 60) -> dict[str, HeadScores]:
+def languages(
+    rng: np.random.Generator, noise: float = 0.2, heads: int = 60
+) -> dict[str, HeadScores]:
     """Four languages, two pairs alike; each half of the examples has noise of its own."""
     one, other = rng.normal(size=(2, heads))
     out = {}
@@ -53,7 +55,9 @@ def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: Com
     assert noise is not None
     for row in pairs.rows:
         cell, place = dict(zip(pairs.columns, row, strict=True)), (at[str(row[0])], at[str(row[1])])
-        assert [cell[name] for name in ("rho", "low", "high")] == [part[place] for part in compared.found.rho]
+        assert [cell[name] for name in ("rho", "low", "high")] == [
+            part[place] for part in compared.found.rho
+        ]
         assert cell["ceiling"] == noise.ceiling.value[place]
         assert cell["corrected"] == noise.corrected.value[place]
         assert cell["across halves"] == noise.across.value[place]
@@ -71,7 +75,10 @@ def test_the_same_scores_and_seed_give_the_same_tables_and_another_seed_other_in
 def test_languages_stand_in_the_order_of_the_tree(compared: Compared) -> None:
     each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
     names = each.column("language")
-    assert {frozenset(names[:2]), frozenset(names[2:])} == {frozenset({"de", "fi"}), frozenset({"en", "zh"})}
+    assert {frozenset(names[:2]), frozenset(names[2:])} == {
+        frozenset({"de", "fi"}),
+        frozenset({"en", "zh"}),
+    }
     assert [NAMES[number] for number in each.column("number")] == names
     assert [row.split(", ") for row in merges.column("languages")][-1] == names
     assert merges.column("size") == [2, 2, 4]
@@ -79,7 +86,10 @@ def test_languages_stand_in_the_order_of_the_tree(compared: Compared) -> None:
 
 
 def test_scores_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it() -> None:
-    scores = {name: scores_of(name, s.values * 100) for name, s in languages(np.random.default_rng(2)).items()}
+    scores = {
+        name: scores_of(name, s.values * 100)
+        for name, s in languages(np.random.default_rng(2)).items()
+    }
     pairs = tables_of(compare_languages(scores))[0]
     assert pairs.column("noise") == [agreement.UNKNOWN] * 6
     assert pairs.column("ceiling") == [None] * 6
@@ -97,7 +107,10 @@ def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
 
 def test_languages_with_unequally_many_examples_have_no_value_across_halves() -> None:
     scores = languages(np.random.default_rng(3))
-    sized = {name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}}) for name, s in scores.items()}
+    sized = {
+        name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}})
+        for name, s in scores.items()
+    }
     found, plain = compare_languages(sized), compare_languages(scores)
     pairs, others = tables_of(found)[0], tables_of(plain)[0]
     at = pairs.columns.index("across halves")
@@ -118,12 +131,20 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
 def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
     """What the rule is for: with other sizes the halves of a draw are other ones, so its noise is in both."""
     rng, drawn, heads = np.random.default_rng(8), 1000, 2000
-    gains = rng.normal(size=(drawn, heads))  # of coalitions that both languages draw; nothing of the heads' own
+    gains = rng.normal(
+        size=(drawn, heads)
+    )  # of coalitions that both languages draw; nothing of the heads' own
     late = {
-        size: np.array([sampling.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size for size in (100, 99)
+        size: np.array([sampling.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size
+        for size in (100, 99)
     }
-    halves = {size: np.stack([gains[~half].mean(axis=0), gains[half].mean(axis=0)]) for size, half in late.items()}
-    cross = {size: stats.spearman(np.stack([halves[100][0], halves[size][1]]))[0, 1] for size in late}
+    halves = {
+        size: np.stack([gains[~half].mean(axis=0), gains[half].mean(axis=0)])
+        for size, half in late.items()
+    }
+    cross = {
+        size: stats.spearman(np.stack([halves[100][0], halves[size][1]]))[0, 1] for size in late
+    }
     assert abs(cross[100]) < 0.1 < 0.4 < cross[99]  # half of all draws, where none should be
 
 
@@ -157,7 +178,9 @@ def test_a_language_without_differences_is_a_row_of_nothing() -> None:
     assert agreement.outlier_words(found) == ""
 
 
-def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(compared: Compared) -> None:
+def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(
+    compared: Compared,
+) -> None:
     pairs, each = table(compared, "agreement"), table(compared, "agreement-languages")
     (heat,) = agreement_matrix(pairs, each).data
     assert list(heat.x) == each.column("language")
@@ -165,7 +188,11 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
     row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
     a, b = list(heat.x).index(row["language"]), list(heat.x).index(row["other"])
     words = heat.customdata[a][b]
-    for part in (f"ρ = {row['rho']} [{row['low']}, {row['high']}]", "noise ceiling", f"corrected {row['corrected']}"):
+    for part in (
+        f"ρ = {row['rho']} [{row['low']}, {row['high']}]",
+        "noise ceiling",
+        f"corrected {row['corrected']}",
+    ):
         assert part in words
     assert list(agreement_matrix(pairs, each, similar=False).data[0].x) == list(NAMES)
 
@@ -190,7 +217,9 @@ def test_the_experiment_is_of_stored_scores_and_costs_nothing_twice(tmp_path: Pa
     report = run_experiment("agreement", make())
     assert report.example_forwards == 0
     (rho,) = report.table("agreement").column("rho")
-    assert rho == pytest.approx(stats.spearman(np.stack([s.values for s in planted.values()]))[0, 1])
+    assert rho == pytest.approx(
+        stats.spearman(np.stack([s.values for s in planted.values()]))[0, 1]
+    )
     assert forecast("agreement", make()).forwards == 0
     (empty,) = (forecast("agreement", Pieces(model, tiny_task(), None, dev_size=12)),)
     assert empty.forwards > 0

@@ -61,9 +61,13 @@ def without(model: Model, *gone: int) -> Bools:
     return kept
 
 
-@pytest.mark.parametrize(("family", "ablation"), [*((name, "zero") for name in CASES), ("bert-tokens", "mean")])
+@pytest.mark.parametrize(
+    ("family", "ablation"), [*((name, "zero") for name in CASES), ("bert-tokens", "mean")]
+)
 @pytest.mark.usefixtures("one_lane")  # a tie in the last bit must fall the same way on both sides
-def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(family: str, ablation: str) -> None:
+def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(
+    family: str, ablation: str
+) -> None:
     model, task = tiny_model(family, tokenizer=tiny_tokenizer()), CASES[family]
     pieces = Pieces(model, task, ablation=ablation)
     for kept in (None, without(model, 1, 2, 3, 7)):
@@ -72,10 +76,17 @@ def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(family: 
         got = pieces.answers("xx", kept)
         assert got.predicted.tolist() == want.predicted.tolist()
         assert got.correct.tolist() == want.correct.tolist()
-        assert (got.ids, got.groups, got.total, got.language) == (want.ids, want.groups, want.total, "xx")
+        assert (got.ids, got.groups, got.total, got.language) == (
+            want.ids,
+            want.groups,
+            want.total,
+            "xx",
+        )
 
 
-def test_answers_do_not_depend_on_how_many_batches_run_at_once(model: Model, make: Callable[..., Pieces]) -> None:
+def test_answers_do_not_depend_on_how_many_batches_run_at_once(
+    model: Model, make: Callable[..., Pieces]
+) -> None:
     import torch
 
     before, kept = torch.get_num_threads(), without(model, 4)
@@ -98,7 +109,11 @@ def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]
         before = pieces.forwards
         again = pieces.scores("xx", "leave-one-out")
         assert again.values.tolist() == scores.values.tolist()
-        got = (pieces.answers("xx", kept), pieces.answers("xx", kept, "dev"), pieces.curve("xx", scores, 4))
+        got = (
+            pieces.answers("xx", kept),
+            pieces.answers("xx", kept, "dev"),
+            pieces.curve("xx", scores, 4),
+        )
         assert [e.correct.tolist() for e in got] == [e.correct.tolist() for e in want]
         assert pieces.forwards == before
     other = make(ablation="mean")
@@ -106,7 +121,9 @@ def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]
     assert other.found("xx", "leave-one-out") is None
 
 
-def test_without_a_store_memory_keeps_what_was_computed(model: Model, make: Callable[..., Pieces]) -> None:
+def test_without_a_store_memory_keeps_what_was_computed(
+    model: Model, make: Callable[..., Pieces]
+) -> None:
     pieces = make(store=None)
     pieces.scores("xx", "gradient")
     pieces.answers("xx", without(model, 1))
@@ -129,7 +146,12 @@ def test_random_scores_are_those_of_the_method_and_are_not_stored(
     pieces = make(seed=2)
     for seed in (None, 0, 7):
         want = headlab.score(
-            model, tiny_task(), language="xx", method="random", seed=2 if seed is None else seed, size=10
+            model,
+            tiny_task(),
+            language="xx",
+            method="random",
+            seed=2 if seed is None else seed,
+            size=10,
         )
         got = pieces.scores("xx", "random", seed=seed)
         assert (got.values.tolist(), got.spec) == (want.values.tolist(), want.spec)
@@ -137,7 +159,9 @@ def test_random_scores_are_those_of_the_method_and_are_not_stored(
     assert pieces.forwards == 0
 
 
-def test_torn_answers_are_made_anew_and_the_log_says_so(model: Model, make: Callable[..., Pieces]) -> None:
+def test_torn_answers_are_made_anew_and_the_log_says_so(
+    model: Model, make: Callable[..., Pieces]
+) -> None:
     want, store = make().answers("xx"), make().store
     assert store is not None
     (folder,) = store.folders()
@@ -158,7 +182,9 @@ def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pie
         pieces.answers(language, None, split)
         found.append(pieces.evaluator(language, split))
         assert found[-1].bytes == 0
-    kept = [pieces.evaluator(*names) is was for names, was in zip(asked[1:], found[1:], strict=True)]
+    kept = [
+        pieces.evaluator(*names) is was for names, was in zip(asked[1:], found[1:], strict=True)
+    ]
     assert kept == [True] * EVALUATORS == [True] * 3
     assert pieces.evaluator(*asked[0]) is not found[0]
 
@@ -190,7 +216,11 @@ def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pi
     assert said.seconds is not None
     assert said.seconds > 0
     assert {ask.kind for ask in said.lacking} == {"scores", "answers"}
-    for word in ("forwards, about", "leave-one-out scores of 2 languages (240)", "as timed on dev examples of xx"):
+    for word in (
+        "forwards, about",
+        "leave-one-out scores of 2 languages (240)",
+        "as timed on dev examples of xx",
+    ):
         assert word in str(said)
     report = run_experiment("transfer", make(), options=QUICK, on_progress=steps.append)
     # One pass more an example than heads: the coalition that the others are compared with.
@@ -198,7 +228,9 @@ def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pi
     assert report.example_forwards == said.forwards + 2 * 10
     assert [step.done for step in steps] == sorted(step.done for step in steps)
     assert steps[-1].done == report.example_forwards <= steps[-1].total
-    assert any("all masks on yy (2 of 2): test answers in yy, 3 heads gone" in step.note for step in steps)
+    assert any(
+        "all masks on yy (2 of 2): test answers in yy, 3 heads gone" in step.note for step in steps
+    )
     again = make()
     assert str(forecast("transfer", again, QUICK)) == "the report is in the cache already"
     assert run_experiment("transfer", again, options=QUICK) == report
@@ -211,7 +243,9 @@ def test_a_pace_that_was_timed_serves_later_forecasts(make: Callable[..., Pieces
     assert set(paces) == {(make().task.name, "xx", "dev")}
     assert forecast("transfer", make(paces=paces), QUICK).seconds == first.seconds
     paces[make().task.name, "xx", "dev"] *= 2
-    assert forecast("transfer", make(paces=paces), QUICK).seconds == pytest.approx(2 * (first.seconds or 0))
+    assert forecast("transfer", make(paces=paces), QUICK).seconds == pytest.approx(
+        2 * (first.seconds or 0)
+    )
 
 
 def test_others_are_served_while_the_device_is_timed(make: Callable[..., Pieces]) -> None:
@@ -224,11 +258,17 @@ def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> 
     run_experiment("transfer", make(), options=QUICK)
     pieces = make()
     said = forecast("targeted", pieces, QUICK | {"runs": 2})
-    assert {(ask.kind, ask.method) for ask in said.lacking} == {("scores", "gradient"), ("answers", "")}
+    assert {(ask.kind, ask.method) for ask in said.lacking} == {
+        ("scores", "gradient"),
+        ("answers", ""),
+    }
     run_experiment("gap", pieces, options=QUICK)
     assert pieces.forwards == 2 * 2 * 10  # dev answers alone
     assert str(forecast("gap", make(), QUICK | {"k": None})) != ""
-    assert forecast("transfer", make(), QUICK | {"source": "xx"}).words == "every piece is in the cache already"
+    assert (
+        forecast("transfer", make(), QUICK | {"source": "xx"}).words
+        == "every piece is in the cache already"
+    )
 
 
 class Stopped(Exception):
@@ -258,7 +298,9 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
             spent.append(pieces.forwards)
     assert spent
     report = run_experiment(key, make(), options=options)
-    assert [table.to_json() for table in report.tables] == [table.to_json() for table in want.tables]
+    assert [table.to_json() for table in report.tables] == [
+        table.to_json() for table in want.tables
+    ]
     assert (report.notes, report.spec) == (want.notes, want.spec)
     assert report.example_forwards < want.example_forwards
 
@@ -277,7 +319,9 @@ def test_a_torn_report_is_made_anew_of_its_pieces(make: Callable[..., Pieces]) -
     assert store.reports().problems == ()
 
 
-def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces], model: Model) -> None:
+def test_whatever_numbers_depend_on_names_the_report(
+    make: Callable[..., Pieces], model: Model
+) -> None:
     from dataclasses import replace
 
     from headlab.studies.run import report_spec
@@ -297,7 +341,9 @@ def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces]
     assert len({first, *others}) == 9
 
 
-def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callable[..., Pieces]) -> None:
+def test_options_left_out_and_defaults_spelled_out_give_one_report(
+    make: Callable[..., Pieces],
+) -> None:
     from headlab.methods.table import METHODS
     from headlab.records import content_key
     from headlab.studies.run import report_spec
@@ -318,13 +364,25 @@ def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
     from headlab.methods.table import ORDERINGS as MADE
 
     assert experiment("iterative").lists["orderings"] == tuple(MADE)
-    assert experiment("iterative").resolve({})["orderings"] == "random,monte-carlo,shapley,gradient,leave-one-out"
+    assert (
+        experiment("iterative").resolve({})["orderings"]
+        == "random,monte-carlo,shapley,gradient,leave-one-out"
+    )
 
 
 def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     from importlib import import_module
 
-    keys = ["agreement", "targeted", "transfer", "iterative", "methods", "heads", "separators", "gap"]
+    keys = [
+        "agreement",
+        "targeted",
+        "transfer",
+        "iterative",
+        "methods",
+        "heads",
+        "separators",
+        "gap",
+    ]
     assert list(EXPERIMENTS) == keys
     for about in EXPERIMENTS.values():
         module = import_module(f"headlab.studies.{about.module}")
@@ -344,12 +402,32 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
             {"orderings": "random,foo"},
             ("experiment.list_item_unknown", "orderings", "foo", "random, monte-carlo, shapley"),
         ),
-        ("iterative", {"orderings": " ,"}, ("experiment.list_item_unknown", "orderings", "none", "random")),
-        ("iterative", {"monte_carlo_options": {"nope": 1}}, ("method.option_unknown", "monte-carlo", "nope")),
-        ("iterative", {"method_options": {"samples": -3}}, ("method.option_invalid", "shapley", "samples", -3)),
-        ("iterative", {"method_options": 3}, ("experiment.option_invalid", "method_options", 3, "dict")),
+        (
+            "iterative",
+            {"orderings": " ,"},
+            ("experiment.list_item_unknown", "orderings", "none", "random"),
+        ),
+        (
+            "iterative",
+            {"monte_carlo_options": {"nope": 1}},
+            ("method.option_unknown", "monte-carlo", "nope"),
+        ),
+        (
+            "iterative",
+            {"method_options": {"samples": -3}},
+            ("method.option_invalid", "shapley", "samples", -3),
+        ),
+        (
+            "iterative",
+            {"method_options": 3},
+            ("experiment.option_invalid", "method_options", 3, "dict"),
+        ),
         ("gap", {"k": 13, "method": "leave-one-out"}, ("head.count_out_of_range", 13, 12)),
-        ("targeted", {"method": "gradient"}, ("experiment.option_invalid", "method", "'gradient'", "shapley or")),
+        (
+            "targeted",
+            {"method": "gradient"},
+            ("experiment.option_invalid", "method", "'gradient'", "shapley or"),
+        ),
         ("targeted", {"method_options": {"sampels": 3}}, ("method.option_unknown", "sampels")),
         ("targeted", {"method_options": 3}, ("experiment.option_invalid", "method_options", 3)),
     ],
@@ -382,7 +460,9 @@ def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None
     assert known.words.endswith("a forward, as in the cache's")
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")]
+)
 def test_times_are_told_in_the_unit_that_suits(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
@@ -403,19 +483,37 @@ def known_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def command(folder: Path, cache: Path, *more: Any) -> list[str]:
     words = "experiment gap --task tiny --languages xx --method leave-one-out -o level=0.9 --option k=2 --size 16"
-    return [*words.split(), "--test-size", "24", "--model", str(folder), "--cache", str(cache), *map(str, more)]
+    return [
+        *words.split(),
+        "--test-size",
+        "24",
+        "--model",
+        str(folder),
+        "--cache",
+        str(cache),
+        *map(str, more),
+    ]
 
 
 @pytest.mark.usefixtures("known_task")
 def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[tuple[str, Path]] = []
-    monkeypatch.setattr("headlab.cli.figures.write_figures", lambda report, at: drawn.append((report.name, at)))
+    monkeypatch.setattr(
+        "headlab.cli.figures.write_figures", lambda report, at: drawn.append((report.name, at))
+    )
     assert main(command(folder, tmp_path / "cache", "--out", tmp_path / "out")) == 0
     out, err = capsys.readouterr()
     assert err.startswith("gap: ")
-    for word in ("forwards, about", "leave-one-out scores of 1 language (192)", "answers of 1 language (120)"):
+    for word in (
+        "forwards, about",
+        "leave-one-out scores of 1 language (192)",
+        "answers of 1 language (120)",
+    ):
         assert word in err
     assert out.startswith("## What a mask chosen on dev gains there and on test")
     assert "| xx | K lowest | 2 |" in out
@@ -424,13 +522,19 @@ def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for
     assert err == "gap: the report is in the cache already\n"
     report = Report.from_json(json.loads(printed))
     assert report.spec["options"]["method_options"] == {"level": 0.9}
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["gap-heads.csv", "gap.csv", "report.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "gap-heads.csv",
+        "gap.csv",
+        "report.json",
+    ]
     assert Report.from_json(json.loads((tmp_path / "out" / "report.json").read_text())) == report
     assert (tmp_path / "out" / "gap.csv").read_text() == report.table("gap").csv()
     assert drawn == [("gap", tmp_path / "out")]
 
 
-def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_the_experiments_without_a_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for words in (["experiment", "--list"], ["experiment"]):
         assert main(words) == 0
         out = capsys.readouterr().out
@@ -453,7 +557,10 @@ def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.Captur
         (["gap", "-o", "sampels=3"], "has no option sampels"),
         (["gap", "--method", "magic"], "unknown method 'magic'"),
         (["iterative", "--method", "shapley"], "iterative does not choose a method"),
-        (["gap", "-o", "samples=3", "--option", 'method_options={"samples": 3}'], "by -o and by --option"),
+        (
+            ["gap", "-o", "samples=3", "--option", 'method_options={"samples": 3}'],
+            "by -o and by --option",
+        ),
         (["gap", "--dtype", "float33"], "unknown dtype 'float33'"),
         (["gap", "--ablation", "half"], "unknown ablation 'half'"),
         (["transfer", "--languages", "xx"], "needs 2 or more, given 1"),
@@ -462,7 +569,21 @@ def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.Captur
 def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    assert main(["experiment", *words, "--task", "tiny", "--model", str(folder), "--cache", str(tmp_path)]) == 2
+    assert (
+        main(
+            [
+                "experiment",
+                *words,
+                "--task",
+                "tiny",
+                "--model",
+                str(folder),
+                "--cache",
+                str(tmp_path),
+            ]
+        )
+        == 2
+    )
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -471,10 +592,17 @@ def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
 
 @pytest.mark.parametrize("key", EXPERIMENTS)
 def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
-    about, page = EXPERIMENTS[key], (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    about, page = (
+        EXPERIMENTS[key],
+        (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8"),
+    )
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))
     assert f"*{about.question}*" in section
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line[:3] == "| `"
+    ]
     documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
     shared = ("method", "method_options") if "method" in about.options else ()
     own = {name: o for name, o in about.options.items() if name not in shared}

@@ -87,11 +87,24 @@ def test_counts_are_of_the_heads_in_the_tables() -> None:
     scores = signs([5, 5, 5, 4, 0.5, -3], [-5, -5, -5, 4, 0.5, -3], p_values=p)
     found = tables.count_table(scores, 2, 1)
     counts = {row[0]: row[1:] for row in found.rows}
-    assert found.columns == ("heads that", "values", tables.RAW, tables.BH, tables.HOLM, "by chance")
+    assert found.columns == (
+        "heads that",
+        "values",
+        tables.RAW,
+        tables.BH,
+        tables.HOLM,
+        "by chance",
+    )
     assert counts["help in every language"] == (2, 1, 1, 1, None)
     assert counts["harm in every language"] == (1, 1, 0, 0, None)
     assert counts["help in one language and harm in another"] == (3, 3, 2, 1, None)
-    assert counts["among the top 2 of every language"] == (0, None, None, None, pytest.approx(2 / 3))
+    assert counts["among the top 2 of every language"] == (
+        0,
+        None,
+        None,
+        None,
+        pytest.approx(2 / 3),
+    )
 
 
 def test_without_intervals_no_sign_is_claimed() -> None:
@@ -105,7 +118,9 @@ def test_without_intervals_no_sign_is_claimed() -> None:
 def test_p_values_too_coarse_for_a_correction_are_said() -> None:
     fine, coarse = (signs([1] * 6, [2] * 6, p_values=np.full(6, p)) for p in (1e-4, 0.01))
     assert "smallest p" not in " ".join(tables.count_notes(fine))
-    assert "over 12 tests no head can survive Holm's correction" in " ".join(tables.count_notes(coarse))
+    assert "over 12 tests no head can survive Holm's correction" in " ".join(
+        tables.count_notes(coarse)
+    )
 
 
 def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:
@@ -122,10 +137,17 @@ def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:
     assert report.notes[: len(counts)] == counts
 
 
-def test_reported_14_the_experiment_says_that_values_of_heads_let_go_at_a_sign_lean(tmp_path: Path) -> None:
-    pieces = Pieces(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), Store(tmp_path), dev_size=12)
+def test_reported_14_the_experiment_says_that_values_of_heads_let_go_at_a_sign_lean(
+    tmp_path: Path,
+) -> None:
+    pieces = Pieces(
+        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), Store(tmp_path), dev_size=12
+    )
     values = np.linspace(0.3, -0.25, 12)
     for language in ("xx", "yy"):
         plant(pieces, language, values, (10, 11))
     *_, note = run_experiment("heads", pieces, options={"top": 4}).notes
-    assert "of 24 heads were let go as soon as their sign was decided: their values lean away from 0" in note
+    assert (
+        "of 24 heads were let go as soon as their sign was decided: their values lean away from 0"
+        in note
+    )

@@ -32,7 +32,9 @@ VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12)
+    pieces = Pieces(
+        model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12
+    )
     for language, values in (("xx", VALUES), ("yy", VALUES[::-1])):
         plant(pieces, language, values)
     expected = sum(ask.forwards for ask in cost(pieces, OPTIONS))
@@ -77,7 +79,9 @@ def test_points_are_those_of_the_curves_and_random_is_a_band(
     assert len(table.rows) == 2 * 4 * 5
 
 
-def test_areas_and_heads_are_those_of_the_curves(made: tuple[Report, Pieces], curves: dict[str, list[Curve]]) -> None:
+def test_areas_and_heads_are_those_of_the_curves(
+    made: tuple[Report, Pieces], curves: dict[str, list[Curve]]
+) -> None:
     for name, of in curves.items():
         (row,) = rows(made[0].table("iterative-summary"), language="xx", ordering=name)
         slow = [[reference.area(list(a), list(c.removed)) for a in c.correct.T] for c in of]
@@ -88,7 +92,9 @@ def test_areas_and_heads_are_those_of_the_curves(made: tuple[Report, Pieces], cu
         np.testing.assert_allclose(areas(of[0]), slow[0])
 
 
-def test_differences_are_paired_over_the_answers(made: tuple[Report, Pieces], curves: dict[str, list[Curve]]) -> None:
+def test_differences_are_paired_over_the_answers(
+    made: tuple[Report, Pieces], curves: dict[str, list[Curve]]
+) -> None:
     table = made[0].table("iterative-differences")
     pairs = [(row["ordering"], row["minus"]) for row in rows(table, language="xx")]
     assert pairs == [
@@ -102,7 +108,9 @@ def test_differences_are_paired_over_the_answers(made: tuple[Report, Pieces], cu
     (row,) = rows(table, language="xx", ordering="shapley", minus="random")
     mean = np.mean([curve.area for curve in curves["random"]])
     assert row["difference, points"] == pytest.approx(100 * (curves["shapley"][0].area - mean))
-    assert row["random orders below"] == sum(c.area < curves["shapley"][0].area for c in curves["random"])
+    assert row["random orders below"] == sum(
+        c.area < curves["shapley"][0].area for c in curves["random"]
+    )
     assert all(row["p (Holm)"] >= row["p"] for row in rows(table))
 
 
@@ -110,14 +118,18 @@ def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(made: tuple[Report, 
     report, pieces = made
     again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
     assert sum(ask.forwards for ask in cost(again, OPTIONS)) == 0
-    more = run_experiment("iterative", again, options=OPTIONS | {"loss": 20.0})  # another report of the same pieces
+    more = run_experiment(
+        "iterative", again, options=OPTIONS | {"loss": 20.0}
+    )  # another report of the same pieces
     assert again.forwards == more.example_forwards == 0
     assert more.table("iterative") == report.table("iterative")
     assert Report.from_json(report.to_json()) == report
 
 
 def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Report, Pieces]) -> None:
-    pieces = Pieces(made[1].model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=6, test_size=6)
+    pieces = Pieces(
+        made[1].model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=6, test_size=6
+    )
     options = experiment("iterative").resolve({"orderings": "random", "runs": 3, "points": 3})
     said: list[str] = []
 
@@ -154,7 +166,10 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
     """A group that falls after count f has the area (f + 1/2) / 4, at most 1; random's mean is over two orders."""
     share = np.minimum((np.arange(5) + 0.5) / 4, 1)
     ways = np.array([1, 4, 6, 4, 1])
-    truth = {p: float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1))) for p in (0.5, 0.7)}
+    truth = {
+        p: float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1)))
+        for p in (0.5, 0.7)
+    }
     missed = [0, 0]
     for run in range(60):
         found = {"xx": {"random": [made_up(rng, "random", 0.5) for _ in range(2)],
@@ -162,5 +177,7 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
         (area,) = rows(area_table(found, run, 1.0, "iterative-summary"), ordering="shapley")
         missed[0] += not area["low, %"] <= 100 * truth[0.7] <= area["high, %"]
         (gain,) = rows(difference_table(found, run))
-        missed[1] += not gain["low, points"] <= 100 * (truth[0.7] - truth[0.5]) <= gain["high, points"]
+        missed[1] += (
+            not gain["low, points"] <= 100 * (truth[0.7] - truth[0.5]) <= gain["high, points"]
+        )
     assert max(missed) <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000

@@ -40,14 +40,21 @@ from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import experiment
 from headlab.tables import Report, Table
 
-OPTIONS: dict[str, Any] = {"methods": "shapley,gradient,confidence", "points": 5, "runs": 3, "top": 4}
+OPTIONS: dict[str, Any] = {
+    "methods": "shapley,gradient,confidence",
+    "points": 5,
+    "runs": 3,
+    "top": 4,
+}
 NAMES = ("shapley", "gradient", "confidence")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12)
+    pieces = Pieces(
+        model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12
+    )
     rng = np.random.default_rng(0)
     for language in pieces.languages:
         halves = rng.normal(0, 0.2, (2, 12))
@@ -81,7 +88,9 @@ def language_of(rng: np.random.Generator, chances: dict[str, float], runs: int =
 # The whole of it
 
 
-def test_the_report_has_every_pair_of_methods_and_every_language(made: tuple[Report, Pieces]) -> None:
+def test_the_report_has_every_pair_of_methods_and_every_language(
+    made: tuple[Report, Pieces],
+) -> None:
     report, _ = made
     places = ["xx"] * 3 + ["yy"] * 3 + [MEAN] * 3
     assert report.table("methods-agreement").column("language") == places
@@ -90,14 +99,19 @@ def test_the_report_has_every_pair_of_methods_and_every_language(made: tuple[Rep
     assert len(report.table("methods-differences").rows) == 3 * (3 + 3)
     assert len(report.table("methods-curves").rows) == 2 * 4 * 5
     assert len(report.table("methods-areas").rows) == 3 * 4
-    assert report.notes[0].startswith("The data do not show which score to trust for this model: over 2 languages")
+    assert report.notes[0].startswith(
+        "The data do not show which score to trust for this model: over 2 languages"
+    )
     assert Report.from_json(report.to_json()) == report
 
 
-def test_the_curves_are_those_of_the_pieces_and_the_mean_weighs_languages_alike(made: tuple[Report, Pieces]) -> None:
+def test_the_curves_are_those_of_the_pieces_and_the_mean_weighs_languages_alike(
+    made: tuple[Report, Pieces],
+) -> None:
     report, pieces = made
     area = {
-        language: pieces.curve(language, pieces.scores(language, "shapley"), 5).area for language in pieces.languages
+        language: pieces.curve(language, pieces.scores(language, "shapley"), 5).area
+        for language in pieces.languages
     }
     table = report.table("methods-areas")
     for language, value in (area | {MEAN: np.mean(list(area.values()))}).items():
@@ -110,13 +124,17 @@ def test_the_curves_are_those_of_the_pieces_and_the_mean_weighs_languages_alike(
 def test_a_warm_run_costs_nothing(made: tuple[Report, Pieces]) -> None:
     report, pieces = made
     again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
-    other = run_experiment("methods", again, options=OPTIONS | {"top": 3})  # another report of the same pieces
+    other = run_experiment(
+        "methods", again, options=OPTIONS | {"top": 3}
+    )  # another report of the same pieces
     assert again.forwards == other.example_forwards == 0
     assert other.table("methods-curves") == report.table("methods-curves")
 
 
 def test_one_language_has_no_mean(made: tuple[Report, Pieces]) -> None:
-    pieces = Pieces(made[1].model, tiny_task().restricted(["xx"]), made[1].store, dev_size=10, test_size=12)
+    pieces = Pieces(
+        made[1].model, tiny_task().restricted(["xx"]), made[1].store, dev_size=10, test_size=12
+    )
     report = run_experiment("methods", pieces, options=OPTIONS)
     assert report.example_forwards == 0
     assert report.table("methods-verdict").column("language") == ["xx"]
@@ -137,9 +155,15 @@ def test_one_method_is_too_few_and_unknown_ones_are_refused(made: tuple[Report, 
 def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
     about = experiment("methods")
     assert "relevance" not in about.resolve({})["methods"]
-    assert about.resolve({"methods": "relevance,gradient-token"})["methods"] == "relevance,gradient-token"
+    assert (
+        about.resolve({"methods": "relevance,gradient-token"})["methods"]
+        == "relevance,gradient-token"
+    )
     plan = methods.plan_of(("gradient-token", "relevance"), about.resolve({}), 3)
-    assert plan == {"gradient-token": [("gradient", 3, {"form": "token"})], "relevance": [("relevance", 3, {})]}
+    assert plan == {
+        "gradient-token": [("gradient", 3, {"form": "token"})],
+        "relevance": [("relevance", 3, {})],
+    }
 
 
 def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
@@ -157,17 +181,26 @@ def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -
     assert together[2] - together[1] > 1.2 * (apart[2] - apart[1])
 
 
-def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(made: tuple[Report, Pieces]) -> None:
+def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
+    made: tuple[Report, Pieces],
+) -> None:
     _, pieces = made
     names = ("shapley", "gradient")
     plan = methods.plan_of(("random", *names), experiment("methods").resolve(OPTIONS), 0)
     of = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
-    aligned = Pieces(pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12)
+    aligned = Pieces(
+        pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12
+    )
     tables, _ = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0)
-    curves, numbers = {name: [one.curve for one in of[name]] for name in of}, of["shapley"][0].curve.groups
+    curves, numbers = (
+        {name: [one.curve for one in of[name]] for name in of},
+        of["shapley"][0].curve.groups,
+    )
     found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
     shown = [list(row.values())[1:7] for row in rows(tables[2], language=MEAN)]
-    together, apart = ([list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False))
+    together, apart = (
+        [list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False)
+    )
     assert shown == together != apart
     alone = [list(pair[:6]) for pair in compare([walked(curves)], names, 0)]
     assert [list(row.values())[1:7] for row in rows(tables[2], language="xx")] == alone
@@ -176,12 +209,16 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(made: tuple
 # Agreement
 
 
-def test_correlations_are_those_of_the_scores_with_halves_where_there_are(rng: np.random.Generator) -> None:
+def test_correlations_are_those_of_the_scores_with_halves_where_there_are(
+    rng: np.random.Generator,
+) -> None:
     true = rng.normal(size=24)
     halves = true + 0.1 * rng.normal(size=(2, 24))
     of = {
         "shapley": scores_of("xx", halves.mean(axis=0), halves=halves / 100),
-        "leave-one-out": replace(scores_of("xx", true, halves=halves[::-1] / 100), method="leave-one-out"),
+        "leave-one-out": replace(
+            scores_of("xx", true, halves=halves[::-1] / 100), method="leave-one-out"
+        ),
         "gradient": replace(scores_of("xx", np.abs(true)), method="gradient", signed=False),
     }
     table = agreement_table({"xx": of}, 0)
@@ -206,8 +243,14 @@ def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_
     }
     found = mean_rho(scores, 7, draws)
     counts = np.random.default_rng([7, 5]).multinomial(heads, np.full(heads, 1 / heads), size=draws)
-    drawn = [reference.mean_correlation(pairs, np.repeat(np.arange(heads), often).tolist()) for often in counts]
-    without = [reference.mean_correlation(pairs, [i for i in range(heads) if i != gone]) for gone in range(heads)]
+    drawn = [
+        reference.mean_correlation(pairs, np.repeat(np.arange(heads), often).tolist())
+        for often in counts
+    ]
+    without = [
+        reference.mean_correlation(pairs, [i for i in range(heads) if i != gone])
+        for gone in range(heads)
+    ]
     point = reference.mean_correlation(pairs, list(range(heads)))
     low, high = reference.bca(point, np.array(drawn), np.array(without))
     assert [part[0, 1] for part in found] == pytest.approx([point, low, high], abs=1e-9)
@@ -223,7 +266,10 @@ def test_the_interval_of_the_mean_correlation_covers_it(rng: np.random.Generator
     for seed in range(60):
         base, noise = rng.normal(size=50), rng.normal(size=(2, 50))
         scores = {
-            name: {"a": scores_of(name, base), "b": scores_of(name, r * base + np.sqrt(1 - r * r) * noise[i])}
+            name: {
+                "a": scores_of(name, base),
+                "b": scores_of(name, r * base + np.sqrt(1 - r * r) * noise[i]),
+            }
             for i, (name, r) in enumerate((("xx", 0.8), ("yy", 0.4)))
         }
         found = mean_rho(scores, seed, 400)
@@ -255,7 +301,9 @@ def test_shared_heads_are_counted_at_both_ends_beside_all_choices() -> None:
     assert (every.column("shared"), every.column("p")) == ([12, 12], [1.0, 1.0])
 
 
-@pytest.mark.parametrize(("heads", "one", "other"), [(12, 3, 3), (10, 4, 7), (9, 0, 5), (8, 8, 3), (7, 2, 0)])
+@pytest.mark.parametrize(
+    ("heads", "one", "other"), [(12, 3, 3), (10, 4, 7), (9, 0, 5), (8, 8, 3), (7, 2, 0)]
+)
 def test_chance_is_that_of_all_choices(heads: int, one: int, other: int) -> None:
     slow = reference.shared_by_chance(heads, one, other)
     found = by_chance(heads, one, other)
@@ -264,7 +312,9 @@ def test_chance_is_that_of_all_choices(heads: int, one: int, other: int) -> None
     assert sum(slow[: found.low]) <= 0.025 + 1e-12
     assert sum(slow[found.high + 1 :]) <= 0.025 + 1e-12
     for shared in range(len(slow)):
-        assert chance_of_more(heads, one, other, shared) == pytest.approx(sum(slow[shared:]), abs=1e-12)
+        assert chance_of_more(heads, one, other, shared) == pytest.approx(
+            sum(slow[shared:]), abs=1e-12
+        )
 
 
 # The verdict
@@ -279,10 +329,19 @@ def test_every_pair_is_compared_once_at_a_level_that_holds_for_all() -> None:
 def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Generator) -> None:
     found = [language_of(rng, {"shapley": 0.8, "gradient": 0.6}) for _ in range(2)]
     (pair, chance) = pairs_of(found, [("shapley", "gradient"), ("shapley", "random")], 0)
-    area = lambda curve: np.mean([reference.area(list(a), list(curve.removed)) for a in curve.correct.T])  # noqa: E731
-    slow = {name: [np.mean([area(c) for c in of.curves[name]]) for of in found] for name in found[0].curves}
-    assert pair.difference == pytest.approx(100 * (np.mean(slow["shapley"]) - np.mean(slow["gradient"])))
-    assert chance.difference == pytest.approx(100 * (np.mean(slow["shapley"]) - np.mean(slow["random"])))
+    area = lambda curve: np.mean(
+        [reference.area(list(a), list(curve.removed)) for a in curve.correct.T]
+    )  # noqa: E731
+    slow = {
+        name: [np.mean([area(c) for c in of.curves[name]]) for of in found]
+        for name in found[0].curves
+    }
+    assert pair.difference == pytest.approx(
+        100 * (np.mean(slow["shapley"]) - np.mean(slow["gradient"]))
+    )
+    assert chance.difference == pytest.approx(
+        100 * (np.mean(slow["shapley"]) - np.mean(slow["random"]))
+    )
     runs = [np.mean([area(of.curves["random"][run]) for of in found]) for run in range(2)]
     assert chance.below == sum(run < np.mean(slow["shapley"]) for run in runs)
     assert pair.below is None
@@ -299,7 +358,10 @@ def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -
     assert v.ahead[0] == pytest.approx(v.areas["gradient"] - v.areas[v.following])
     words = trust_words({"xx": v})
     assert words.startswith("For this model, trust gradient: in xx gradient has the largest area")
-    assert f"{v.ahead[0]:+.1f} points [{v.ahead[1]:+.1f}, {v.ahead[2]:+.1f}] against the next, {v.following}" in words
+    assert (
+        f"{v.ahead[0]:+.1f} points [{v.ahead[1]:+.1f}, {v.ahead[2]:+.1f}] against the next, {v.following}"
+        in words
+    )
     assert "(2 of 2 lie below it)" in words
 
 
@@ -326,43 +388,79 @@ def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Gene
 def test_a_third_method_that_is_not_told_from_the_best_leaves_it_open() -> None:
     """The next one may be surely below, and another, whose answers differ more, not."""
     ends = {"shapley": (1.0, 0.5, 1.5), "confidence": (2.0, -1.0, 5.0)}
-    below = {"gradient": (9.0, 5.0, 12.0), "shapley": (1.0, -1.0, 3.0), "confidence": (-3.0, -5.0, -1.0)}
+    below = {
+        "gradient": (9.0, 5.0, 12.0),
+        "shapley": (1.0, -1.0, 3.0),
+        "confidence": (-3.0, -5.0, -1.0),
+    }
     chance = [Pair(name, "random", *three, 0.01, 1) for name, three in below.items()]
-    pairs = [*chance, *(Pair("gradient", other, *three, 0.01, None) for other, three in ends.items())]
+    pairs = [
+        *chance,
+        *(Pair("gradient", other, *three, 0.01, None) for other, three in ends.items()),
+    ]
     areas = {"gradient": 8, "shapley": 7, "confidence": 6}
     rng = np.random.default_rng(0)
     curves = {name: [falling(rng, name, 0, np.arange(30) % 9 < at)] for name, at in areas.items()}
     found = [walked({"random": [falling(rng, "random", 0.1)], **curves})]
     v = verdict(found, list(areas), pairs)
-    assert (v.best, v.following, v.ahead, v.peers) == ("gradient", "shapley", ends["shapley"], ("confidence",))
+    assert (v.best, v.following, v.ahead, v.peers) == (
+        "gradient",
+        "shapley",
+        ends["shapley"],
+        ("confidence",),
+    )
     assert not v.settled
-    assert trust_words({"xx": v}).endswith("holds 0. Significantly worse than random orders: confidence.")
-    turned = [*chance, *(Pair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None) for p in pairs[3:])]
+    assert trust_words({"xx": v}).endswith(
+        "holds 0. Significantly worse than random orders: confidence."
+    )
+    turned = [
+        *chance,
+        *(Pair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None) for p in pairs[3:]),
+    ]
     assert verdict(found, list(areas), turned) == v
 
 
 def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> None:
-    sure = Verdict("shapley", "gradient", {"shapley": 50.0}, (2.0, 1.0, 3.0), (9.0, 8.0, 10.0), 5, 5, ())
+    sure = Verdict(
+        "shapley", "gradient", {"shapley": 50.0}, (2.0, 1.0, 3.0), (9.0, 8.0, 10.0), 5, 5, ()
+    )
     open_ = sure._replace(ahead=(0.5, -1.0, 2.0), peers=("gradient", "confidence"))
     words = trust_words({"xx": sure, "yy": open_, MEAN: sure})
-    assert words.startswith("For this model, trust shapley: over 2 languages shapley has the largest area")
-    assert words.endswith("In 1 of 2 languages, each tested alone, shapley is significantly the best.")
+    assert words.startswith(
+        "For this model, trust shapley: over 2 languages shapley has the largest area"
+    )
+    assert words.endswith(
+        "In 1 of 2 languages, each tested alone, shapley is significantly the best."
+    )
     (row,) = rows(verdict_table({"yy": open_}, 0.995))
-    assert (row["not told from it"], row["settled"], row["minus next, points"]) == ("gradient, confidence", False, 0.5)
-    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert (row["not told from it"], row["settled"], row["minus next, points"]) == (
+        "gradient, confidence",
+        False,
+        0.5,
+    )
+    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
 
 
 def test_intervals_of_all_pairs_cover_together_and_equal_methods_are_seldom_settled() -> None:
     """The area of a group that falls after count f is (f + 1/2) / 4, at most 1."""
     rng, chances = np.random.default_rng(4), {"shapley": 0.6, "gradient": 0.6, "confidence": 0.6}
     share, ways = np.minimum((np.arange(5) + 0.5) / 4, 1), np.array([1, 4, 6, 4, 1])
-    truth = {p: 100 * float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1))) for p in (0.2, 0.6)}
+    truth = {
+        p: 100 * float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1)))
+        for p in (0.2, 0.6)
+    }
     missed = wrong = 0
     for seed in range(60):
         found = [language_of(rng, chances)]
         pairs = compare(found, list(chances), seed)
         wanted = [truth[0.6] - truth[0.2] if pair.other == "random" else 0.0 for pair in pairs]
-        missed += not all(pair.low <= value <= pair.high for pair, value in zip(pairs, wanted, strict=True))
+        missed += not all(
+            pair.low <= value <= pair.high for pair, value in zip(pairs, wanted, strict=True)
+        )
         wrong += verdict(found, list(chances), pairs).settled
     assert missed <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
     assert wrong <= 9
@@ -376,7 +474,11 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
 ) -> None:
     report, _ = made
     figures, table = plots.report_figures(report), report.table("methods-agreement")
-    assert list(figures)[:3] == ["methods-agreement-mean", "methods-agreement-xx", "methods-agreement-yy"]
+    assert list(figures)[:3] == [
+        "methods-agreement-mean",
+        "methods-agreement-xx",
+        "methods-agreement-yy",
+    ]
     (heat,) = figures["methods-agreement-yy"].data
     assert list(heat.x) == list(heat.y) == list(NAMES)
     (row,) = rows(table, language="yy", method="shapley", other="confidence")
@@ -395,7 +497,11 @@ def test_the_verdict_and_the_curves_are_drawn_from_the_tables(made: tuple[Report
     assert list(dots["the next method"].x) == table.column("minus next, points")
     assert list(dots["random"].x) == table.column("minus random, points")
     assert all(symbol.endswith("-open") for symbol in dots["the next method"].marker.symbol)
-    lines = {trace.name: trace for trace in figures["methods-curves-xx"].data if trace.showlegend is not False}
+    lines = {
+        trace.name: trace
+        for trace in figures["methods-curves-xx"].data
+        if trace.showlegend is not False
+    }
     assert list(lines) == ["random", *NAMES]
     shown = rows(report.table("methods-curves"), language="xx", ordering="gradient")
     assert list(lines["gradient"].y) == [row["accuracy, %"] for row in shown]

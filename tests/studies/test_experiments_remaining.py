@@ -28,7 +28,9 @@ def made(**more: Any) -> tuple[Report, HeadScores]:
     heads = [head for at, head in enumerate(scores.grid.heads) if at != 8]
     places = {head: at for at, head in enumerate(scores.grid.heads)}
     rows = [(*head, role, places[head] in have) for role, have in HAVE.items() for head in heads]
-    table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, tuple(rows))
+    table = Table(
+        "roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, tuple(rows)
+    )
     return Report("roles", (table,), (), {"model": MODEL, **more}), scores
 
 
@@ -48,7 +50,9 @@ def test_heads_of_each_role_are_counted_at_every_size() -> None:
             assert (found[role]["heads"], found[role]["of"]) == (there, len(heads))
             assert found[role]["kept, %"] == pytest.approx(100 * there / len(heads))
             slow = reference.shared_by_chance(10, len(heads), left)
-            assert found[role]["by chance"] == pytest.approx(sum(n * share for n, share in enumerate(slow)))
+            assert found[role]["by chance"] == pytest.approx(
+                sum(n * share for n, share in enumerate(slow))
+            )
             inside = slow[found[role]["chance, low"] : found[role]["chance, high"] + 1]
             assert sum(inside) >= 0.95 - 1e-12
     assert Table.from_json(table.to_json()) == table

@@ -24,7 +24,12 @@ from headlab.studies.table import experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 
-TASKS: dict[str, Task] = {"bert": tiny_task(), "deberta-v2": tiny_task(), "gpt2": tiny_task(), "marian": PAIRS}
+TASKS: dict[str, Task] = {
+    "bert": tiny_task(),
+    "deberta-v2": tiny_task(),
+    "gpt2": tiny_task(),
+    "marian": PAIRS,
+}
 IDS = {"separator": {2}, "special": {0, 1, 2}}
 VALUES = np.arange(12) - 5.5
 
@@ -36,13 +41,19 @@ def weights(family: str, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
         module.set_attn_implementation("eager")
     with torch.inference_mode():
         out = module(**inputs, output_attentions=True)
-    names = ("encoder_attentions", "decoder_attentions", "cross_attentions") if family == "marian" else ("attentions",)
+    names = (
+        ("encoder_attentions", "decoder_attentions", "cross_attentions")
+        if family == "marian"
+        else ("attentions",)
+    )
     return [layer[0].numpy() for name in names for layer in out[name]]
 
 
 @pytest.mark.parametrize("tokens", IDS)
 @pytest.mark.parametrize("family", TASKS)
-def test_shares_equal_those_counted_sentence_by_sentence_without_padding(family: str, tokens: str) -> None:
+def test_shares_equal_those_counted_sentence_by_sentence_without_padding(
+    family: str, tokens: str
+) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, TASKS[family], "xx", "dev", 6)
     found = looks(evaluator, tokens)
@@ -52,7 +63,11 @@ def test_shares_equal_those_counted_sentence_by_sentence_without_padding(family:
         inputs = evaluator.tensors(np.array([row]))
         source = inputs["input_ids"][0].tolist()
         target = inputs["decoder_input_ids"][0].tolist() if family == "marian" else source
-        sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+        sides = {
+            "encoder": (source, source),
+            "decoder": (target, target),
+            "cross": (target, source),
+        }
         stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
         want = []
         for stack, layer in zip(stacks, weights(family, inputs), strict=True):
@@ -105,7 +120,9 @@ def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> N
         return shares(model, batch, ids)  # type: ignore[arg-type] # the same batch
 
     monkeypatch.setattr(separators, "shares_of", small)
-    np.testing.assert_allclose(looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12)
+    np.testing.assert_allclose(
+        looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +161,17 @@ def test_the_tables_hold_the_means_of_what_was_seen(report: tuple[Report, Pieces
     assert "`</s>`" in found.notes[0]
 
 
-def test_a_second_look_costs_nothing_and_another_option_is_another_report(report: tuple[Report, Pieces]) -> None:
+def test_a_second_look_costs_nothing_and_another_option_is_another_report(
+    report: tuple[Report, Pieces],
+) -> None:
     found, pieces = report
     again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10)
     assert run_experiment("separators", again, options={"top": 3}) == found
     assert again.forwards == 0
     other = run_experiment("separators", again, options={"top": 3, "tokens": "special"})
-    assert other.table("separators").column("tokens, %") != found.table("separators").column("tokens, %")
+    assert other.table("separators").column("tokens, %") != found.table("separators").column(
+        "tokens, %"
+    )
 
 
 def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
@@ -163,25 +184,34 @@ def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
     assert set(kinds.column("language")) == {"xx"}  # no row for all languages where there is one
 
 
-def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(rng: np.random.Generator) -> None:
+def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(
+    rng: np.random.Generator,
+) -> None:
     """60 groups of 3 sentences; a head looks with probability 0.3 in all of a group or in none, another with 0.6."""
     groups = tuple(str(i // 3) for i in range(180))
     truth, runs = np.array([0.3, 0.6]), 30
     missed, apart = np.zeros(2), 0
-    grid, kinds = HeadGrid((Stack("encoder", (2,)),)), {"one": np.array([True, False]), "all": np.ones(2, bool)}
+    grid, kinds = (
+        HeadGrid((Stack("encoder", (2,)),)),
+        {"one": np.array([True, False]), "all": np.ones(2, bool)},
+    )
     for _ in range(runs):
         tokens = np.repeat((rng.random((60, 2)) < truth).astype(float), 3, axis=0)
         found = {"xx": Looks(tokens, groups)}
         rows = head_table(found, grid, rng).rows
         low, high = (np.array([row[place] for row in rows], float) / 100 for place in (5, 6))
         missed += (truth < low) | (truth > high)
-        _, _, _, _, _, _, _, _, below, above, _ = kind_table(found, kinds, aligned=True, rng=rng).rows[0]
+        _, _, _, _, _, _, _, _, below, above, _ = kind_table(
+            found, kinds, aligned=True, rng=rng
+        ).rows[0]
         apart += not below / 100 <= -0.15 <= above / 100  # type: ignore[operator] # 0.3 minus the mean of both
     assert (missed <= 6).all()  # 1.5 are expected; chance exceeds 6 less than once in 1,000
     assert apart <= 6
 
 
-def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(rng: np.random.Generator) -> None:
+def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(
+    rng: np.random.Generator,
+) -> None:
     tokens = np.repeat((rng.random((40, 1)) < 0.5).astype(float), 1, axis=0)
     one = Looks(tokens, tuple(map(str, range(40))))
     kinds = {"all": np.ones(1, bool)}
@@ -213,7 +243,10 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_
     assert share == pytest.approx(100 * np.mean([row.mean() for row in shares]))
     assert gain == pytest.approx(100 * np.mean([row.mean() for row in gains]))
     names = [list(seen.groups) for seen in found.values()]
-    for rows, made_up, ends in ((shares, (1.0, 0.0), (low, high)), (gains, (1.0, -1.0), (below, above))):
+    for rows, made_up, ends in (
+        (shares, (1.0, 0.0), (low, high)),
+        (gains, (1.0, -1.0), (below, above)),
+    ):
         slow = reference.resampled_apart([list(row) for row in rows], names, 1500, 2, made_up)
         assert ends == pytest.approx(tuple(100 * np.quantile(slow, [0.025, 0.975])), abs=1.5)
     assert 1.3 * (high - low) < wide[True][5] - wide[True][4]  # type: ignore[operator] # those of one pool

@@ -20,14 +20,26 @@ from headlab.masks import Mask
 from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
 from headlab.store import Store
 from headlab.studies import differences
-from headlab.studies.differences import Difference, Gain, adjusted, apart, difference, minus, over_languages
+from headlab.studies.differences import (
+    Difference,
+    Gain,
+    adjusted,
+    apart,
+    difference,
+    minus,
+    over_languages,
+)
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import earlier_scores, study
 from headlab.tables import Report, Table
 
 HARM = (2, 5, 7)
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])
-GRADIENT = {"gradient (example)": "example", "gradient (token)": "token", "gradient (batch)": "batch"}
+GRADIENT = {
+    "gradient (example)": "example",
+    "gradient (token)": "token",
+    "gradient (batch)": "batch",
+}
 RUNS = 3
 
 
@@ -55,10 +67,14 @@ def make(model: Model, root: Path) -> Callable[[], Pieces]:
 
 @pytest.fixture(scope="module")
 def report(model: Model, root: Path) -> Report:
-    return run_experiment("targeted", Pieces(model, tiny_task(), Store(root), dev_size=12), options={"runs": RUNS})
+    return run_experiment(
+        "targeted", Pieces(model, tiny_task(), Store(root), dev_size=12), options={"runs": RUNS}
+    )
 
 
-def right(model: Model, language: str, kept: Any, split: Any = "test", size: int | None = None) -> list[bool]:
+def right(
+    model: Model, language: str, kept: Any, split: Any = "test", size: int | None = None
+) -> list[bool]:
     """Which answers are right under a mask, by an evaluator of its own."""
     evaluator = Evaluator(model, tiny_task(), language, split, size)
     return [bool(one) for one in evaluator.evaluate(Mask(model.grid, np.array(kept))).correct]
@@ -75,7 +91,9 @@ def lowest(values: Any, k: int) -> list[bool]:
 
 def masks(model: Model, language: str, k: int) -> dict[str, list[list[bool]]]:
     def scored(method: str, seed: int = 0, **options: Any) -> list[bool]:
-        scores = headlab.score(model, tiny_task(), language=language, method=method, size=12, seed=seed, **options)
+        scores = headlab.score(
+            model, tiny_task(), language=language, method=method, size=12, seed=seed, **options
+        )
         return lowest(scores.values.tolist(), k)
 
     own = VALUES if language == "xx" else VALUES[::-1]
@@ -101,24 +119,36 @@ def test_table_2_equals_masks_that_are_evaluated_afresh(model: Model, report: Re
     whole, all_masks = right(model, "xx", [True] * 12), masks(model, "xx", 3)
     own = reference.gains(whole, [right(model, "xx", all_masks["shapley"][0])])
     (wide,) = rows(report.table("targeted-accuracy"), language="xx")
-    assert (wide["harmful heads"], wide["K"], wide["untouched, %"]) == (3, 3, pytest.approx(100 * sum(whole) / 30))
+    assert (wide["harmful heads"], wide["K"], wide["untouched, %"]) == (
+        3,
+        3,
+        pytest.approx(100 * sum(whole) / 30),
+    )
     for choice, several in all_masks.items():
         runs = [right(model, "xx", kept) for kept in several]
         gain = reference.gains(whole, runs)
         (row,) = rows(report.table("targeted"), language="xx", removed_by=choice)
         shares = [100 * sum(run) / 30 for run in runs]
         assert row["heads removed"] == sum(not here for here in several[0]) == 3
-        assert row["accuracy, %"] == pytest.approx(sum(shares) / len(shares)) == pytest.approx(wide[f"{choice}, %"])
+        assert (
+            row["accuracy, %"]
+            == pytest.approx(sum(shares) / len(shares))
+            == pytest.approx(wide[f"{choice}, %"])
+        )
         assert row["difference, points"] == pytest.approx(100 * sum(gain) / 30, abs=1e-9)
         # As whole numbers, so that resamples that lose as much as they gain do so exactly.
         runs_n = float(len(runs))
         exact, ends_of = np.rint(np.array([gain]) * runs_n), (runs_n, -runs_n)
-        low, high, p = group_bootstrap(exact, GROUPS, np.random.default_rng(0), made_up=ends_of, draws=10_000)
+        low, high, p = group_bootstrap(
+            exact, GROUPS, np.random.default_rng(0), made_up=ends_of, draws=10_000
+        )
         low, high = low / runs_n, high / runs_n
         found = (row["low, points"], row["high, points"], row["p"])
         assert found == pytest.approx((100 * low[0], 100 * high[0], p[0]), abs=1e-9)
         ends = (min(shares), max(shares)) if choice == "random" else (None, None)
-        assert (row["lowest run, %"], row["highest run, %"]) == (pytest.approx(ends) if ends[0] else ends)
+        assert (row["lowest run, %"], row["highest run, %"]) == (
+            pytest.approx(ends) if ends[0] else ends
+        )
         if choice != "shapley":
             (against,) = rows(report.table("targeted-against"), language="xx", removed_by=choice)
             more = 100 * sum(a - b for a, b in zip(gain, own, strict=True)) / 30
@@ -128,9 +158,16 @@ def test_table_2_equals_masks_that_are_evaluated_afresh(model: Model, report: Re
 
 def test_a_language_without_harmful_heads_says_so_and_gains_nothing(report: Report) -> None:
     for row in rows(report.table("targeted"), language="yy"):
-        assert (row["heads removed"], row["difference, points"], row["low, points"], row["p"]) == (0, 0, None, None)
+        assert (row["heads removed"], row["difference, points"], row["low, points"], row["p"]) == (
+            0,
+            0,
+            None,
+            None,
+        )
         assert row["P < 0.05"] == ""
-    assert any("No head has an interval below 0 in yy: nothing to remove" in note for note in report.notes)
+    assert any(
+        "No head has an interval below 0 in yy: nothing to remove" in note for note in report.notes
+    )
     (mean,) = rows(report.table("targeted"), language="mean", removed_by="harmful")
     (alone,) = rows(report.table("targeted"), language="xx", removed_by="harmful")
     assert mean["difference, points"] == pytest.approx(alone["difference, points"] / 2)
@@ -157,7 +194,9 @@ def test_with_k_given_every_choice_but_the_harmful_heads_has_k(
         assert row["heads removed"] == (0 if row["removed by"] == "harmful" else 2)
     whole, kept = right(model, "yy", [True] * 12), masks(model, "yy", 2)["shapley"][0]
     (row,) = rows(found.table("targeted"), language="yy", removed_by="shapley")
-    assert row["difference, points"] == pytest.approx(100 * (sum(right(model, "yy", kept)) - sum(whole)) / 30)
+    assert row["difference, points"] == pytest.approx(
+        100 * (sum(right(model, "yy", kept)) - sum(whole)) / 30
+    )
     assert any("the other rows show the 2 lowest" in note for note in found.notes)
     most = run_experiment("targeted", make(), options={"runs": 1, "k": 7})
     assert any("7 of 12 heads are removed; few models keep" in note for note in most.notes)
@@ -166,7 +205,12 @@ def test_with_k_given_every_choice_but_the_harmful_heads_has_k(
 def test_leave_one_out_is_left_out_on_request(make: Callable[[], Pieces]) -> None:
     found = run_experiment("targeted", make(), options={"runs": 1, "k": 2, "leave_one_out": False})
     chosen = set(found.table("targeted").column("removed by"))
-    assert chosen == {"harmful", "random", "shapley", *(f"gradient ({form})" for form in ("example", "token", "batch"))}
+    assert chosen == {
+        "harmful",
+        "random",
+        "shapley",
+        *(f"gradient ({form})" for form in ("example", "token", "batch")),
+    }
 
 
 def test_p_is_adjusted_over_the_languages_for_each_choice(make: Callable[[], Pieces]) -> None:
@@ -178,7 +222,9 @@ def test_p_is_adjusted_over_the_languages_for_each_choice(make: Callable[[], Pie
         assert [row["p (Holm)"] for row in both] == pytest.approx(want)
 
 
-def test_other_seeds_draw_other_heads(model: Model, root: Path, report: Report, make: Callable[[], Pieces]) -> None:
+def test_other_seeds_draw_other_heads(
+    model: Model, root: Path, report: Report, make: Callable[[], Pieces]
+) -> None:
     one = run_experiment("targeted", make(), options={"runs": 1, "k": 5})
     other_pieces = Pieces(model, tiny_task(), Store(root), seed=1, dev_size=12)
     for language in ("xx", "yy"):
@@ -191,10 +237,16 @@ def test_other_seeds_draw_other_heads(model: Model, root: Path, report: Report, 
     assert drawn(one) != drawn(other)
 
 
-def test_the_forecast_knows_the_masks_of_scores_that_are_there(make: Callable[[], Pieces], report: Report) -> None:
-    assert forecast("targeted", make(), {"runs": RUNS + 1}).forwards == 30  # one random mask more in xx
+def test_the_forecast_knows_the_masks_of_scores_that_are_there(
+    make: Callable[[], Pieces], report: Report
+) -> None:
+    assert (
+        forecast("targeted", make(), {"runs": RUNS + 1}).forwards == 30
+    )  # one random mask more in xx
     cold = Pieces(make().model, tiny_task(), None, dev_size=12)
-    answers = [a.forwards for a in forecast("targeted", cold, {"runs": 2}).lacking if a.kind == "answers"]
+    answers = [
+        a.forwards for a in forecast("targeted", cold, {"runs": 2}).lacking if a.kind == "answers"
+    ]
     assert answers == [30 * (1 + 1 + 5 + 2)] * 2
 
 
@@ -205,7 +257,10 @@ def test_the_gap_equals_masks_that_are_evaluated_afresh_on_both_splits(
     model: Model, make: Callable[[], Pieces]
 ) -> None:
     found = run_experiment("gap", make(), options={"k": 2})
-    for rule, kept in (("harmful", masks(model, "xx", 2)["harmful"][0]), ("K lowest", lowest(VALUES.tolist(), 2))):
+    for rule, kept in (
+        ("harmful", masks(model, "xx", 2)["harmful"][0]),
+        ("K lowest", lowest(VALUES.tolist(), 2)),
+    ):
         (row,) = rows(found.table("gap"), language="xx", rule=rule)
         sides: dict[str, Difference] = {}
         for split, size in (("dev", 12), ("test", 30)):
@@ -215,16 +270,28 @@ def test_the_gap_equals_masks_that_are_evaluated_afresh_on_both_splits(
             sides[split] = difference(Gain(np.array(gain), GROUPS[:size]), 0)
             assert row[f"{split} low, points"] == pytest.approx(100 * (sides[split].low or 0))
         curse = apart(sides["dev"], sides["test"])
-        assert row["dev minus test, points"] == pytest.approx(row["dev, points"] - row["test, points"])
+        assert row["dev minus test, points"] == pytest.approx(
+            row["dev, points"] - row["test, points"]
+        )
         assert (row["low, points"], row["high, points"]) == pytest.approx(curse.cells[1:3])
     (empty,) = rows(found.table("gap"), language="yy", rule="harmful")
-    assert (empty["heads removed"], empty["dev minus test, points"], empty["low, points"]) == (0, 0, None)
+    assert (empty["heads removed"], empty["dev minus test, points"], empty["low, points"]) == (
+        0,
+        0,
+        None,
+    )
     (mean,) = rows(found.table("gap"), language="mean", rule="K lowest")
-    both = [row["test, points"] for row in rows(found.table("gap"), rule="K lowest") if row["language"] != "mean"]
+    both = [
+        row["test, points"]
+        for row in rows(found.table("gap"), rule="K lowest")
+        if row["language"] != "mean"
+    ]
     assert mean["test, points"] == pytest.approx(sum(both) / 2)
 
 
-def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(make: Callable[[], Pieces]) -> None:
+def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(
+    make: Callable[[], Pieces],
+) -> None:
     found = run_experiment("gap", make())
     named = {row["language"]: row for row in rows(found.table("gap-heads"))}
     p = [0.5] * 9 + [0.001, 0.006, 0.03]
@@ -236,7 +303,9 @@ def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(make: Cal
     assert (named["all"]["heads"], named["all"]["Holm"]) == (24, every)
 
 
-def test_a_method_without_p_values_says_nothing_of_all_heads_together(model: Model, tmp_path: Path) -> None:
+def test_a_method_without_p_values_says_nothing_of_all_heads_together(
+    model: Model, tmp_path: Path
+) -> None:
     pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=12)
     plant(pieces, "xx", VALUES, HARM, method="paper", p_values=None)
     found = run_experiment("gap", pieces, options={"method": "paper"})
@@ -247,27 +316,43 @@ def test_a_method_without_p_values_says_nothing_of_all_heads_together(model: Mod
 # Differences
 
 
-def test_the_mean_over_languages_weighs_them_alike_and_is_resampled_as_a_slow_derivation_has_it() -> None:
+def test_the_mean_over_languages_weighs_them_alike_and_is_resampled_as_a_slow_derivation_has_it() -> (
+    None
+):
     rng = np.random.default_rng(1)
     names = [tuple(f"g{i // 3}" for i in range(90)), tuple(f"g{i // 2}" for i in range(60))]
-    values = [rng.choice([-1.0, 0.0, 1.0], 90, p=[0.1, 0.7, 0.2]), rng.choice([-1.0, 0.0, 1.0], 60, p=[0.2, 0.7, 0.1])]
-    found = over_languages({"a": Gain(values[0], names[0]), "b": Gain(values[1], names[1])}, 0, aligned=True)
+    values = [
+        rng.choice([-1.0, 0.0, 1.0], 90, p=[0.1, 0.7, 0.2]),
+        rng.choice([-1.0, 0.0, 1.0], 60, p=[0.2, 0.7, 0.1]),
+    ]
+    found = over_languages(
+        {"a": Gain(values[0], names[0]), "b": Gain(values[1], names[1])}, 0, aligned=True
+    )
     assert found.mean == pytest.approx((values[0].mean() + values[1].mean()) / 2)
-    want = reference.resampled_difference([list(v) for v in values], [list(n) for n in names], 2000, seed=3)
+    want = reference.resampled_difference(
+        [list(v) for v in values], [list(n) for n in names], 2000, seed=3
+    )
     assert (found.low, found.high) == pytest.approx(want, abs=0.015)
 
 
 @pytest.mark.parametrize("aligned", [True, False])
-def test_the_interval_of_a_mean_over_languages_covers_it(aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_of_a_mean_over_languages_covers_it(
+    aligned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(differences, "DRAWS", 600)
     rng, missed = np.random.default_rng(2), 0
     for _ in range(150):
-        shared = rng.normal(0, 0.3, 40)  # a group that a mask helps in one language, it helps in the others
+        shared = rng.normal(
+            0, 0.3, 40
+        )  # a group that a mask helps in one language, it helps in the others
         gains = {}
         for name, size in (("a", 80), ("b", 40), ("c", 120)):
             own = shared if aligned else rng.normal(0, 0.3, 40)
             member = np.arange(size) % 40
-            gains[name] = Gain(np.clip(0.05 + own[member] + rng.normal(0, 0.3, size), -1, 1), tuple(map(str, member)))
+            gains[name] = Gain(
+                np.clip(0.05 + own[member] + rng.normal(0, 0.3, size), -1, 1),
+                tuple(map(str, member)),
+            )
         found = over_languages(gains, int(rng.integers(1 << 30)), aligned=aligned)
         assert found.low is not None
         assert found.high is not None
@@ -280,11 +365,17 @@ def far_apart(rng: np.random.Generator, runs: int = 1) -> dict[str, Gain]:
     out = {}
     for name, size, wide, mean in (("a", 90, 3, 0.7), ("b", 60, 2, -0.5)):
         of_group = rng.random(size // wide) < abs(mean)
-        out[name] = Gain(np.repeat(np.sign(mean) * of_group, wide), tuple(f"g{i // wide}" for i in range(size)), runs)
+        out[name] = Gain(
+            np.repeat(np.sign(mean) * of_group, wide),
+            tuple(f"g{i // wide}" for i in range(size)),
+            runs,
+        )
     return out
 
 
-def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_derivation_has_it() -> None:
+def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_derivation_has_it() -> (
+    None
+):
     gains = far_apart(np.random.default_rng(4))
     found = over_languages(gains, 0, aligned=False)
     assert found.mean == pytest.approx(np.mean([gain.values.mean() for gain in gains.values()]))
@@ -293,7 +384,10 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_
     low, high = np.quantile(slow, [0.025, 0.975])
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.015)
     assert found.p == pytest.approx(2 * min(np.mean(slow <= 0), np.mean(slow >= 0)), abs=0.05)
-    named = {name: Gain(g.values, tuple(f"{name} {label}" for label in g.groups)) for name, g in gains.items()}
+    named = {
+        name: Gain(g.values, tuple(f"{name} {label}" for label in g.groups))
+        for name, g in gains.items()
+    }
     pool = over_languages(named, 0, aligned=True)
     assert found.low is not None
     assert found.high is not None
@@ -326,18 +420,24 @@ def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(aligned: b
     counts[1] = np.rint(counts[1])
     groups = tuple(str(i // 3) for i in range(24))
     found = over_languages(
-        {"a": Gain(counts[0] / 3, groups, 3), "b": Gain(counts[1] / 6, groups, 6)}, 0, aligned=aligned
+        {"a": Gain(counts[0] / 3, groups, 3), "b": Gain(counts[1] / 6, groups, 6)},
+        0,
+        aligned=aligned,
     )
     whole = [2 * counts[0], counts[1]]  # sixths
     if aligned:
-        want = group_bootstrap(np.concatenate(whole)[None], groups * 2, np.random.default_rng(0), made_up=(6.0, -6.0))
+        want = group_bootstrap(
+            np.concatenate(whole)[None], groups * 2, np.random.default_rng(0), made_up=(6.0, -6.0)
+        )
     else:
         strata = [(row[None], groups) for row in whole]
         want = stratified_bootstrap(strata, np.random.default_rng(0), made_up=(6.0, -6.0))
     assert found[1:] == (want.low[0] / 6, want.high[0] / 6, want.p[0])
 
 
-def test_ties_are_ties_where_languages_have_unequally_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ties_are_ties_where_languages_have_unequally_many_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Thirds that weigh 10/9 and 10/11: as whole numbers, 110 and 90 of 297, the same resamples are exactly 0."""
     monkeypatch.setattr(bootstrap, "BIN_PICKS", 10**9)  # picked, so that both draw the same groups
     rng, by_last_bit = np.random.default_rng(7), []
@@ -347,23 +447,31 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(monkeypatch: 
         gains = [Gain(row / 3, of, 3) for row, of in zip(counts, groups, strict=True)]
         found = over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True)
         whole = np.concatenate([110 * counts[0], 90 * counts[1]])[None]
-        want = group_bootstrap(whole, groups[0] + groups[1], np.random.default_rng(0), made_up=(297.0, -297.0))
+        want = group_bootstrap(
+            whole, groups[0] + groups[1], np.random.default_rng(0), made_up=(297.0, -297.0)
+        )
         assert found.p == want.p[0]
         assert (found.low, found.high) == pytest.approx((want.low[0] / 297, want.high[0] / 297))
         with monkeypatch.context() as exact:
             exact.setattr(bootstrap, "DIGITS", 17)
-            by_last_bit.append(over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True).p != want.p[0])
+            by_last_bit.append(
+                over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True).p != want.p[0]
+            )
     assert any(by_last_bit)  # the rounding is what makes them equal
 
 
-def test_the_interval_of_a_difference_between_splits_covers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_of_a_difference_between_splits_covers_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(differences, "DRAWS", 600)
     rng, missed = np.random.default_rng(3), 0
     for _ in range(200):
         sides = []
         for size, mean in ((60, 0.1), (150, 0.02)):
             values = rng.choice([-1.0, 0.0, 1.0], size, p=[0.1, 0.8 - mean, 0.1 + mean])
-            sides.append(difference(Gain(values, tuple(map(str, range(size)))), int(rng.integers(1 << 30))))
+            sides.append(
+                difference(Gain(values, tuple(map(str, range(size)))), int(rng.integers(1 << 30)))
+            )
         found = apart(*sides)
         assert found.low is not None
         assert found.high is not None
@@ -387,18 +495,32 @@ def test_reported_09_a_report_says_which_version_of_form_token_it_is_of(report: 
     assert earlier_scores(report.spec) == ""
     before = {name: value for name, value in report.spec.items() if name != "method_versions"}
     sentence = earlier_scores(before)
-    assert sentence.startswith("Made with an earlier version of gradient (token): form token before version 3 ")
+    assert sentence.startswith(
+        "Made with an earlier version of gradient (token): form token before version 3 "
+    )
 
 
 def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
-    for key, options in (("iterative", {}), ("agreement", {"method": "gradient"}), ("front", {"method": "gradient"})):
+    for key, options in (
+        ("iterative", {}),
+        ("agreement", {"method": "gradient"}),
+        ("front", {"method": "gradient"}),
+    ):
         assert study(key).renewed(study(key).resolve(options)) == {}
     token = {"method": "gradient", "method_options": {"form": "token"}}
-    assert [version for _, version in study("agreement").renewed(study("agreement").resolve(token)).values()] == [3]
+    assert [
+        version
+        for _, version in study("agreement").renewed(study("agreement").resolve(token)).values()
+    ] == [3]
     ordered = study("iterative").resolve({"orderings": "random,gradient-token"})
     assert list(study("iterative").renewed(ordered)) == ["gradient-token"]
     assert earlier_scores({"experiment": "iterative", "options": ordered}) != ""
-    for odd in ({}, {"experiment": "targeted"}, {"experiment": "targeted", "options": 3}, {"experiment": ["targeted"]}):
+    for odd in (
+        {},
+        {"experiment": "targeted"},
+        {"experiment": "targeted", "options": 3},
+        {"experiment": ["targeted"]},
+    ):
         assert earlier_scores(odd) == ""
 
 

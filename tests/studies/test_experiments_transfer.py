@@ -51,9 +51,16 @@ def answers(model: Model) -> dict[tuple[str, str], list[bool]]:
 
     def fresh(gone: tuple[int, ...], language: str) -> list[bool]:
         mask = Mask(model.grid, np.array([head not in gone for head in range(12)]))
-        return [bool(one) for one in Evaluator(model, three(), language, "test", None).evaluate(mask).correct]
+        return [
+            bool(one)
+            for one in Evaluator(model, three(), language, "test", None).evaluate(mask).correct
+        ]
 
-    return {(row, column): fresh(gone, column) for row, gone in {**GONE, "": ()}.items() for column in LANGUAGES}
+    return {
+        (row, column): fresh(gone, column)
+        for row, gone in {**GONE, "": ()}.items()
+        for column in LANGUAGES
+    }
 
 
 def points(answers: dict[tuple[str, str], list[bool]], row: str, column: str) -> float:
@@ -67,19 +74,25 @@ def test_the_matrix_equals_masks_that_are_evaluated_afresh(
         (found,) = rows(report.table("transfer-matrix"), chosen_on=row)
         others = [points(answers, row, column) for column in LANGUAGES if column != row]
         for column in LANGUAGES:
-            assert found[f"{column}, points"] == pytest.approx(points(answers, row, column), abs=1e-9)
+            assert found[f"{column}, points"] == pytest.approx(
+                points(answers, row, column), abs=1e-9
+            )
         assert found["heads removed"] == len(GONE[row])
         assert found["mean of the others, points"] == pytest.approx(sum(others) / 2, abs=1e-9)
     assert any(points(answers, row, column) for row in LANGUAGES for column in LANGUAGES)
 
 
-def test_every_pair_has_its_interval_and_tests(report: Report, answers: dict[tuple[str, str], list[bool]]) -> None:
+def test_every_pair_has_its_interval_and_tests(
+    report: Report, answers: dict[tuple[str, str], list[bool]]
+) -> None:
     for row in ("xx", "en"):
         tested = []
         for column in LANGUAGES:
             (found,) = rows(report.table("transfer"), chosen_on=row, language=column)
             gain = reference.gains(answers["", column], [answers[row, column]])
-            low, high, p = group_bootstrap(np.array([gain]), GROUPS, np.random.default_rng(0), draws=10_000)
+            low, high, p = group_bootstrap(
+                np.array([gain]), GROUPS, np.random.default_rng(0), draws=10_000
+            )
             got: Any = (found["low, points"], found["high, points"], found["p"])
             assert got == pytest.approx((100 * low[0], 100 * high[0], p[0]))
             assert found["accuracy, %"] == pytest.approx(100 * sum(answers[row, column]) / 30)
@@ -119,7 +132,9 @@ def test_with_k_every_language_removes_its_k_lowest_and_another_source_may_be_na
     plant(pieces, "yy", VALUES[::-1])
     found = run_experiment("transfer", pieces, options={"k": 2, "source": "yy"})
     assert [row["heads removed"] for row in rows(found.table("transfer-matrix"))] == [2, 2]
-    kept = [head not in (6, 9) for head in range(12)]  # yy's two lowest: those of xx, from the other end
+    kept = [
+        head not in (6, 9) for head in range(12)
+    ]  # yy's two lowest: those of xx, from the other end
     (row,) = rows(found.table("transfer"), chosen_on="yy", language="xx")
     assert row["accuracy, %"] == pytest.approx(100 * sum(right(model, "xx", kept)) / 30)
     assert [t.name for t in found.tables] == ["transfer-matrix", "transfer", "zero-shot"]

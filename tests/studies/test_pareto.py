@@ -62,7 +62,19 @@ def point(order="mean", removed=0, worst=0.0, mean=0.0, bound=None, kept=None, p
     bound = worst - 0.02 if bound is None else bound
     pair = (worst, max(worst, 2 * mean - worst))
     return Point(
-        order, removed, kept, parameters, ("xx", "yy"), (0.5, 0.5), pair, pair, pair, (bound, 0.0), mean, mean, mean
+        order,
+        removed,
+        kept,
+        parameters,
+        ("xx", "yy"),
+        (0.5, 0.5),
+        pair,
+        pair,
+        pair,
+        (bound, 0.0),
+        mean,
+        mean,
+        mean,
     )
 
 
@@ -70,13 +82,17 @@ def point(order="mean", removed=0, worst=0.0, mean=0.0, bound=None, kept=None, p
 def test_the_front_is_what_no_other_point_beats(seed):
     rng = np.random.default_rng(seed)
     cost, value = rng.integers(0, 6, 30).astype(float), rng.integers(0, 6, 30).astype(float)
-    assert pareto(cost, value).tolist() == reference.undominated(list(zip(cost, value, strict=True)))
+    assert pareto(cost, value).tolist() == reference.undominated(
+        list(zip(cost, value, strict=True))
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_weakest_language_keeps_a_head_that_it_alone_needs(seed):
     every = np.random.default_rng(seed).normal(size=(3, 6))
-    assert removal_order(weakest_first(every)).tolist() == reference.leaving_by_best_rank(every.tolist())
+    assert removal_order(weakest_first(every)).tolist() == reference.leaving_by_best_rank(
+        every.tolist()
+    )
     needed = np.array([[5.0, 1, 2, 3, 4, 6], [0.0, 9, 8, 7, 6, 5], [0.0, 9, 8, 7, 6, 5]])
     assert removal_order(needed.mean(axis=0))[0] == 0 != removal_order(weakest_first(needed))[0]
 
@@ -91,16 +107,23 @@ def test_by_cost_a_dear_head_leaves_before_a_cheap_one_of_its_score_and_a_group_
 
 
 def test_orders_that_are_the_same_are_tried_once_and_it_is_said():
-    orders, told = candidate_orders(["mean", "weakest", "own", "cost"], scores_of({"xx": range(6)}), EVEN)
+    orders, told = candidate_orders(
+        ["mean", "weakest", "own", "cost"], scores_of({"xx": range(6)}), EVEN
+    )
     assert [one.key for one in orders] == ["mean"]
     assert told == [
         "Order weakest is order mean here.", "Order own xx is order mean here.",
         "There is no order by cost: all heads of this model cost alike.",
     ]  # fmt: skip
-    two, told = candidate_orders(["mean", "own"], scores_of({"xx": range(6), "yy": [5, 1, 2, 3, 4, 0]}), EVEN)
+    two, told = candidate_orders(
+        ["mean", "own"], scores_of({"xx": range(6), "yy": [5, 1, 2, 3, 4, 0]}), EVEN
+    )
     assert [one.key for one in two] == ["mean", "own xx", "own yy"]
     assert not told
-    for note, why in (("heads stay.", "heads stay"), ("", "the cost of this model's heads is unknown")):
+    for note, why in (
+        ("heads stay.", "heads stay"),
+        ("", "the cost of this model's heads is unknown"),
+    ):
         nothing = dataclasses.replace(EVEN, layers=(), note=note)
         (told,) = candidate_orders(["cost"], scores_of({"xx": range(6)}), nothing)[1]
         assert told == f"There is no order by cost: {why}."
@@ -128,13 +151,20 @@ def test_by_the_bound_the_first_count_that_fails_ends_its_order():
         point(removed=0, bound=0.0), point(removed=1, bound=-0.01), point(removed=2, bound=-0.02),
         point(removed=3, bound=-0.01), point("weakest", 0, bound=0.0), point("weakest", 1, bound=-0.005),
     ]  # fmt: skip
-    assert (within(points, 0.01, "bound").order, within(points, 0.01, "bound").removed) == ("mean", 1)
+    assert (within(points, 0.01, "bound").order, within(points, 0.01, "bound").removed) == (
+        "mean",
+        1,
+    )
     assert within(points, 0.02, "bound").removed == 3
     assert within(points[4:], 0.01, "bound").removed == 1
 
 
 def test_parameters_decide_what_is_smallest_where_they_are_known():
-    points = [point(removed=0, parameters=100), point(removed=1, parameters=60), point("cost", 1, parameters=50)]
+    points = [
+        point(removed=0, parameters=100),
+        point(removed=1, parameters=60),
+        point("cost", 1, parameters=50),
+    ]
     assert within(points, 0.0, "estimate").order == "cost"
 
 
@@ -164,7 +194,9 @@ def model():
 
 
 def pieces_of(model, root=None, **more):
-    return Pieces(model, tiny_task(), None if root is None else Store(root), dev_size=16, test_size=20, **more)
+    return Pieces(
+        model, tiny_task(), None if root is None else Store(root), dev_size=16, test_size=20, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +215,13 @@ def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
         evaluator = Evaluator(model, tiny_task(), language, "dev", 16)
         found = compare(evaluator.evaluate(), evaluator.evaluate(mask), 0)
         numbers = (chosen.accuracy[at], chosen.difference[at], chosen.low[at], chosen.high[at])
-        np.testing.assert_allclose(numbers, (found.accuracy, found.difference, found.low, found.high), atol=1e-12)
-        assert chosen.low[at] <= chosen.bound[at] <= chosen.difference[at] or chosen.difference[at] == 0
+        np.testing.assert_allclose(
+            numbers, (found.accuracy, found.difference, found.low, found.high), atol=1e-12
+        )
+        assert (
+            chosen.low[at] <= chosen.bound[at] <= chosen.difference[at]
+            or chosen.difference[at] == 0
+        )
     assert chosen.worst == min(chosen.difference)
     assert chosen.weakest == ("xx", "yy")[np.argmin(chosen.difference)]
     np.testing.assert_allclose(chosen.mean, np.mean(chosen.difference), atol=1e-12)
@@ -211,7 +248,9 @@ def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(m
     assert again.chosen["within"] == 3.0
     assert set(again.chosen["evaluated"]["test"]["languages"]) == {"xx", "yy"}
     assert any("front judged at most one mask there" in note for note in report.notes)
-    assert not any("once" in note for note in report.notes)  # how often the examples were looked at is not known
+    assert not any(
+        "once" in note for note in report.notes
+    )  # how often the examples were looked at is not known
 
 
 def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_further(model, front):
@@ -250,7 +289,9 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
     worst = {}
     for order in dict.fromkeys(report.table(FRONT).column("order")):
         mask = mask_at(report, order, 3, model.grid)
-        evaluators = [Evaluator(model, tiny_task(), language, "dev", 16) for language in ("xx", "yy")]
+        evaluators = [
+            Evaluator(model, tiny_task(), language, "dev", 16) for language in ("xx", "yy")
+        ]
         worst[order] = min(compare(e.evaluate(), e.evaluate(mask)).difference for e in evaluators)
     chosen = report.table("front-choice")
     assert chosen.column("heads kept") == [9]
@@ -260,7 +301,9 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
     report = Report.from_json(json.loads(json.dumps(front[1].to_json())))
-    assert [p.difference for p in read_points(report)] == [p.difference for p in read_points(front[1])]
+    assert [p.difference for p in read_points(report)] == [
+        p.difference for p in read_points(front[1])
+    ]
     assert np.array_equal(np.sort(read_order(report, "mean", model.grid)), np.arange(12))
     with raises("front.order_invalid"):
         read_order(report, "best", model.grid)
@@ -278,16 +321,34 @@ def made_curve(rng, language, right, wrong):
         rows.append(np.where(base, u >= right * gone, u < wrong * gone))
     order = np.arange(6)
     correct, flat = np.array(rows), np.zeros(7)
-    return Curve(GRID, language, "dev", "x", order, np.arange(7), correct, np.arange(n), flat, flat, flat, 0, 0.0)
+    return Curve(
+        GRID,
+        language,
+        "dev",
+        "x",
+        order,
+        np.arange(7),
+        correct,
+        np.arange(n),
+        flat,
+        flat,
+        flat,
+        0,
+        0.0,
+    )
 
 
-def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_as_it_says(monkeypatch):
+def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_as_it_says(
+    monkeypatch,
+):
     monkeypatch.setattr("headlab.studies.pareto.DRAWS", 400)
     monkeypatch.setattr("headlab.studies.differences.DRAWS", 20)
     rng, wrong, runs, loss = np.random.default_rng(0), 0, 80, 0.02
     groups = {name: tuple(map(str, range(400))) for name in ("xx", "yy")}
     for _ in range(runs):
-        curves = {name: made_curve(rng, name, share, 0.0) for name, share in (("xx", 0.0125), ("yy", 0.0))}
+        curves = {
+            name: made_curve(rng, name, share, 0.0) for name, share in (("xx", 0.0125), ("yy", 0.0))
+        }
         chosen = within(points_of("mean", curves, Judge(groups, 1, 0, False), EVEN), loss, "bound")
         wrong += 0.8 * 0.0125 * chosen.removed > loss  # what is really lost in xx
     assert wrong / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
@@ -302,7 +363,9 @@ def test_the_test_confirms_a_model_that_loses_too_much_as_seldom_as_it_says(monk
         for language, lost in (("xx", loss), ("yy", 0.0), ("zz", -0.02)):
             before = rng.random(n) < 0.8
             u = rng.random(n)
-            after = np.where(before, u >= (0.05 + lost) / 0.8, u < 0.25)  # 0.05 is gained, 0.05 + lost is lost
+            after = np.where(
+                before, u >= (0.05 + lost) / 0.8, u < 0.25
+            )  # 0.05 is gained, 0.05 + lost is lost
             verdicts.append(verdict(language, before, after, groups, loss, 0))
         confirmed += all_within(verdicts) <= 0.05
     assert confirmed / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
@@ -317,13 +380,18 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
     assert found.low < 0 < found.high
 
 
-@pytest.mark.parametrize(("within", "words"), [(1.0, "more than 1 point cannot"), (2.0, "more than 2 points cannot")])
+@pytest.mark.parametrize(
+    ("within", "words"), [(1.0, "more than 1 point cannot"), (2.0, "more than 2 points cannot")]
+)
 def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, words):
     lost = Verdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
     options = STUDY.resolve({"within": within})
     told = sentences([], {"smallest": point(removed=2)}, [lost], options)[1]
     assert words in told
-    assert "xx (up to 4.0); in brackets the points that may be lost there, by the one-sided 95 % bound." in told
+    assert (
+        "xx (up to 4.0); in brackets the points that may be lost there, by the one-sided 95 % bound."
+        in told
+    )
 
 
 def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told():
@@ -343,28 +411,55 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
 
 
 def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
-    sure = [Verdict(name, 400, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.01) for name in ("xx", "yy")]
+    sure = [
+        Verdict(name, 400, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.01)
+        for name in ("xx", "yy")
+    ]
     chosen = dataclasses.replace(point(removed=2), languages=("xx", "yy"))
-    words = sentences([], {"smallest within 1 point in every language": chosen}, sure, STUDY.resolve({"within": 1.0}))
-    assert words[0].startswith("Smallest within 1 point in every language (languages: xx, yy): 2 heads are removed")
-    assert "within 1 point of the untouched model in every language, xx, yy (p = 0.01 for all" in words[1]
+    words = sentences(
+        [],
+        {"smallest within 1 point in every language": chosen},
+        sure,
+        STUDY.resolve({"within": 1.0}),
+    )
+    assert words[0].startswith(
+        "Smallest within 1 point in every language (languages: xx, yy): 2 heads are removed"
+    )
+    assert (
+        "within 1 point of the untouched model in every language, xx, yy (p = 0.01 for all"
+        in words[1]
+    )
 
 
 def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     options = {"method": "random", "points": 2, "orders": "mean", "heads": 12}
     report = run_experiment("front", pieces_of(model), options=options)
     table = report.table(CONFIRMED)
-    for column in ("low, points", "high, points", "bound, points", "p", "p (Holm)", "p of the loss"):
+    for column in (
+        "low, points",
+        "high, points",
+        "bound, points",
+        "p",
+        "p (Holm)",
+        "p of the loss",
+    ):
         assert table.column(column) == [None, None, None]
     assert table.column("difference, points") == [0.0, 0.0, 0.0]
     mask = mask_from_json(json.loads(json.dumps(chosen_mask(report, model.grid).to_json())))
-    assert set(mask.chosen["evaluated"]["test"]["languages"]["xx"]) == {"n", "baseline", "accuracy", "difference"}
+    assert set(mask.chosen["evaluated"]["test"]["languages"]["xx"]) == {
+        "n",
+        "baseline",
+        "accuracy",
+        "difference",
+    }
     assert (
         report.notes[0]
         == "Best with 12 heads, the weakest language protected (languages: xx, yy): no head goes; 12 are left."
     )
     assert len(report.notes) == 2
-    asked = run_experiment("front", pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
+    asked = run_experiment(
+        "front", pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"}
+    )
     assert any("no head can be removed" in note for note in asked.notes)
 
 
@@ -373,10 +468,16 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     [
         ({"heads": 13}, "zero", ("front.heads_too_many", 13, 12)),
         ({"orders": "cost"}, "zero", ("front.no_order", "cost alike")),
-        ({"orders": "cost"}, "mean", ("front.no_order", "heads that give their mean cannot be removed")),
+        (
+            {"orders": "cost"},
+            "mean",
+            ("front.no_order", "heads that give their mean cannot be removed"),
+        ),
     ],
 )
-def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, options, ablation, expected):
+def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(
+    model, options, ablation, expected
+):
     pieces = pieces_of(model, ablation=ablation)
     for ask in (forecast, run_experiment):
         with raises(*expected):
@@ -387,7 +488,9 @@ def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, 
 def test_why_there_is_no_order_by_cost_is_told_as_it_is(model):
     options = {"method": "random", "points": 2, "orders": "mean,cost"}
     report = run_experiment("front", pieces_of(model, ablation="mean"), options=options)
-    assert "There is no order by cost: heads that give their mean cannot be removed." in report.notes
+    assert (
+        "There is no order by cost: heads that give their mean cannot be removed." in report.notes
+    )
 
 
 def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path):
@@ -395,7 +498,9 @@ def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path)
         model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
         pieces = Pieces(model, tiny_task().restricted(["xx"]), dev_size=4, test_size=4)
         report = run_experiment(
-            "front", pieces, options={**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"}
+            "front",
+            pieces,
+            options={**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"},
         )
         parameters = report.table(FRONT).column("parameters")
         assert all(p is None for p in parameters) == (family == "deberta-v2")

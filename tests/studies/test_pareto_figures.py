@@ -11,12 +11,30 @@ from headlab.plots.lines import front_figures
 from headlab.studies.pareto import Point, choice_table, front_table
 
 
-@pytest.mark.parametrize(("counted", "best"), [(True, {(900, -2.0), (1000, 0.0)}), (False, {(6, -1.0), (8, 0.0)})])
-def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_heads_cost_differently(counted, best):
+@pytest.mark.parametrize(
+    ("counted", "best"), [(True, {(900, -2.0), (1000, 0.0)}), (False, {(6, -1.0), (8, 0.0)})]
+)
+def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_heads_cost_differently(
+    counted, best
+):
     front = made_front(within=2.0)
     rows = [("mean", 0, 8, 1000, 0.0), ("mean", 2, 6, 1000, -0.01), ("cost", 2, 6, 900, -0.02)]
     points = [
-        Point(order, gone, kept, cost if counted else None, ("de",), (0.8,), (d,), (d,), (d,), (d,), d, d, d)
+        Point(
+            order,
+            gone,
+            kept,
+            cost if counted else None,
+            ("de",),
+            (0.8,),
+            (d,),
+            (d,),
+            (d,),
+            (d,),
+            d,
+            d,
+            d,
+        )
         for order, gone, kept, cost, d in rows
     ]
     tables = (choice_table({"smallest": points[2]}), front_table(points))

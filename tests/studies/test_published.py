@@ -20,7 +20,9 @@ ROWS = {"whole model": "whole", "random": "random", "gradient (Michel)": "gradie
 
 
 def committed(name: str) -> Report:
-    return Report.from_json(json.loads((ROOT / "docs" / "results" / "held" / f"{name}.json").read_text("utf-8")))
+    return Report.from_json(
+        json.loads((ROOT / "docs" / "results" / "held" / f"{name}.json").read_text("utf-8"))
+    )
 
 
 def noted(title: str) -> dict[str, dict[str, tuple[float, str]]]:
@@ -28,7 +30,11 @@ def noted(title: str) -> dict[str, dict[str, tuple[float, str]]]:
     if not NOTES.is_file():
         pytest.skip("no papers.md in ../shared")
     text = NOTES.read_text("utf-8").split(f"**{title}")[1].split("\n\n")[0]
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line[:1] == "|"
+    ]
     languages, _, *rows = lines
     marks = {"−": "-", "+": "+"}
     return {
@@ -51,7 +57,11 @@ def test_the_tables_give_what_the_paper_says_of_them() -> None:
     gains = {name: value - xnli["whole"][name][0] for name, (value, _) in xnli["shapley"].items()}
     assert sum(gains.values()) / len(gains) == pytest.approx(1.59, abs=0.05)
     assert gains["zh"] == pytest.approx(3.78, abs=0.1)
-    gained = {name: value - tags["whole"][name][0] for name, (value, mark) in tags["shapley"].items() if mark == "+"}
+    gained = {
+        name: value - tags["whole"][name][0]
+        for name, (value, mark) in tags["shapley"].items()
+        if mark == "+"
+    }
     assert (len(gained), round(gained["zh"], 1)) == (6, 12.4)
     assert sum(gained.values()) / 6 == pytest.approx(3.4, abs=0.05)
     assert gained["zh"] / tags["whole"]["zh"][0] == pytest.approx(0.247, abs=0.001)
@@ -70,10 +80,15 @@ def test_both_stand_in_one_row_a_language() -> None:
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert list(rows) == report.spec["task"]["language"].split(",")
     chinese = rows["zh"]
-    assert (chinese["the paper: heads removed"], chinese["the paper: shapley, points"]) == (18, 12.4)
+    assert (chinese["the paper: heads removed"], chinese["the paper: shapley, points"]) == (
+        18,
+        12.4,
+    )
     assert (chinese["the paper: P < 0.05"], chinese["here: heads removed"]) == ("higher", 1)
     own = next(row for row in report.table("targeted").rows if row[:2] == ("zh", "shapley"))
-    assert tuple(chinese[f"here: {name}, points"] for name in ("shapley", "low", "high")) == own[5:8]
+    assert (
+        tuple(chinese[f"here: {name}, points"] for name in ("shapley", "low", "high")) == own[5:8]
+    )
     assert chinese["here: shapley, points"] == pytest.approx(4.9, abs=0.05)
     assert (chinese["here: P < 0.05"], rows["en"]["here: low, points"]) == ("higher", None)
     assert "up to 400 examples of test" in table.notes[0]
@@ -93,13 +108,18 @@ def test_transfer_stands_beside_table_3_where_english_chose_the_heads() -> None:
 
 
 def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None:
-    for report in (*made_reports(tmp_path).values(), committed("xnli-gap"), committed("udpos-transfer")):
+    for report in (
+        *made_reports(tmp_path).values(),
+        committed("xnli-gap"),
+        committed("udpos-transfer"),
+    ):
         assert beside(report) is None
         assert with_paper(report) == report.tables
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"task": "xnli"}, {"task": {"name": ["xnli"]}, "options": {}}, {"task": {"name": "xnli"}}]
+    "spec",
+    [{}, {"task": "xnli"}, {"task": {"name": ["xnli"]}, "options": {}}, {"task": {"name": "xnli"}}],
 )
 def test_a_report_of_another_version_is_shown_without_the_paper(spec: dict[str, Any]) -> None:
     report = replace(committed("xnli-targeted"), spec=spec)
@@ -112,7 +132,10 @@ def test_a_row_without_a_figure_is_left_out() -> None:
     report = committed("xnli-targeted")
     table = report.table("targeted")
     at = table.columns.index("difference, points")
-    rows = [(*row[:at], None, *row[at + 1 :]) if row[:2] == ("en", "shapley") else row for row in table.rows]
+    rows = [
+        (*row[:at], None, *row[at + 1 :]) if row[:2] == ("en", "shapley") else row
+        for row in table.rows
+    ]
     found = beside(replace(report, tables=(replace(table, rows=tuple(rows)),)))
     assert found is not None
     assert "en" not in found.column("language")

@@ -14,28 +14,40 @@ from headlab.tasks.base import Example, Task
 
 
 def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
-    model, task = headlab.load(str(save_classifier(tmp_path / "m"))), headlab.task("intents", ["de", "fr"])
+    model, task = (
+        headlab.load(str(save_classifier(tmp_path / "m"))),
+        headlab.task("intents", ["de", "fr"]),
+    )
     batches = different_batches(model, task, rows=16, size=130, seed=0)
     assert [len(batch["input_ids"]) for batch in batches] == [16] * 8 + [2]
     rows = set().union(*map(rows_of, batches))
     assert len(rows) == 130
     again = different_batches(model, task, rows=16, size=130, seed=0)
-    assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, again, strict=True))
+    assert all(
+        torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, again, strict=True)
+    )
     other = set().union(*map(rows_of, different_batches(model, task, rows=16, size=130, seed=1)))
     assert other != rows
 
 
 def test_all_examples_are_taken_where_there_are_no_more(tmp_path):
-    model, task = headlab.load(str(save_classifier(tmp_path / "m"))), headlab.task("intents", ["de"])
+    model, task = (
+        headlab.load(str(save_classifier(tmp_path / "m"))),
+        headlab.task("intents", ["de"]),
+    )
     batches = different_batches(model, task, rows=100, size=10_000, seed=0)
     texts = {example.text for example in task.examples("de", "dev", 512)}
     assert sum(len(batch["input_ids"]) for batch in batches) == len(texts)
-    whole = batches_of(model, task, rows=600, count=1, seed=0)  # for timing, where a batch has the size asked for
+    whole = batches_of(
+        model, task, rows=600, count=1, seed=0
+    )  # for timing, where a batch has the size asked for
     assert len(whole[0]["input_ids"]) == 600
 
 
 def test_choices_without_a_context_are_different_examples():
     pairs = [Example(str(n), "", 0, choices=(f"w{n} w5", f"w{n} w6")) for n in range(4, 10)]
     task = Task("pairs", (), ("xx",), False, lambda *_: pairs, likelihood="choices")
-    (batch,) = different_batches(tiny_model("llama-lm", tokenizer=tiny_tokenizer()), task, rows=10, size=10, seed=0)
+    (batch,) = different_batches(
+        tiny_model("llama-lm", tokenizer=tiny_tokenizer()), task, rows=10, size=10, seed=0
+    )
     assert len(batch["input_ids"]) == len(pairs)

@@ -33,7 +33,15 @@ from headlab.studies.savings import (
     ratio_of,
     saved,
 )
-from headlab.studies.savings_run import costs_of, latency_ratio, macs_of, made_up, measure, orders, timed
+from headlab.studies.savings_run import (
+    costs_of,
+    latency_ratio,
+    macs_of,
+    made_up,
+    measure,
+    orders,
+    timed,
+)
 
 SHRINK = ["bert", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama"]
 LEFT = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
@@ -59,12 +67,17 @@ def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
     assert left.macs < costs.untouched(13).macs == macs_of(model.module, made_up(model.module, 13))
 
 
-@pytest.mark.parametrize("shape", [{}, {"positions": "learned", "persistent": 0, "feed_forward": 8, "pre_norm": False}])
+@pytest.mark.parametrize(
+    "shape", [{}, {"positions": "learned", "persistent": 0, "feed_forward": 8, "pre_norm": False}]
+)
 def test_so_it_is_for_all_attention_models_their_persistent_vectors_counted(shape):
     model = attach(Checkpoint("lm", "test", "lm", tiny_lm(**shape), None))
     mask = uneven(model.grid)
     left, shrunk = costs_of(model).shrunk(mask.kept, 6), shrink_model(model, mask).module
-    assert (left.parameters, left.macs) == (parameters_of(shrunk), macs_of(shrunk, made_up(model.module, 6)))
+    assert (left.parameters, left.macs) == (
+        parameters_of(shrunk),
+        macs_of(shrunk, made_up(model.module, 6)),
+    )
 
 
 @pytest.mark.parametrize("tokens", [1, 6, 17])
@@ -74,7 +87,9 @@ def test_multiply_accumulates_are_those_of_the_products_one_by_one(tokens):
     assert costs_of(model).untouched(tokens).macs == own
     kept = np.ones(12, bool)
     kept[[0, 1, 2, 3, 9]] = False
-    assert costs_of(model).shrunk(kept, tokens).macs == reference.encoder_macs([0, 4, 3], 6, 24, 32, 5, 24, tokens)
+    assert costs_of(model).shrunk(kept, tokens).macs == reference.encoder_macs(
+        [0, 4, 3], 6, 24, 32, 5, 24, tokens
+    )
 
 
 @pytest.mark.parametrize("family", LEFT)
@@ -107,7 +122,9 @@ def test_grouped_queries_save_nothing_until_their_whole_group_is_off():
 
 
 def test_costs_survive_their_json_and_say_what_saves_what():
-    costs = Costs(1000, (5, 10, 1), (LayerCost(0, 4, 2, 100, 3, 1, 7), LayerCost(4, 2, 1, 80, 3, 1)), "")
+    costs = Costs(
+        1000, (5, 10, 1), (LayerCost(0, 4, 2, 100, 3, 1, 7), LayerCost(4, 2, 1, 80, 3, 1)), ""
+    )
     again = Costs.from_json(json.loads(json.dumps(costs.to_json())))
     assert again == costs
     assert not costs.even
@@ -119,7 +136,10 @@ def test_costs_survive_their_json_and_say_what_saves_what():
 @given(
     st.recursive(
         st.none() | st.integers(-3, 9) | st.text(max_size=4),
-        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["parameters", "macs", "layers", "note"]), x),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(st.sampled_from(["parameters", "macs", "layers", "note"]), x)
+        ),
         max_leaves=12,
     )
 )
@@ -168,7 +188,9 @@ def test_the_ratio_of_two_models_is_after_over_before_and_below_one_is_faster():
     assert ratio.sure
     assert ratio.ratio == pytest.approx(0.5, abs=0.1)
     assert ratio.rounds == 20
-    same = latency_ratio(before, Slow(clock, 2.0), inputs, repeats=20, seed=3, clock=lambda: clock[-1])
+    same = latency_ratio(
+        before, Slow(clock, 2.0), inputs, repeats=20, seed=3, clock=lambda: clock[-1]
+    )
     assert same.low <= 1 <= same.high
     assert not same.sure
 
@@ -191,7 +213,12 @@ def test_all_models_have_their_turn_in_every_round_and_no_place_of_their_own():
 
 def test_every_timed_pass_follows_one_of_its_own_kind():
     seen = []
-    timed([[lambda: seen.append("a"), lambda: seen.append("b")]], torch.device("cpu"), rounds=6, seed=0)
+    timed(
+        [[lambda: seen.append("a"), lambda: seen.append("b")]],
+        torch.device("cpu"),
+        rounds=6,
+        seed=0,
+    )
     assert len(seen) == 24
     assert all(x == y for x, y in zip(seen[::2], seen[1::2], strict=True))
 
@@ -214,20 +241,29 @@ def test_a_machine_that_slows_down_slows_all_batch_sizes_alike():
     def slow():  # each pass takes longer than the one before, whatever it does
         clock.append(clock[-1] + 1 + clock[-1] / 50)
 
-    one, other = timed([[slow], [slow]], torch.device("cpu"), rounds=12, seed=0, clock=lambda: clock[-1])
+    one, other = timed(
+        [[slow], [slow]], torch.device("cpu"), rounds=12, seed=0, clock=lambda: clock[-1]
+    )
     assert np.median(one) == pytest.approx(np.median(other), rel=0.2)
 
 
 def attached(family, tokenizer=True):
     module = tiny_module(family, torch.float32)
-    return attach(Checkpoint(family, "test", family, module, tiny_tokenizer() if tokenizer else None))
+    return attach(
+        Checkpoint(family, "test", family, module, tiny_tokenizer() if tokenizer else None)
+    )
 
 
 def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothing():
     model = attached("bert")
     mask, done = uneven(model.grid), []
     worth = measure(
-        model, mask, task=tiny_task(), batch_sizes=(8, 16), rounds=6, told=lambda done_, total, note: done.append(done_)
+        model,
+        mask,
+        task=tiny_task(),
+        batch_sizes=(8, 16),
+        rounds=6,
+        told=lambda done_, total, note: done.append(done_),
     )
     assert worth.removed == len(mask.removed)
     assert worth.untouched.parameters == parameters_of(model.module)
@@ -236,21 +272,32 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
     assert done == list(range(7))
     assert all(s.between[0] <= s.milliseconds <= s.between[1] for s in worth.speeds)
     assert (
-        f"Timed: bert on examples of tiny in {', '.join(tiny_task().languages)}; 6 rounds, seed 0." in worth.sentences()
+        f"Timed: bert on examples of tiny in {', '.join(tiny_task().languages)}; 6 rounds, seed 0."
+        in worth.sentences()
     )
-    assert all(s.masked.ratio > 0 and s.shrunk is not None and s.throughput() > 0 for s in worth.speeds)
+    assert all(
+        s.masked.ratio > 0 and s.shrunk is not None and s.throughput() > 0 for s in worth.speeds
+    )
     assert worth.sentences()[0] == NO_SPEED
     assert Savings.from_json(json.loads(json.dumps(worth.to_json()))) == worth
     size, speed = worth.report().tables
     assert [row[0] for row in size.rows] == ["untouched", "masked", "shrunk"]
-    assert size.column("parameters")[0] == size.column("parameters")[1] > size.column("parameters")[2]
+    assert (
+        size.column("parameters")[0] == size.column("parameters")[1] > size.column("parameters")[2]
+    )
     assert len(speed.rows) == 6
-    assert [None if low is None else low > 0 for low in speed.column("ms low")] == [True, None, None] * 2
+    assert [None if low is None else low > 0 for low in speed.column("ms low")] == [
+        True,
+        None,
+        None,
+    ] * 2
 
 
 def test_what_was_measured_before_times_had_an_interval_is_read():
     ratio = Ratio(0.9, 0.8, 1.0, 0.95, 6)
-    value = Savings(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why").to_json()
+    value = Savings(
+        12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why"
+    ).to_json()
     del value["speed"][0]["milliseconds_interval"]
     assert Savings.from_json(value).speeds[0].between is None
     value["speed"][0]["milliseconds_interval"] = [1.0]
@@ -270,7 +317,11 @@ def test_examples_of_a_task_that_is_not_named_are_refused_not_ignored(tmp_path, 
 
 def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_stands_there():
     worth = measure(
-        attached("deberta-v2"), uneven(attached("deberta-v2").grid), task=tiny_task(), batch_sizes=(16,), rounds=6
+        attached("deberta-v2"),
+        uneven(attached("deberta-v2").grid),
+        task=tiny_task(),
+        batch_sizes=(16,),
+        rounds=6,
     )
     assert worth.shrunk is None
     assert worth.speeds[0].shrunk is None
@@ -293,7 +344,10 @@ def test_without_a_task_plain_sentences_give_the_lengths_and_a_sequence_to_seque
     worth = measure(model, full_mask(model.grid), batch_sizes=(16,), rounds=6)
     assert worth.speeds[0].rows == 16
     assert worth.shrunk == worth.untouched
-    assert "marian on sentences of intents in all its languages, as plain texts; 6 rounds" in worth.sentences()[-2]
+    assert (
+        "marian on sentences of intents in all its languages, as plain texts; 6 rounds"
+        in worth.sentences()[-2]
+    )
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -309,7 +363,9 @@ def test_what_cannot_be_measured_is_refused():
 def test_a_sentence_says_when_a_ratio_may_as_well_be_one():
     seconds = np.full(8, 2.0)
     sure, not_sure = ratio_of(seconds, seconds / 2), Ratio(0.99, 0.9, 1.1, 0.95, 8)
-    words = Savings(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why").sentences()
+    words = Savings(
+        12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why"
+    ).sentences()
     assert "not distinguishable from equal speed" in words[1]
     assert words[1].count("not distinguishable") == 1
 

@@ -23,7 +23,9 @@ def test_reported_19_task_files_with_one_thing_wrong_are_read_or_refused_in_a_se
     monkeypatch.chdir(tmp_path)
     for bad_input in islice(inputs(tmp_path, 42), TRIED):
         answer = bad_input.attempt()
-        assert answer.verdict in (Verdict.ACCEPTED, Verdict.REFUSED), f"{bad_input.wrong}: {answer.words}"
+        assert answer.verdict in (Verdict.ACCEPTED, Verdict.REFUSED), (
+            f"{bad_input.wrong}: {answer.words}"
+        )
 
 
 def test_reported_19_nothing_is_wrong_with_the_samples_themselves(tmp_path: Path) -> None:
@@ -34,7 +36,10 @@ def test_reported_19_nothing_is_wrong_with_the_samples_themselves(tmp_path: Path
 
 def test_reported_19_a_seed_gives_the_same_inputs_wherever_their_folder_is(tmp_path: Path) -> None:
     first, second = (
-        [(bad_input.wrong, bad_input.content) for bad_input in islice(inputs(tmp_path / name, 7), 200)]
+        [
+            (bad_input.wrong, bad_input.content)
+            for bad_input in islice(inputs(tmp_path / name, 7), 200)
+        ]
         for name in ("a", "b")
     )
     assert first == second

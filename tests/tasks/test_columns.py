@@ -24,8 +24,12 @@ NLI = ("text", "pair", "label", "language")
 CLASSES = ("entailment", "neutral", "contradiction")
 
 
-def guessed(header: str, *rows: str, classes: Sequence[str] = (), meanings: Sequence[str] = NLI) -> dict[str, str]:
-    columns = zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True)
+def guessed(
+    header: str, *rows: str, classes: Sequence[str] = (), meanings: Sequence[str] = NLI
+) -> dict[str, str]:
+    columns = zip(
+        header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True
+    )
     return guess_columns(dict(columns), meanings, classes)
 
 
@@ -51,9 +55,14 @@ def test_reported_13_headers_are_known_in_any_case_and_three_languages(header: s
     assert guessed(header, "de,Es regnet,Es ist nass,0", "fr,Il pleut,Il fait beau,2") == expected
 
 
-@pytest.mark.parametrize("label", ["intent", "target", "tag", "y", "gold_label", "CLASS", "Absicht", "etiquette"])
+@pytest.mark.parametrize(
+    "label", ["intent", "target", "tag", "y", "gold_label", "CLASS", "Absicht", "etiquette"]
+)
 def test_reported_13_a_column_of_labels_is_known_by_its_name(label: str) -> None:
-    assert guessed(f"utterance,{label}", "go on,a", "stop,b") == {"text": "utterance", "label": label}
+    assert guessed(f"utterance,{label}", "go on,a", "stop,b") == {
+        "text": "utterance",
+        "label": label,
+    }
 
 
 def test_reported_13_nothing_is_guessed_without_a_match() -> None:
@@ -81,10 +90,18 @@ def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
 @pytest.mark.parametrize(
     ("header", "rows", "unsure"),
     [
-        ("Lang,text,label", ("German,a,x", "deu,b,y"), {"language"}),  # named so, but these are no codes
+        (
+            "Lang,text,label",
+            ("German,a,x", "deu,b,y"),
+            {"language"},
+        ),  # named so, but these are no codes
         ("lang,locale,text,label", ("de,de,a,x", "fr,fr,b,y"), {"language"}),
         ("from,into,text,label", ("de,en,a,x", "de,en,b,y"), {"language"}),  # two columns of codes
-        ("premise,hypothesis,sentence1,sentence2,label", ("a,b,c,d,x", "e,f,g,h,y"), {"text", "pair"}),
+        (
+            "premise,hypothesis,sentence1,sentence2,label",
+            ("a,b,c,d,x", "e,f,g,h,y"),
+            {"text", "pair"},
+        ),
         ("text,label", ("a,x", "b,y"), set()),
         ("lang,premise,hypothesis,gold", ("de,a,b,x", "fr,c,d,y"), set()),
     ],
@@ -92,12 +109,16 @@ def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
 def test_reported_13_what_a_column_may_mean_is_asked_for_and_never_taken_as_absent(
     header: str, rows: tuple[str, ...], unsure: set[str]
 ) -> None:
-    columns = dict(zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True))
+    columns = dict(
+        zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True)
+    )
     assert unsure_meanings(columns, NLI, guess_columns(columns, NLI)) == unsure
 
 
 def test_reported_13_a_first_row_that_is_no_header_is_seen() -> None:
-    assert columns_named_as_values({"de": ("de", "fr"), "Es regnet": ("Il pleut", "It rains")}) == ["de"]
+    assert columns_named_as_values({"de": ("de", "fr"), "Es regnet": ("Il pleut", "It rains")}) == [
+        "de"
+    ]
     assert columns_named_as_values({"lang": ("de", "fr"), "text": ("a text", "texts")}) == []
 
 
@@ -105,11 +126,18 @@ def test_reported_13_the_model_s_classes_tell_the_labels() -> None:
     rows = ("a,web,NEUTRAL,1", "b,mail,Entailment,0")
     assert "label" not in guessed("text,category,tag,y", *rows)
     assert guessed("text,category,tag,y", *rows, classes=CLASSES)["label"] == "tag"
-    assert guessed("text,what,where", "a,NEUTRAL,x", "b,entailment,y", classes=CLASSES)["label"] == "what"
+    assert (
+        guessed("text,what,where", "a,NEUTRAL,x", "b,entailment,y", classes=CLASSES)["label"]
+        == "what"
+    )
     assert guessed("text,what,where", "a,0,x", "b,2,y", classes=CLASSES)["label"] == "what"
-    assert "label" not in guessed("text,what,where", "a,0,1", "b,2,0", classes=CLASSES)  # either could be
+    assert "label" not in guessed(
+        "text,what,where", "a,0,1", "b,2,0", classes=CLASSES
+    )  # either could be
     assert "label" not in guessed("text,what", "a,0", "b,3", classes=CLASSES)
-    assert guessed("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"] == "what"
+    assert (
+        guessed("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"] == "what"
+    )
 
 
 def test_reported_13_language_codes_tell_their_column() -> None:
@@ -135,8 +163,25 @@ def test_reported_13_columns_of_the_other_kinds() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["lang", "text", "label", "gold", "premise", "hypothesis", "target", "tag", "x", "locale"]),
-        st.lists(st.sampled_from(["de", "en", "0", "1", "neutral", "a longer text", None]), min_size=3, max_size=3),
+        st.sampled_from(
+            [
+                "lang",
+                "text",
+                "label",
+                "gold",
+                "premise",
+                "hypothesis",
+                "target",
+                "tag",
+                "x",
+                "locale",
+            ]
+        ),
+        st.lists(
+            st.sampled_from(["de", "en", "0", "1", "neutral", "a longer text", None]),
+            min_size=3,
+            max_size=3,
+        ),
         min_size=1,
     ),
     st.sampled_from([(), CLASSES]),
@@ -180,5 +225,10 @@ def test_reported_21_a_class_that_only_its_number_names_is_not_typed_into_the_ap
 
 
 def test_a_header_is_compared_without_case_accents_and_marks() -> None:
-    assert plain_header("\ufeff Gold-Label ") == plain_header("goldLabel") == plain_header("GOLD LABEL") == "gold_label"
+    assert (
+        plain_header("\ufeff Gold-Label ")
+        == plain_header("goldLabel")
+        == plain_header("GOLD LABEL")
+        == "gold_label"
+    )
     assert plain_header("Étiquette") == "etiquette"

@@ -20,7 +20,14 @@ from headlab.store import Store
 from headlab.tasks import SAVED, task
 from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.declared import read_declaration
-from headlab.tasks.equal_texts import DividedRow, comparable, compared_with, dev_rows, equal_texts, text_of
+from headlab.tasks.equal_texts import (
+    DividedRow,
+    comparable,
+    compared_with,
+    dev_rows,
+    equal_texts,
+    text_of,
+)
 from headlab.tasks.intents.templates import LABELS
 from headlab.tasks.own import Checked, Draft, Upload, check, save
 
@@ -34,12 +41,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def upload(rows: list[dict[str, object]], language: str | None = "de", split: Split | None = None, name: str = ""):
+def upload(
+    rows: list[dict[str, object]],
+    language: str | None = "de",
+    split: Split | None = None,
+    name: str = "",
+):
     lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     return Upload(name or f"{language}.{split}.jsonl", lines.encode(), language, split)
 
 
-def divided(rows: list[dict[str, object]], columns: dict[str, str] = COLUMNS, **more: object) -> Checked:
+def divided(
+    rows: list[dict[str, object]], columns: dict[str, str] = COLUMNS, **more: object
+) -> Checked:
     draft = Draft("mine", "jsonl", columns, (upload(rows),), share=0.5)
     return check(replace(draft, **more))  # type: ignore[arg-type]
 
@@ -48,7 +62,10 @@ def sides(checked: Checked, column: str = "text") -> dict[str, list[str]]:
     """The values of a column by file."""
     assert not checked.errors, checked.errors
     return {
-        name: [json.dumps(json.loads(line)[column], ensure_ascii=False) for line in data.decode().splitlines()]
+        name: [
+            json.dumps(json.loads(line)[column], ensure_ascii=False)
+            for line in data.decode().splitlines()
+        ]
         for name, data in checked.files.items()
     }
 
@@ -73,14 +90,26 @@ def test_reported_11_equal_texts_go_to_the_same_side() -> None:
 
 @pytest.mark.parametrize(
     "variant",
-    [str.upper, "  {} ".format, lambda text: text.replace(" ", "\u00a0"), lambda text: text.replace("ü", "u\u0308")],
+    [
+        str.upper,
+        "  {} ".format,
+        lambda text: text.replace(" ", "\u00a0"),
+        lambda text: text.replace("ü", "u\u0308"),
+    ],
     ids=["case", "outer spaces", "other spaces", "decomposed"],
 )
-def test_reported_11_texts_are_compared_without_case_spaces_and_unicode_form(variant: Callable[[str], str]) -> None:
+def test_reported_11_texts_are_compared_without_case_spaces_and_unicode_form(
+    variant: Callable[[str], str],
+) -> None:
     texts = [f"prüfe  das {number}" for number in range(20)]
-    rows = [{"text": text, "label": "a"} for text in texts] + [{"text": variant(text), "label": "b"} for text in texts]
+    rows = [{"text": text, "label": "a"} for text in texts] + [
+        {"text": variant(text), "label": "b"} for text in texts
+    ]
     of_split = sides(divided(rows))
-    dev, test = ({comparable(json.loads(text)) for text in of_split[f"de.{split}.jsonl"]} for split in ("dev", "test"))
+    dev, test = (
+        {comparable(json.loads(text)) for text in of_split[f"de.{split}.jsonl"]}
+        for split in ("dev", "test")
+    )
     assert len(dev) == len(test) == 10
     assert not dev & test
 
@@ -106,7 +135,12 @@ def test_reported_11_sentences_of_labelled_words_are_texts() -> None:
 
 def test_reported_11_choices_are_equal_in_any_order_and_lm_texts_are_their_targets() -> None:
     rows = [
-        {"context": f"so {n % 8}", "choices": ["yes", "no"] if n % 2 else ["no", "yes"], "answer": 0} for n in range(32)
+        {
+            "context": f"so {n % 8}",
+            "choices": ["yes", "no"] if n % 2 else ["no", "yes"],
+            "answer": 0,
+        }
+        for n in range(32)
     ]
     columns = {"context": "context", "choices": "choices", "answer": "answer"}
     assert not shared(divided(rows, columns), column="context")
@@ -131,7 +165,10 @@ def test_reported_11_equal_texts_in_one_language_tie_the_rows_of_an_aligned_task
     german[7]["text"] = german[3]["text"]
     french[20]["text"] = french[7]["text"]
     files = (upload(german, "de"), upload(french, "fr"))
-    for checked in (divided([], files=files, aligned=True), divided([], files=files[::-1], aligned=True)):
+    for checked in (
+        divided([], files=files, aligned=True),
+        divided([], files=files[::-1], aligned=True),
+    ):
         of_split = sides(checked)
         dev = [int(text.split()[1][:-1]) for text in of_split["de.dev.jsonl"]]
         assert {number for number in (3, 20) if number in dev} in ({3, 20}, set())
@@ -172,7 +209,10 @@ def test_reported_11_without_equal_texts_the_division_is_that_of_before() -> Non
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "g", "h"]), st.integers(0, 12)), min_size=1),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["", "g", "h"]), st.integers(0, 12)),
+        min_size=1,
+    ),
     st.floats(0.05, 0.95),
     st.booleans(),
 )
@@ -215,11 +255,15 @@ def before(group: bool) -> Draft:
 
 
 @pytest.mark.parametrize(("group", "dev"), [(False, ALIGNED_DEV), (True, GROUPED_DEV)])
-def test_reported_11_a_division_of_before_is_byte_for_byte_the_same(group: bool, dev: list[int]) -> None:
+def test_reported_11_a_division_of_before_is_byte_for_byte_the_same(
+    group: bool, dev: list[int]
+) -> None:
     checked = check(before(group))
     header, *lines = BEFORE.splitlines(keepends=True)
     assert checked.files["de.dev.csv"] == header + b"".join(lines[row] for row in dev)
-    assert checked.files["de.test.csv"] == header + b"".join(line for row, line in enumerate(lines) if row not in dev)
+    assert checked.files["de.test.csv"] == header + b"".join(
+        line for row, line in enumerate(lines) if row not in dev
+    )
     if not group:
         assert checked.declaration == DECLARED_BEFORE
 
@@ -249,14 +293,20 @@ def examples(*texts: str, label: int = 0) -> list[Example]:
 
 
 def test_reported_11_counts_are_of_the_examples_of_the_result() -> None:
-    of_split = {"dev": examples("a", "b", "c", "D "), "test": examples("d", "c", "e", label=1), "train": examples("e")}
+    of_split = {
+        "dev": examples("a", "b", "c", "D "),
+        "test": examples("d", "c", "e", label=1),
+        "train": examples("e"),
+    }
     made = Task("made", ("x", "y"), ("en",), False, lambda language, split, seed: of_split[split])
     (count,) = equal_texts(made, "en", "dev", of_split["dev"])
     assert count.record() == {"examples": 4, "equal": 2, "contradicted": 2}
     (first,) = equal_texts(made, "en", "dev", of_split["dev"][:3])
     assert first.record() == {"examples": 3, "equal": 1, "contradicted": 1}
     (reported,) = equal_texts(made, "en", "test", of_split["test"])
-    assert reported.note.startswith("2 of the 3 test texts are in dev too, 2 of them with another answer")
+    assert reported.note.startswith(
+        "2 of the 3 test texts are in dev too, 2 of them with another answer"
+    )
 
 
 def test_reported_11_nothing_is_fetched_for_the_count() -> None:
@@ -264,7 +314,9 @@ def test_reported_11_nothing_is_fetched_for_the_count() -> None:
         assert split == "dev", "the other split would be fetched"
         return examples("a")
 
-    made = Task("made", ("x", "y"), ("en",), False, read, present=lambda language, split: split == "dev")
+    made = Task(
+        "made", ("x", "y"), ("en",), False, read, present=lambda language, split: split == "dev"
+    )
     assert equal_texts(made, "en", "dev", made.examples("en")) == ()
 
 
@@ -310,13 +362,17 @@ NUMBERS = {"examples": 10, "equal": 3, "contradicted": 1}
 
 
 @pytest.mark.parametrize(("split", "other"), [("dev", "test"), ("test", "dev")])
-def test_reported_11_evaluate_says_the_number(twice: Path, model: Path, split: str, other: str) -> None:
+def test_reported_11_evaluate_says_the_number(
+    twice: Path, model: Path, split: str, other: str
+) -> None:
     printed, said = headlab("evaluate", "--model", model, "--task", twice, "--split", split)
     assert printed["languages"]["de"]["equal_texts"] == {other: NUMBERS}  # type: ignore[index]
     assert said.count(f"de: 3 of the 10 {split} texts are in {other} too") == 1
 
 
-def test_reported_11_score_curve_prune_and_the_report_say_the_number(twice: Path, model: Path, cache: Path) -> None:
+def test_reported_11_score_curve_prune_and_the_report_say_the_number(
+    twice: Path, model: Path, cache: Path
+) -> None:
     asked = ("--model", model, "--task", twice, "--cache", cache)
     printed, said = headlab("score", *asked, "--method", "leave-one-out")
     assert printed["languages"]["de"]["equal_texts"] == {"test": NUMBERS}  # type: ignore[index]
@@ -326,20 +382,29 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(twice: Path
     curve, _ = headlab("curve", *asked, "--method", "leave-one-out")
     assert curve["languages"]["de"]["equal_texts"] == {"dev": NUMBERS}  # type: ignore[index]
     mask = cache / "mask.json"
-    pruned, _ = headlab("prune", *asked, "--method", "leave-one-out", "--rule", "bottom", "--k", 1, "--out", mask)
+    pruned, _ = headlab(
+        "prune", *asked, "--method", "leave-one-out", "--rule", "bottom", "--k", 1, "--out", mask
+    )
     assert pruned["languages"]["de"]["equal_texts"] == {"dev": NUMBERS}  # type: ignore[index]
     store = Store(cache)
-    items = find([folder.name for folder in store.folders() if (folder / "result.npz").exists()], store)
+    items = find(
+        [folder.name for folder in store.folders() if (folder / "result.npz").exists()], store
+    )
     page = html(document(items)).decode()
     assert page.count("de: 3 of the 10 dev texts are in test too") == 1
     assert page.count("de: 3 of the 10 test texts are in dev too") == 1
     assert "equal_texts" not in page
-    assert "3 of the 10 test texts are in dev too" in html(document(find([str(mask)], store))).decode()
+    assert (
+        "3 of the 10 test texts are in dev too" in html(document(find([str(mask)], store))).decode()
+    )
 
 
 def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> None:
     rows = [{"text": f"say {n}", "label": "ab"[n % 2]} for n in range(10)]
-    files = (upload(rows, "de", "dev"), upload([{"text": "say 0", "label": "b"}, *rows[:4]], "de", "test"))
+    files = (
+        upload(rows, "de", "dev"),
+        upload([{"text": "say 0", "label": "b"}, *rows[:4]], "de", "test"),
+    )
     checked = check(Draft("mine", "jsonl", COLUMNS, files))
     expected = "de: 5 of the 5 test texts are in dev too, 1 of them with another answer, so figures on test are not"
     assert [note for note in checked.notes if note.startswith(expected)]
@@ -349,7 +414,10 @@ def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> Non
 
 def test_reported_11_files_without_equal_texts_say_nothing() -> None:
     files = tuple(
-        upload([{"text": f"{split} {n}", "label": "ab"[n % 2]} for n in range(6)], "de", split) for split in SPLITS
+        upload([{"text": f"{split} {n}", "label": "ab"[n % 2]} for n in range(6)], "de", split)
+        for split in SPLITS
     )
     assert check(Draft("mine", "jsonl", COLUMNS, files)).notes == ()
-    assert np.array([*check(Draft("mine", "jsonl", COLUMNS, files)).label_counts.values()]).sum() == 18
+    assert (
+        np.array([*check(Draft("mine", "jsonl", COLUMNS, files)).label_counts.values()]).sum() == 18
+    )

@@ -28,10 +28,14 @@ CSV = 'text,label\n"good, really",yes\nbad,no\n'
 TSV = "text\tlabel\ngood, really\tyes\nbad\tno\n"
 SEMICOLONS = "text;label\ngood, really;yes\nbad;no\n"
 WIDE = "good " * 30_000
-CONLL_2003 = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n"
+CONLL_2003 = (
+    "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n"
+)
 XTREME = "EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n"
 TAGGED = {("EU rejects", ("B-ORG", "O")), ("Peter", ("B-PER",))}
-SECONDS = count(1_000_000_000)  # what is read is remembered by size and time, and the disk's clock ticks slowly
+SECONDS = count(
+    1_000_000_000
+)  # what is read is remembered by size and time, and the disk's clock ticks slowly
 
 
 def put(path: Path, data: str | bytes) -> Path:
@@ -42,11 +46,22 @@ def put(path: Path, data: str | bytes) -> Path:
     return path
 
 
-def declare(folder: Path, kind: str, data: str | bytes, columns: dict[str, str] | None = None, more: str = "") -> str:
+def declare(
+    folder: Path,
+    kind: str,
+    data: str | bytes,
+    columns: dict[str, str] | None = None,
+    more: str = "",
+) -> str:
     """The path of the declaration of a task with one file."""
     put(folder / f"de.dev.{kind}", data)
     named = ", ".join(f'{meaning} = "{column}"' for meaning, column in (columns or TABLE).items())
-    lines = ('name = "mine"', f'format = "{kind}"', f'files = "{{language}}.{{split}}.{kind}"', more)
+    lines = (
+        'name = "mine"',
+        f'format = "{kind}"',
+        f'files = "{{language}}.{{split}}.{kind}"',
+        more,
+    )
     return str(put(folder / "mine.toml", "\n".join((*lines, f"columns = {{ {named} }}"))))
 
 
@@ -60,7 +75,9 @@ def draft(kind: str, data: bytes, columns: dict[str, str] | None = None) -> Draf
     return Draft("mine", kind, columns or TABLE, (Upload(f"x.{kind}", data, "de"),), share=0.5)
 
 
-def uploaded(folder: Path, kind: str, data: bytes, columns: dict[str, str] | None = None) -> list[Example]:
+def uploaded(
+    folder: Path, kind: str, data: bytes, columns: dict[str, str] | None = None
+) -> list[Example]:
     """The examples of a task that was saved from an upload."""
     save(draft(kind, data, columns), folder)
     task = headlab.task(folder / "tasks" / "mine" / "mine.toml")
@@ -75,7 +92,10 @@ READABLE = {
     "a line of spaces in a csv": ("csv", CSV + "  \n"),
     "rows that were emptied in Excel": ("csv", CSV + ",\n,\n"),
     "semicolons": ("csv", SEMICOLONS),
-    "semicolons as Excel writes them": ("csv", b"\xef\xbb\xbf" + SEMICOLONS.replace("\n", "\r\n").encode()),
+    "semicolons as Excel writes them": (
+        "csv",
+        b"\xef\xbb\xbf" + SEMICOLONS.replace("\n", "\r\n").encode(),
+    ),
     "a line that tells Excel the separator": ("csv", "sep=;\n" + SEMICOLONS),
     "a line that tells Excel of commas": ("csv", "sep=,\r\n" + CSV),
     "UTF-16, as Excel's Unicode text": ("tsv", TSV.encode("utf-16")),
@@ -87,7 +107,10 @@ READABLE = {
     "line ends of Windows ended once more": ("tsv", TSV.replace("\n", "\r\r\n")),
     "mixed line ends": ("tsv", TSV.replace("yes\n", "yes\r\n")),
     "no line end at the end": ("tsv", TSV.removesuffix("\n")),
-    "a column without a name at the end": ("tsv", TSV.replace("label", "label\t").replace("yes", "yes\t")),
+    "a column without a name at the end": (
+        "tsv",
+        TSV.replace("label", "label\t").replace("yes", "yes\t"),
+    ),
     "columns without names at the end": ("csv", CSV.replace("\n", ",,\n")),
 }
 
@@ -96,30 +119,46 @@ READABLE = {
 def test_reported_22_what_is_certain_is_read(tmp_path: Path, name: str) -> None:
     kind, data = READABLE[name]
     assert declared(tmp_path, kind, data) == set(READ)
-    examples = uploaded(tmp_path / "cache", kind, data if isinstance(data, bytes) else data.encode())
+    examples = uploaded(
+        tmp_path / "cache", kind, data if isinstance(data, bytes) else data.encode()
+    )
     assert {example.text for example in examples} == {text for text, _ in READ}
 
 
 def test_reported_22_a_field_of_150_000_characters_is_read(tmp_path: Path) -> None:
     data = f"text,label\n{WIDE},yes\nbad,no\n"
     assert (WIDE, "yes") in declared(tmp_path, "csv", data)
-    assert max(len(example.text) for example in uploaded(tmp_path / "cache", "csv", data.encode())) == len(WIDE)
+    assert max(
+        len(example.text) for example in uploaded(tmp_path / "cache", "csv", data.encode())
+    ) == len(WIDE)
 
 
-@pytest.mark.parametrize(("data", "labels"), [(CONLL_2003, "4"), (XTREME, "2"), (XTREME.replace("\t", " "), "2")])
-def test_reported_22_one_token_a_line_is_read_as_conll(tmp_path: Path, data: str, labels: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "labels"), [(CONLL_2003, "4"), (XTREME, "2"), (XTREME.replace("\t", " "), "2")]
+)
+def test_reported_22_one_token_a_line_is_read_as_conll(
+    tmp_path: Path, data: str, labels: str
+) -> None:
     columns = {"words": "1", "labels": labels}
     task = headlab.task(declare(tmp_path, "conll", data, columns))
-    assert {(e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")} == TAGGED
+    assert {
+        (e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")
+    } == TAGGED
     examples = uploaded(tmp_path / "cache", "conll", data.encode(), columns)
     assert {example.text for example in examples} == {text for text, _ in TAGGED}
 
 
 @pytest.mark.parametrize(
     ("comment", "words"),
-    [("# id 3f2a domain=en", "EU rejects"), ("# sent_id = 7", "EU rejects"), ("#\tSYM", "# EU rejects")],
+    [
+        ("# id 3f2a domain=en", "EU rejects"),
+        ("# sent_id = 7", "EU rejects"),
+        ("#\tSYM", "# EU rejects"),
+    ],
 )
-def test_reported_22_comments_are_told_from_tokens(tmp_path: Path, comment: str, words: str) -> None:
+def test_reported_22_comments_are_told_from_tokens(
+    tmp_path: Path, comment: str, words: str
+) -> None:
     task = headlab.task(declare(tmp_path, "conll", f"{comment}\nEU\tB-ORG\nrejects\tO\n", WORDS))
     assert [example.text for example in task.examples("de")] == [words]
 
@@ -130,15 +169,22 @@ NEW_DOCUMENTS = "# newdoc\n# Two sentences\nEU\tB-ORG\nrejects\tO\n\n# newpar\nP
 
 
 @pytest.mark.parametrize(
-    ("data", "words", "labels"), [(GERMEVAL, "2", "3"), (CONLL_2012, "3", "4"), (NEW_DOCUMENTS, "1", "2")]
+    ("data", "words", "labels"),
+    [(GERMEVAL, "2", "3"), (CONLL_2012, "3", "4"), (NEW_DOCUMENTS, "1", "2")],
 )
-def test_reported_22_comments_of_known_corpora_are_left_out(tmp_path: Path, data: str, words: str, labels: str) -> None:
+def test_reported_22_comments_of_known_corpora_are_left_out(
+    tmp_path: Path, data: str, words: str, labels: str
+) -> None:
     columns = {"words": words, "labels": labels}
     task = headlab.task(declare(tmp_path, "conll", data, columns))
-    assert {(e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")} == TAGGED
+    assert {
+        (e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")
+    } == TAGGED
 
 
-@pytest.mark.parametrize("comment", ["# newdoc", "# newpar", "# a remark", "#", "# a b c d e f g h i", "#x\ty"])
+@pytest.mark.parametrize(
+    "comment", ["# newdoc", "# newpar", "# a remark", "#", "# a b c d e f g h i", "#x\ty"]
+)
 def test_reported_22_conllu_may_begin_with_any_comment(tmp_path: Path, comment: str) -> None:
     word = "{}\t{}\t_\tNOUN" + "\t_" * 6 + "\n"
     data = f"{comment}\n# sent_id = 1\n{word.format(1, 'Haus')}{word.format(2, 'Hund')}\n"
@@ -159,7 +205,9 @@ def test_reported_22_tokens_of_another_width_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tsv", "conllu"])
-def test_reported_22_tokens_that_were_declared_as_another_kind_are_said(tmp_path: Path, kind: str) -> None:
+def test_reported_22_tokens_that_were_declared_as_another_kind_are_said(
+    tmp_path: Path, kind: str
+) -> None:
     columns = TABLE if kind == "tsv" else {"words": "FORM", "labels": "UPOS"}
     with raises("data.tokens_as_rows", f"de.dev.{kind}", 'format = "conll"'):
         headlab.task(declare(tmp_path, kind, XTREME, columns))
@@ -176,7 +224,9 @@ def test_reported_22_tokens_that_were_declared_as_another_kind_are_said(tmp_path
         ("x.tsv", "text\tlabel\n好\tyes\n\n坏\tno\n", "tsv"),
     ],
 )
-def test_reported_22_the_format_of_an_upload_is_told_by_its_contents_too(name: str, data: str, kind: str) -> None:
+def test_reported_22_the_format_of_an_upload_is_told_by_its_contents_too(
+    name: str, data: str, kind: str
+) -> None:
     assert format_of(Upload(name, data.encode())) == kind
 
 
@@ -286,7 +336,9 @@ def test_reported_22_of_thousands_of_languages_a_few_are_listed(tmp_path: Path) 
     assert len(str(caught.value)) < 1000
 
 
-def test_reported_22_rows_that_are_compared_by_place_have_no_blank_line_between_them(tmp_path: Path) -> None:
+def test_reported_22_rows_that_are_compared_by_place_have_no_blank_line_between_them(
+    tmp_path: Path,
+) -> None:
     rows = "premise\thypothesis\tlabel\np\th\t0\n{}p\tg\t1\n"
     put(tmp_path / "xnli" / "de.dev.tsv", rows.format("") + " \n\n")
     assert len(xnli_task(tmp_path).examples("de")) == 2
@@ -304,7 +356,9 @@ def test_reported_22_translations_end_with_blank_lines(tmp_path: Path) -> None:
     assert (example.text, example.target) == ("House", "Haus")
 
 
-def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_format_of_tokens(tmp_path: Path) -> None:
+def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_format_of_tokens(
+    tmp_path: Path,
+) -> None:
     word = "1\t{}\t_\tNOUN" + "\t_" * 6 + "\n"
     put(tmp_path / "ud" / "de.dev.conllu", word.format("Haus") + "  \n" + word.format("Hund"))
     assert {example.text for example in udpos_task(tmp_path).examples("de")} == {"Haus", "Hund"}
@@ -314,12 +368,16 @@ def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_forma
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan"), float("inf")])
-def test_reported_19_a_share_that_leaves_a_split_empty_is_refused(tmp_path: Path, share: float) -> None:
+def test_reported_19_a_share_that_leaves_a_split_empty_is_refused(
+    tmp_path: Path, share: float
+) -> None:
     with raises("upload.share_invalid", share):
         save(replace(draft("csv", CSV.encode()), share=share), tmp_path)
 
 
-def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
+def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(
+    tmp_path: Path,
+) -> None:
     for name in ("x" * 5000, "a\0b", "../x"):
         with raises("declaration.name_invalid"):
             save(replace(draft("csv", CSV.encode()), name=name), tmp_path)

@@ -12,7 +12,10 @@ from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
 
 MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
-WITH_CHOICES = [(ioi_task, "en"), *((agreement_task, language) for language in ("en", "de", "fr", "es"))]
+WITH_CHOICES = [
+    (ioi_task, "en"),
+    *((agreement_task, language) for language in ("en", "de", "fr", "es")),
+]
 ALL = [(repeats_task, "en"), *WITH_CHOICES]
 VERBS = {
     "en": ("is was has", "are were have"),
@@ -119,7 +122,9 @@ def test_every_word_of_a_repetition_can_be_copied():
 
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_place_among_the_choices_is_right_more_often(make: Callable[..., Task], language: str, split: Split):
+def test_no_place_among_the_choices_is_right_more_often(
+    make: Callable[..., Task], language: str, split: Split
+):
     examples = make().examples(language, split)
     assert all(len(e.choices) == 2 and len(set(e.choices)) == 2 for e in examples)
     assert all(re.fullmatch(r" \w+", choice) for e in examples for choice in e.choices)
@@ -160,7 +165,19 @@ def subject_is_plural(language: str, text: str) -> bool:
         return noun.endswith("s") or noun in ("children", "men", "women")
     if language in ("fr", "es"):
         return first in ("Les", "Los", "Las")
-    single = ["Frau", "Flasche", "Karte", "Lampe", "Tasche", "Kiste", "Kamera", "Uhr", "Tür", "Brücke", "Kirche"]
+    single = [
+        "Frau",
+        "Flasche",
+        "Karte",
+        "Lampe",
+        "Tasche",
+        "Kiste",
+        "Kamera",
+        "Uhr",
+        "Tür",
+        "Brücke",
+        "Kirche",
+    ]
     return first == "Die" and not (noun.endswith("in") or noun in single)
 
 

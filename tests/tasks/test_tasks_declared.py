@@ -65,7 +65,12 @@ TWO = {
 
 def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
     task = headlab.task(str(declare(csv_task(), TWO)))
-    assert (task.name, task.languages, task.labels, task.aligned) == ("mine", ("en", "de"), ("0", "1", "½"), False)
+    assert (task.name, task.languages, task.labels, task.aligned) == (
+        "mine",
+        ("en", "de"),
+        ("0", "1", "½"),
+        False,
+    )
     found = {e.text: e for e in task.examples("en")}
     assert set(found) == {"good, really\nso", 'a "bad" one'}
     assert {(e.id, e.group, task.labels[e.label]) for e in found.values()} == {
@@ -80,21 +85,32 @@ def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
 
 
 def test_one_tsv_file_with_a_column_for_everything(declare: Declare) -> None:
-    columns = 'text = "a"\npair = "b"\nlabel = "c"\ngroup = "g"\nid = "i"\nlanguage = "l"\nsplit = "s"'
+    columns = (
+        'text = "a"\npair = "b"\nlabel = "c"\ngroup = "g"\nid = "i"\nlanguage = "l"\nsplit = "s"'
+    )
     text = 'i\tg\tl\ts\ta\tb\tc\nx\tp\tde\tvalid\t"eins\tzwei\tja\ny\tp\tsw\tvalid\tmoja\tmbili\tnein\n'
     path = declare(
-        f'format = "tsv"\nfiles = "all.tsv"\nsplits = {{ dev = "valid" }}\n[columns]\n{columns}', {"all.tsv": text}
+        f'format = "tsv"\nfiles = "all.tsv"\nsplits = {{ dev = "valid" }}\n[columns]\n{columns}',
+        {"all.tsv": text},
     )
     task = headlab.task(str(path), "de")
     (only,) = task.examples("de")
-    assert (only.id, only.text, only.pair, only.group, task.labels) == ("x", '"eins', "zwei", "p", ("ja", "nein"))
+    assert (only.id, only.text, only.pair, only.group, task.labels) == (
+        "x",
+        '"eins',
+        "zwei",
+        "p",
+        ("ja", "nein"),
+    )
     assert headlab.task(str(path)).languages == ("de", "sw")
 
 
 def test_jsonl_with_a_label_for_each_word(declare: Declare) -> None:
     rows = [{"tokens": ["Hà Nội", "đẹp"], "tags": ["B", "A"]}, {"tokens": ["x"], "tags": ["C"]}]
     text = "\n\n".join(json.dumps(row) for row in rows)
-    path = declare(f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORDS}', {"dev/vi.jsonl": text})
+    path = declare(
+        f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORDS}', {"dev/vi.jsonl": text}
+    )
     task = headlab.task(str(path))
     found = {e.text: e for e in task.examples("vi")}
     assert found["Hà Nội đẹp"].words == ("Hà Nội", "đẹp")
@@ -124,7 +140,9 @@ def test_a_file_is_read_again_once_it_has_changed(declare: Declare) -> None:
 def test_test_rows_teach_no_label_and_other_languages_none_either(declare: Declare) -> None:
     columns = 'columns = { text = "t", label = "l", language = "c", split = "s" }'
     rows = "t,l,c,s\na,x,de,dev\nb,y,de,test\nc,z,fr,train\n"
-    path = declare(f'format = "csv"\nfiles = "all.csv"\nlanguages = ["de"]\n{columns}', {"all.csv": rows})
+    path = declare(
+        f'format = "csv"\nfiles = "all.csv"\nlanguages = ["de"]\n{columns}', {"all.csv": rows}
+    )
     assert headlab.task(str(path)).labels == ("x",)
     with raises("data.label_unknown", "line 3", "column l", "'y'", "x"):
         headlab.task(str(path)).examples("de", "test")
@@ -132,7 +150,8 @@ def test_test_rows_teach_no_label_and_other_languages_none_either(declare: Decla
 
 def test_one_file_a_split_of_one_named_language(declare: Declare) -> None:
     path = declare(
-        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXTS}', {"dev.csv": TWO["de.dev.csv"]}
+        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXTS}',
+        {"dev.csv": TWO["de.dev.csv"]},
     )
     assert headlab.task(str(path)).languages == ("de",)
     assert len(headlab.task(str(path)).examples("de")) == 2
@@ -155,16 +174,23 @@ def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> 
         task.examples("de")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(TEXT, st.sampled_from("xy")), min_size=1, max_size=5))
-def test_csv_and_jsonl_read_back_what_was_written(declare: Declare, rows: list[tuple[str, str]]) -> None:
+def test_csv_and_jsonl_read_back_what_was_written(
+    declare: Declare, rows: list[tuple[str, str]]
+) -> None:
     lines, out = (
         "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows),
         io.StringIO(newline=""),
     )
     csv.writer(out).writerows([("review", "stars"), *rows])
     for kind, text in (("csv", out.getvalue()), ("jsonl", lines)):
-        path = declare(f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}', {f"de.dev.{kind}": text})
+        path = declare(
+            f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
+            {f"de.dev.{kind}": text},
+        )
         task = headlab.task(str(path))
         found = {e.id: (e.text, task.labels[e.label]) for e in task.examples("de")}
         assert [found[f"dev-{i}"] for i in range(len(rows))] == rows
@@ -230,7 +256,12 @@ def test_a_wrong_row_is_named_by_file_line_and_column(
 @pytest.mark.parametrize(
     ("row", "code", "place", "values"),
     [
-        ('{"tokens": ["a"], "tags": ["X", "X"]}', "data.labels_mismatch", "line 1, column tags", (2, 1)),
+        (
+            '{"tokens": ["a"], "tags": ["X", "X"]}',
+            "data.labels_mismatch",
+            "line 1, column tags",
+            (2, 1),
+        ),
         ('{"tokens": "a", "tags": ["X"]}', "data.texts_invalid", "line 1, column tokens", ("'a'",)),
         ('{"tokens": [], "tags": []}', "data.texts_invalid", "line 1, column tokens", ("[]",)),
         ('{"tokens": [1], "tags": ["X"]}', "data.texts_invalid", "line 1, column tokens", ("[1]",)),
@@ -244,21 +275,29 @@ def test_a_wrong_jsonl_line_is_named(
     declare: Declare, row: str, code: str, place: str, values: tuple[object, ...]
 ) -> None:
     path = declare(
-        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORDS}', {"de.dev.jsonl": row}
+        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORDS}',
+        {"de.dev.jsonl": row},
     )
     with raises(code, f"de.dev.jsonl, {place}", *values):
         headlab.task(str(path)).examples("de")
 
 
 def test_an_id_that_stands_twice_is_named(declare: Declare) -> None:
-    path = declare(csv_task('columns = { text = "t", label = "l", id = "i" }'), {"de.dev.csv": "t,l,i\na,0,x\nb,0,x\n"})
+    path = declare(
+        csv_task('columns = { text = "t", label = "l", id = "i" }'),
+        {"de.dev.csv": "t,l,i\na,0,x\nb,0,x\n"},
+    )
     with raises("data.id_twice", "line 3", "column i", "'x'", "line 2"):
         headlab.task(str(path)).examples("de")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    at=st.integers(0, 60), cut=st.integers(0, 5), put=st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n", b"{"])
+    at=st.integers(0, 60),
+    cut=st.integers(0, 5),
+    put=st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n", b"{"]),
 )
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
 def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
@@ -270,7 +309,10 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
         "jsonl": b'{"review": "a", "stars": 1}\n',
     }
     text = rows[kind][:at] + put + rows[kind][at + cut :]
-    path = declare(f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}', {f"de.dev.{kind}": text})
+    path = declare(
+        f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
+        {f"de.dev.{kind}": text},
+    )
     refused, found = False, []
     try:
         found = list(headlab.task(str(path)).examples("de"))
@@ -279,7 +321,9 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     assert bool(found) != refused
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 140), cut=st.integers(0, 9), put=st.text('"{}[]=\n,.x', max_size=3))
 def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
     declare: Declare, at: int, cut: int, put: str
@@ -295,7 +339,9 @@ def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
     assert bool(found) != bool(refused)
 
 
-def test_a_request_names_only_what_the_operator_has_declared(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_names_only_what_the_operator_has_declared(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = declare(csv_task(), TWO)
     for name in (str(path), "mine", "../mine.toml", "mine.toml"):
         with raises("task.unknown"):
@@ -310,16 +356,23 @@ def test_a_request_names_only_what_the_operator_has_declared(declare: Declare, m
         headlab.tasks.task(str(path))
 
 
-def test_broken_and_doubled_declarations_harm_no_other(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_and_doubled_declarations_harm_no_other(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = declare(csv_task(), TWO)
     broken, doubled = declare("x =", name="broken"), declare(csv_task(), name="other")
     taken = declare(csv_task(), name="xnli")
     doubled.write_text(good.read_text("utf-8"), "utf-8")
-    monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml"))))
+    monkeypatch.setenv(
+        "HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml")))
+    )
     assert headlab.tasks.names() == (*headlab.tasks.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
-    for name in (taken, declare(csv_task(), TWO, name="treebank")):  # the latter stands for trees in reports
+    for name in (
+        taken,
+        declare(csv_task(), TWO, name="treebank"),
+    ):  # the latter stands for trees in reports
         with raises("declaration.name_taken"):
             headlab.task(str(name))
 

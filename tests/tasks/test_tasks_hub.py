@@ -44,16 +44,24 @@ def put(path: Path, columns: dict[str, list[Any]], kinds: dict[str, Any]) -> Non
     datasets.Dataset.from_dict(columns, features=datasets.Features(kinds)).to_parquet(str(path))
 
 
-def put_nli(hub: Path, language: str, labels: list[int], premises: list[str], split: str = "validation") -> None:
+def put_nli(
+    hub: Path, language: str, labels: list[int], premises: list[str], split: str = "validation"
+) -> None:
     text = datasets.Value("string")
     put(
         hub / XNLI.repository / language / f"{split}-00000-of-00001.parquet",
-        {"premise": premises, "hypothesis": [f"{language}{i}" for i in range(len(labels))], "label": labels},
+        {
+            "premise": premises,
+            "hypothesis": [f"{language}{i}" for i in range(len(labels))],
+            "label": labels,
+        },
         {"premise": text, "hypothesis": text, "label": datasets.ClassLabel(names=NLI)},
     )
 
 
-def put_pos(hub: Path, part: str, words: list[list[str]], tags: list[list[int]], names: tuple[str, ...]) -> None:
+def put_pos(
+    hub: Path, part: str, words: list[list[str]], tags: list[list[int]], names: tuple[str, ...]
+) -> None:
     put(
         hub / UDPOS.repository / part / "validation-00000-of-00001.parquet",
         {"tokens": words, "pos_tags": tags},
@@ -124,12 +132,16 @@ def test_other_columns_and_broken_files_are_named(hub: Path) -> None:
     )
     with raises("data.column_missing", "tokens, pos_tags", "x"):
         udpos_task().examples("de")
-    (hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet").write_bytes(b"PAR1")
+    (hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet").write_bytes(
+        b"PAR1"
+    )
     with raises("hub.data_unreadable", "parquet"):
         udpos_task().examples("de")
 
 
-def test_half_a_download_is_not_taken_for_the_whole(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_download_is_not_taken_for_the_whole(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
     only = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
     only.rename(only.with_name("validation-00000-of-00002.parquet"))
@@ -166,7 +178,9 @@ def test_reported_19_every_failure_of_the_hub_is_a_sentence(
         xnli_task().examples("de")
 
 
-def test_without_the_package_its_command_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_its_command_is_told(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_nli(hub, "en", [0], ["a"])
     monkeypatch.setitem(sys.modules, "datasets", None)
     with raises("package.datasets_missing", "pip install 'headlab[hub]'", "or name a folder"):

@@ -169,7 +169,9 @@ def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
     splits = build(language, 0)
     ids = [e.id for rows in splits.examples.values() for e in rows]
     assert len(ids) == len(set(ids))
-    assert re.fullmatch(rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id)
+    assert re.fullmatch(
+        rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id
+    )
     if data_versions() != PINNED:
         pytest.skip("the golden hashes are of the pinned source packages")
     assert data_hash(splits) == GOLDEN[language]
@@ -201,7 +203,10 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
     words = load_words(language)
     assert set(words.names) == set(KINDS)
     assert set(words.slots) == set(SLOTS)
-    assert all(len(names) == len(set(names)) >= 6 for names in [*words.names.values(), *words.slots.values()])
+    assert all(
+        len(names) == len(set(names)) >= 6
+        for names in [*words.names.values(), *words.slots.values()]
+    )
     for kind in ("light", "fan", "vacuum", "climate", "media_player", "person"):
         others = {n for other in KINDS if other != kind for n in words.names[other]}
         assert not set(words.names[kind]) & others, kind

@@ -49,7 +49,12 @@ def test_a_saved_task_has_every_row_once_in_dev_or_test(cache: Path) -> None:
     found = save(draft(), cache)
     assert found.sizes == {("de", "dev"): 10, ("de", "test"): 10}
     made = task("mine")
-    assert (made.labels, made.languages, names()[-1], problems()) == (("a", "b"), ("de",), "mine", [])
+    assert (made.labels, made.languages, names()[-1], problems()) == (
+        ("a", "b"),
+        ("de",),
+        "mine",
+        [],
+    )
     texts = [e.text for split in ("dev", "test") for e in made.examples("de", split)]  # type: ignore[arg-type]
     assert sorted(texts) == sorted(f"say {i}" for i in range(20))
 
@@ -60,7 +65,9 @@ def test_a_share_is_taken_of_every_language_and_groups_stay_whole(cache: Path) -
     )
     columns = COLUMNS | {"language": "l", "group": "g"}
     found = save(draft(rows, columns=columns, files=(Upload("x.csv", rows),), share=0.4), cache)
-    assert found.sizes == {(code, split): n for code in ("de", "en") for split, n in (("dev", 8), ("test", 12))}
+    assert found.sizes == {
+        (code, split): n for code in ("de", "en") for split, n in (("dev", 8), ("test", 12))
+    }
     made = task("mine")
     for code in ("de", "en"):
         dev, test = ({e.group for e in made.examples(code, split)} for split in ("dev", "test"))  # type: ignore[arg-type]
@@ -68,7 +75,9 @@ def test_a_share_is_taken_of_every_language_and_groups_stay_whole(cache: Path) -
 
 
 def test_rows_of_an_aligned_task_stay_together(cache: Path) -> None:
-    files = tuple(Upload(f"{code}.csv", ROWS.replace(b"say", code.encode()), code) for code in ("de", "en"))
+    files = tuple(
+        Upload(f"{code}.csv", ROWS.replace(b"say", code.encode()), code) for code in ("de", "en")
+    )
     save(draft(files=files, aligned=True), cache)
     made = task("mine")
     assert [e.text[3:] for e in made.examples("de")] == [e.text[3:] for e in made.examples("en")]
@@ -104,12 +113,20 @@ def test_conllu_is_read_as_the_task_udpos_reads_it(cache: Path, tmp_path: Path) 
     files = (Upload("x.conllu", TREES.encode(), "de", "dev"),)
     save(Draft("mine", "conllu", {"words": "FORM", "labels": "UPOS"}, files), cache)
     made = task("mine")
-    words = {tuple(zip(e.words, (made.labels[i] for i in e.labels), strict=True)) for e in made.examples("de")}
-    assert {tuple(w for w, _ in s) for s in words} == {tuple(w for w, _ in s) for s in sentences(tmp_path / "x.conllu")}
+    words = {
+        tuple(zip(e.words, (made.labels[i] for i in e.labels), strict=True))
+        for e in made.examples("de")
+    }
+    assert {tuple(w for w, _ in s) for s in words} == {
+        tuple(w for w, _ in s) for s in sentences(tmp_path / "x.conllu")
+    }
     missing = Draft("other", "conllu", {"words": "FORM", "labels": "XPOS"}, files)
     assert codes(missing) == ["data.texts_invalid"] * 2  # _ is no value
     share = replace(
-        missing, columns={"words": "FORM", "labels": "UPOS"}, share=0.5, files=(replace(files[0], split=None),)
+        missing,
+        columns={"words": "FORM", "labels": "UPOS"},
+        share=0.5,
+        files=(replace(files[0], split=None),),
     )
     found = save(share, cache)
     assert found.sizes == {("de", "dev"): 1, ("de", "test"): 1}
@@ -158,15 +175,28 @@ def test_too_much_is_refused_at_once(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../x.csv", "/etc/passwd.csv", "x\0.csv", "a\nb.csv", "CON.csv", ".csv.csv", "é" * 200 + ".csv"]
+    "name",
+    [
+        "../../x.csv",
+        "/etc/passwd.csv",
+        "x\0.csv",
+        "a\nb.csv",
+        "CON.csv",
+        ".csv.csv",
+        "é" * 200 + ".csv",
+    ],
 )
 def test_no_file_name_becomes_a_path(cache: Path, name: str) -> None:
     save(draft(files=(Upload(name, ROWS, "de"),)), cache)
     every = [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()]
-    assert sorted(every) == [f"tasks/mine/{file}" for file in ("de.dev.csv", "de.test.csv", "mine.toml")]
+    assert sorted(every) == [
+        f"tasks/mine/{file}" for file in ("de.dev.csv", "de.test.csv", "mine.toml")
+    ]
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "x" * 61, "a b", "a\0", "a\n", "ä"])
+@pytest.mark.parametrize(
+    "name", ["../up", "a/b", "", ".hidden", "x" * 61, "a b", "a\0", "a\n", "ä"]
+)
 def test_a_task_name_that_could_be_a_path_is_refused(cache: Path, name: str) -> None:
     with raises("declaration.name_invalid"):
         save(replace(draft(), name=name), cache)
@@ -188,7 +218,9 @@ def test_a_language_that_could_be_a_path_is_refused(cache: Path, language: str) 
     assert not (cache / SAVED).exists() or not list((cache / SAVED).iterdir())
 
 
-def test_no_task_is_written_over(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_task_is_written_over(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for taken in ("intents", "treebank"):
         with raises("upload.taken", taken):
             save(replace(draft(), name=taken), cache)
@@ -231,7 +263,8 @@ def test_two_files_cannot_be_one_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("A.CSV", "csv"), ("x.y.tsv", "tsv"), ("x.ndjson", "jsonl"), ("x.conll", "conllu")]
+    ("name", "kind"),
+    [("A.CSV", "csv"), ("x.y.tsv", "tsv"), ("x.ndjson", "jsonl"), ("x.conll", "conllu")],
 )
 def test_the_format_is_told_by_the_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
@@ -243,13 +276,24 @@ def test_another_ending_is_refused(name: str) -> None:
         kind_of(name)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    st.dictionaries(st.sampled_from(["text", "label", "group"]), st.text(min_size=1, max_size=8), min_size=3), st.text()
+    st.dictionaries(
+        st.sampled_from(["text", "label", "group"]), st.text(min_size=1, max_size=8), min_size=3
+    ),
+    st.text(),
 )
 def test_a_declaration_says_what_it_was_given(columns: Mapping[str, str], label: str) -> None:
-    rows = [{**dict.fromkeys(columns.values(), "x"), columns["label"]: each} for each in (label or "a", "other")]
-    if any("\ud800" <= c <= "\udfff" for c in label + "".join(columns.values())) or len(set(columns.values())) < 3:
+    rows = [
+        {**dict.fromkeys(columns.values(), "x"), columns["label"]: each}
+        for each in (label or "a", "other")
+    ]
+    if (
+        any("\ud800" <= c <= "\udfff" for c in label + "".join(columns.values()))
+        or len(set(columns.values())) < 3
+    ):
         return
     data = "\n".join(map(json.dumps, rows)).encode()
     found = check(Draft("mine", "jsonl", columns, (Upload("x.jsonl", data, "de"),), share=0.5))

@@ -39,7 +39,10 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
         (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
         (tmp_path / "mine.toml").write_text('name = "mine"\n' + TOML, "utf-8")
         (tmp_path / "broken.toml").write_text("x =", "utf-8")
-        monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(str(tmp_path / f"{n}.toml") for n in ("mine", "broken")))
+        monkeypatch.setenv(
+            "HEADLAB_TASKS",
+            os.pathsep.join(str(tmp_path / f"{n}.toml") for n in ("mine", "broken")),
+        )
         return tmp_path / "mine.toml"
 
     return put
@@ -49,7 +52,11 @@ def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) 
     declare()
     cards = {card.name: card for card in catalogue.tasks()}
     assert tuple(cards) == (*TASKS, "mine")
-    assert (cards["mine"].languages, cards["mine"].labels, cards["mine"].advice) == (["de"], ["1"], "")
+    assert (cards["mine"].languages, cards["mine"].labels, cards["mine"].advice) == (
+        ["de"],
+        ["1"],
+        "",
+    )
     assert [name for name, card in cards.items() if "set HEADLAB_DATA" in card.advice] == [
         "xnli",
         "udpos",
@@ -57,7 +64,13 @@ def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) 
         "lm",
     ]
     unlabelled = {name for name, card in cards.items() if not card.labels}
-    assert unlabelled == {"translation", "lm", "repeats", "ioi", "agreement"}  # texts are written or continued
+    assert unlabelled == {
+        "translation",
+        "lm",
+        "repeats",
+        "ioi",
+        "agreement",
+    }  # texts are written or continued
     assert all(card.languages for card in cards.values())
 
 
@@ -71,7 +84,9 @@ def test_a_task_whose_files_are_broken_does_not_hide_the_others(declare: Declare
 
 def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
     path = declare()
-    assert [e.text for e in catalogue.sentences(SentencesRequest(task="mine", language="de"))] == ["ja"]
+    assert [e.text for e in catalogue.sentences(SentencesRequest(task="mine", language="de"))] == [
+        "ja"
+    ]
     for name in (str(path), f"../{path.parent.name}/mine.toml", "mine.toml", "broken"):
         with raises("task.unknown"):
             catalogue.sentences(SentencesRequest(task=name, language="de"))
@@ -99,14 +114,18 @@ def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
     assert intent.label
 
 
-def test_the_command_line_lists_where_examples_come_from(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_lists_where_examples_come_from(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = {name: TASKS[name] for name in ("udpos",)}
     monkeypatch.setattr("headlab.tasks.TASKS", small)
     path = declare()
     ud = path.parent / "ud"
     ud.mkdir()
     (ud / "de.test.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
-    answer = json.loads(CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)]).stdout)
+    answer = json.loads(
+        CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)]).stdout
+    )
     udpos, mine = answer["tasks"]
     assert (udpos["name"], udpos["languages"], udpos["here"], udpos["sizes"]) == (
         "udpos",
@@ -148,7 +167,9 @@ def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() ->
 
 def test_examples_of_language_models_are_shown_with_what_is_right() -> None:
     (ioi,) = catalogue.sentences(SentencesRequest(task="ioi", language="en", split="dev", n=1))
-    (repeats,) = catalogue.sentences(SentencesRequest(task="repeats", language="en", split="dev", n=1))
+    (repeats,) = catalogue.sentences(
+        SentencesRequest(task="repeats", language="en", split="dev", n=1)
+    )
     example = TASKS["ioi"](None).examples("en")[0]
     assert (ioi.text, f" {ioi.label}") == (example.text, example.choices[example.label])
     words = repeats.text.removeprefix("Words: ").split()

@@ -23,7 +23,11 @@ def said(*pieces: tuple[str, str]) -> Said:
 
 
 def test_a_word_has_the_slot_it_fills() -> None:
-    found = words_of(said(("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")), (), "en")
+    found = words_of(
+        said(("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")),
+        (),
+        "en",
+    )
     assert found == [
         ("turn", OUTSIDE), ("on", OUTSIDE), ("the", OUTSIDE), ("floor", "name"), ("lamp", "name"), ("in", OUTSIDE),
         ("kitchen", "area"),
@@ -31,18 +35,33 @@ def test_a_word_has_the_slot_it_fills() -> None:
 
 
 def test_what_is_glued_to_a_filler_is_of_its_slot() -> None:
-    assert words_of(said(("to ", ""), ("30", "position"), ("%", "")), (), "en")[-1] == ("30%", "position")
-    assert words_of(said(("a", "area"), ("keittiö", "name"), ("ssä", "")), (), "fi") == [("akeittiössä", "name")]
+    assert words_of(said(("to ", ""), ("30", "position"), ("%", "")), (), "en")[-1] == (
+        "30%",
+        "position",
+    )
+    assert words_of(said(("a", "area"), ("keittiö", "name"), ("ssä", "")), (), "fi") == [
+        ("akeittiössä", "name")
+    ]
 
 
 def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
-    found = words_of(said(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN")
-    assert found == [("打开", OUTSIDE), ("书房", "area"), ("的", OUTSIDE), ("灯", "name"), ("带", "name")]
+    found = words_of(
+        said(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN"
+    )
+    assert found == [
+        ("打开", OUTSIDE),
+        ("书房", "area"),
+        ("的", OUTSIDE),
+        ("灯", "name"),
+        ("带", "name"),
+    ]
 
 
 def test_a_repair_moves_no_slot() -> None:
     clean = [(re.compile(r"\bin dem\b"), "im"), (re.compile(r"\bzu (\w+)s\b"), r"zur \1")]
-    sentence = said(("Licht in dem ", ""), ("Bad", "area"), (" zu ", ""), ("Küches", "floor"), (" aus", ""))
+    sentence = said(
+        ("Licht in dem ", ""), ("Bad", "area"), (" zu ", ""), ("Küches", "floor"), (" aus", "")
+    )
     found = words_of(Said(tidy(sentence.text, clean), sentence.pieces), clean, "de")
     assert found == [
         ("Licht", OUTSIDE), ("im", OUTSIDE), ("Bad", "area"), ("zur", OUTSIDE), ("Küche", "floor"), ("aus", OUTSIDE),
@@ -58,30 +77,43 @@ def test_replacing_with_marks_replaces_as_python_does(text: str, pattern: str, t
     found, marks = replaced(re.compile(pattern), to, text, list(range(len(text))))
     assert found == re.sub(pattern, to, text)
     assert len(marks) == len(found)
-    assert all(text[mark] == letter for mark, letter in zip(marks, found, strict=True) if letter not in to)
+    assert all(
+        text[mark] == letter for mark, letter in zip(marks, found, strict=True) if letter not in to
+    )
 
 
 @pytest.mark.parametrize("language", SOME)
 def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
     splits, clean = build(language, 0), build(language, 0).book.words.clean
     for split in ("dev", "test"):
-        whole, other = task("slots").examples(language, split), task("intents").examples(language, split)
+        whole, other = (
+            task("slots").examples(language, split),
+            task("intents").examples(language, split),
+        )
         assert len(whole) == SIZES[split]
         assert [e.group for e in whole] == [e.group for e in other]
         assert [e.id for e in whole] == [e.id.replace("intents/", "slots/") for e in other]
         assert ["".join(e.words) for e in whole] == ["".join(e.text.split()) for e in other]
         assert all(len(e.words) == len(e.labels) > 0 and e.text == " ".join(e.words) for e in whole)
-        assert language in UNSPACED or all(e.text == o.text for e, o in zip(whole, other, strict=True))
+        assert language in UNSPACED or all(
+            e.text == o.text for e, o in zip(whole, other, strict=True)
+        )
         assert all(mended(one, clean)[0] == one.text for one in splits.said[split])
 
 
 @pytest.mark.parametrize("language", SOME)
-def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(language: str) -> None:
+def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(
+    language: str,
+) -> None:
     splits, lost = build(language, 0), 0
     for one in splits.said["test"]:
         found = [slot for _, slot in words_of(one, splits.book.words.clean, language)]
         fillers = [piece.slot for piece in one.pieces if piece.slot and piece.text.strip()]
-        starts = [slot for i, slot in enumerate(found) if slot != OUTSIDE and (i == 0 or found[i - 1] != slot)]
+        starts = [
+            slot
+            for i, slot in enumerate(found)
+            if slot != OUTSIDE and (i == 0 or found[i - 1] != slot)
+        ]
         lost += sorted(starts) != sorted(fillers)
     assert lost <= 1  # "Liste Pack", mended to "Packliste", has lost its slot
 

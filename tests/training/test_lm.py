@@ -24,8 +24,23 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.modelling import parameters
 from headlab.training.lm_perplexity import perplexity, speeds
-from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
-from headlab.training.lm_train import LmSteps, config_of, kept, new_model, new_state, read_sums, train_lm
+from headlab.training.lm_text import (
+    data_hash,
+    encode,
+    make_tokenizer,
+    read_lines,
+    step_windows,
+    steps_an_epoch,
+)
+from headlab.training.lm_train import (
+    LmSteps,
+    config_of,
+    kept,
+    new_model,
+    new_state,
+    read_sums,
+    train_lm,
+)
 from headlab.training.options import LmGateOptions, LmOptions, LmStep
 from headlab.training.steps import Watch
 
@@ -35,7 +50,9 @@ ANY_JSON = st.recursive(
     | st.integers(-(10**400), 10**400)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -89,7 +106,11 @@ def test_every_line_ends_in_a_token_and_counts_as_a_word_more() -> None:
 
 def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None:
     folder = write_text(tmp_path / "data", train=60, held=20)
-    assert {split: len(lines) for split, lines in read_lines(folder).items()} == {"train": 60, "valid": 20, "test": 20}
+    assert {split: len(lines) for split, lines in read_lines(folder).items()} == {
+        "train": 60,
+        "valid": 20,
+        "test": 20,
+    }
     one = read_lines(folder / "train.txt")
     assert [len(one[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
     assert [line for part in one.values() for line in part] == made_up(60)
@@ -99,7 +120,9 @@ def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None
     assert data_hash(few) != data_hash(read_lines(folder))
     held = read_lines(folder, held_words=15)
     assert len(held["train"]) == 60
-    assert [sum(len(line.split()) + 1 for line in held[split]) < 15 + 10 for split in ("valid", "test")] == [True, True]
+    assert [
+        sum(len(line.split()) + 1 for line in held[split]) < 15 + 10 for split in ("valid", "test")
+    ] == [True, True]
 
 
 def test_a_mark_at_the_start_of_a_file_and_foreign_line_ends_are_no_text(tmp_path: Path) -> None:
@@ -129,7 +152,10 @@ def test_text_that_cannot_be_used_is_refused_with_what_to_do(tmp_path: Path) -> 
 def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others() -> None:
     options, asked = replace(TINY, batch=3), 103
     each = steps_an_epoch(asked, options)
-    epochs = [np.concatenate([step_windows(asked, options, e * each + s) for s in range(each)]) for e in range(2)]
+    epochs = [
+        np.concatenate([step_windows(asked, options, e * each + s) for s in range(each)])
+        for e in range(2)
+    ]
     for starts in epochs:
         assert len(set(starts)) == each * 3
         assert (np.diff(np.sort(starts)) % options.block == 0).all()
@@ -160,7 +186,10 @@ def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_pa
 
 
 @settings(max_examples=60, deadline=None)
-@given(value=ANY_JSON, place=st.sampled_from([("passages",), ("passages", "test"), ("data",), ("block",), ()]))
+@given(
+    value=ANY_JSON,
+    place=st.sampled_from([("passages",), ("passages", "test"), ("data",), ("block",), ()]),
+)
 def test_any_other_file_of_sums_is_told_or_left_aside(
     value: Any, place: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -220,13 +249,18 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
         model = new_model(config_of(options, tokenizer), torch.device("cpu"))
         steps = LmSteps(model, encode(tokenizer, lines["train"]), options, new_state(model, 0.0))
         steps.step(2, steps.chosen(2))
-        grown.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        grown.append(
+            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        )
     torch.testing.assert_close(grown[0], grown[1], atol=1e-6, rtol=1e-4)
 
 
 def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
     tokenizer = make_tokenizer(made_up(20), "word", 20)
-    ours, plain = (parameters(config_of(LmOptions(kind=k), tokenizer)) for k in ("all-attention", "transformer"))
+    ours, plain = (
+        parameters(config_of(LmOptions(kind=k), tokenizer))
+        for k in ("all-attention", "transformer")
+    )
     assert abs(plain.layers / ours.layers - 1) < 0.01
 
 
@@ -285,7 +319,9 @@ def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:
     assert found["fast"] == (4, 4, 4, 2, 2, 2)
 
 
-def test_the_command_trains_and_tells_the_perplexity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_trains_and_tells_the_perplexity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, out = write_text(tmp_path / "data"), tmp_path / "lm"
     sizes = {
         "tokenizer": "word",
@@ -318,7 +354,27 @@ def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
 ) -> None:
     monkeypatch.setattr(output, "SILENCE", 0.0)
     data, out = write_text(tmp_path / "data"), tmp_path / "lm"
-    command = ["train", "lm", "--data", str(data), "--out", str(out), "--device", "cpu", "--tokenizer=word"]
-    sizes = ["--layers=1", "--heads=2", "--width=8", "--persistent=3", "--block=8", "--batch=4", "--steps=2"]
+    command = [
+        "train",
+        "lm",
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        "--tokenizer=word",
+    ]
+    sizes = [
+        "--layers=1",
+        "--heads=2",
+        "--width=8",
+        "--persistent=3",
+        "--block=8",
+        "--batch=4",
+        "--steps=2",
+    ]
     assert main([*command, *sizes]) == OK
-    assert re.search(r"1/2 training, loss \d\.\d+, 0:00:0\d left of this part", capsys.readouterr().err)
+    assert re.search(
+        r"1/2 training, loss \d\.\d+, 0:00:0\d left of this part", capsys.readouterr().err
+    )

@@ -72,7 +72,9 @@ def test_the_objective_is_the_loss_under_drawn_gates_and_the_expected_number_of_
     torch.as_tensor(penalty).backward()
     grad = steps.log_alpha.grad
     assert grad is not None
-    torch.testing.assert_close(grad, torch.full((11,), 0.5 * 0.95 * 0.05))  # the slope of a logistic curve
+    torch.testing.assert_close(
+        grad, torch.full((11,), 0.5 * 0.95 * 0.05)
+    )  # the slope of a logistic curve
 
 
 def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() -> None:
@@ -87,7 +89,9 @@ def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() 
 
 
 def test_pruning_writes_a_smaller_model_and_what_it_cost(start: Path, tmp_path: Path) -> None:
-    gates = prune_lm(start, text(), tmp_path / "pruned", replace(GATES, weight=0.03, steps=16, warm_up=False))
+    gates = prune_lm(
+        start, text(), tmp_path / "pruned", replace(GATES, weight=0.03, steps=16, warm_up=False)
+    )
     kept = int(gates.kept.sum())
     assert 0 < kept < 6
     model = headlab.load(str(tmp_path / "pruned"), device="cpu")
@@ -99,18 +103,24 @@ def test_pruning_writes_a_smaller_model_and_what_it_cost(start: Path, tmp_path: 
     assert record["parameters"]["layers"] < before["parameters"]["layers"]
     told, ratio = record["perplexities"], record["ratios"]["tuned"]["test"]
     assert told["before"]["test"] == before["perplexity"]["test"]
-    assert ratio["value"] == pytest.approx(told["tuned"]["test"]["word"] / told["before"]["test"]["word"])
+    assert ratio["value"] == pytest.approx(
+        told["tuned"]["test"]["word"] / told["before"]["test"]["word"]
+    )
     assert ratio["low"] <= ratio["value"] <= ratio["high"]
     assert [p.name for p in tmp_path.iterdir()] == ["pruned"]
     assert gates.steps[-1] == 16
     assert gates.log_alpha.shape == (17, 6)
 
 
-def test_removed_heads_answer_as_the_gated_model_did_before_fine_tuning(start: Path, tmp_path: Path) -> None:
+def test_removed_heads_answer_as_the_gated_model_did_before_fine_tuning(
+    start: Path, tmp_path: Path
+) -> None:
     """Without steps of fine-tuning what is written is the trained model with closed gates, its outputs scaled."""
     options = replace(GATES, weight=0.03, steps=16, warm_up=False, tune_steps=0, model_rate=1e-12)
     gates = prune_lm(start, text(), tmp_path / "pruned", options)
-    whole, smaller = (headlab.load(str(folder), device="cpu") for folder in (start, tmp_path / "pruned"))
+    whole, smaller = (
+        headlab.load(str(folder), device="cpu") for folder in (start, tmp_path / "pruned")
+    )
     per_layer = gates.grid.gates(gates.kept.astype(np.float32))
     scaled = per_layer * (3 / np.maximum(per_layer.sum(axis=1, keepdims=True), 1))
     ids = torch.arange(8)[None] + 2
@@ -132,11 +142,15 @@ def test_a_pruning_that_was_stopped_ends_with_the_same_weights(
     np.testing.assert_array_equal(whole.log_alpha, parts.log_alpha)
     np.testing.assert_array_equal(whole.loss, parts.loss)
     ours = weights(tmp_path / "parts")
-    assert all(torch.equal(tensor, ours[name]) for name, tensor in weights(tmp_path / "whole").items())
+    assert all(
+        torch.equal(tensor, ours[name]) for name, tensor in weights(tmp_path / "whole").items()
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"]
 
 
-def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(start: Path, tmp_path: Path) -> None:
+def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(
+    start: Path, tmp_path: Path
+) -> None:
     options = replace(GATES, steps=12, history=3, weight=0.5, warm_up=False)
     assert options.times == (0, 4, 8, 12)
     with pytest.raises(Stop):  # before the second time: what is kept must be written all the same
@@ -153,9 +167,12 @@ def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(start
 
 
 @pytest.mark.parametrize(
-    ("place", "code"), [(".", "output.is_model"), ("inside", "output.is_model"), ("..", "output.not_replaceable")]
+    ("place", "code"),
+    [(".", "output.is_model"), ("inside", "output.is_model"), ("..", "output.not_replaceable")],
 )
-def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path, place: str, code: str) -> None:
+def test_the_model_that_is_pruned_is_never_replaced(
+    start: Path, tmp_path: Path, place: str, code: str
+) -> None:
     model = tmp_path / "models" / "lm"
     shutil.copytree(start, model)
     out = model / place
@@ -165,9 +182,16 @@ def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path,
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
 
 
-def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(start: Path, tmp_path: Path) -> None:
+def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(
+    start: Path, tmp_path: Path
+) -> None:
     with raises("gate.all_closed", kind=AllClosed):
-        prune_lm(start, text(), tmp_path / "out", replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False))
+        prune_lm(
+            start,
+            text(),
+            tmp_path / "out",
+            replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False),
+        )
     with raises("option.invalid", "low", 0.1, "a float between"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
     with raises("option.invalid", "start", 1):
@@ -178,8 +202,31 @@ def test_the_command_prunes_and_tells_the_ratio(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = write_text(tmp_path / "data"), tmp_path / "out"
-    command = ["train", "lm-prune", str(start), "--data", str(data), "--out", str(out), "--device", "cpu"]
-    assert main([*command, "--weight=0", "--steps=2", "--tune-steps=1", "--batch=4", "--no-scale", "--json"]) == OK
+    command = [
+        "train",
+        "lm-prune",
+        str(start),
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+    ]
+    assert (
+        main(
+            [
+                *command,
+                "--weight=0",
+                "--steps=2",
+                "--tune-steps=1",
+                "--batch=4",
+                "--no-scale",
+                "--json",
+            ]
+        )
+        == OK
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["pruned"]["scale"] is False
     assert told["training"]["gates"]["heads"] == [6, 6]
@@ -195,10 +242,17 @@ def test_the_command_prunes_and_tells_the_ratio(
     ]
     assert main([*command, *with_rates, "--json"]) == OK
     pruned = json.loads(capsys.readouterr().out)["training"]["pruned"]
-    assert [pruned[name] for name in ("history", "start", "tune_rate", "block")] == [1, 0.9, 0.001, TINY.block]
+    assert [pruned[name] for name in ("history", "start", "tune_rate", "block")] == [
+        1,
+        0.9,
+        0.001,
+        TINY.block,
+    ]
     assert main([*command, *with_rates]) == OK
     assert re.search(
-        r"test: × [\d.]+ \[.*\] the unpruned model's, which was not trained on$", capsys.readouterr().out, re.MULTILINE
+        r"test: × [\d.]+ \[.*\] the unpruned model's, which was not trained on$",
+        capsys.readouterr().out,
+        re.MULTILINE,
     )
     assert main([*command, "-o", "block=4"]) == FAILED
     assert "the model's own training" in capsys.readouterr().err
@@ -216,10 +270,21 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> shim.Plan:
 
 
 def test_the_reproduction_makes_every_model_once_and_its_tables(
-    tmp_path: Path, plan: shim.Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    plan: shim.Plan,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_text(tmp_path / "data" / "wikitext2")
-    command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
+    command = [
+        "reproduce",
+        "shim",
+        "--smoke",
+        "--data",
+        str(tmp_path / "data"),
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     assert main([*command, "--device", "cpu", "--json", "--out", str(tmp_path / "out")]) == OK
     told = json.loads(capsys.readouterr().out)
     assert told["command"] == "headlab reproduce shim --data DIR --smoke --device cpu"
@@ -237,11 +302,16 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     )
     assert any("pruned, λ = 9: every gate closed" in note for note in report.notes)
     assert any("not at hand" in note for note in report.notes)
-    assert any(note.startswith("× after removal alone: against all-attention, before") for note in models.notes)
+    assert any(
+        note.startswith("× after removal alone: against all-attention, before")
+        for note in models.notes
+    )
     assert len(report.table("shim-techniques").rows) == 5
     assert report.table("shim-parameters").column("all-attention, %") == [100]
     records = [read_json(path) for path in (tmp_path / "cache").glob("adapters/*/training.json")]
-    assert report.seconds == pytest.approx(sum(r["took"]["seconds"] + r["took"]["judging"] for r in records), abs=0.06)
+    assert report.seconds == pytest.approx(
+        sum(r["took"]["seconds"] + r["took"]["judging"] for r in records), abs=0.06
+    )
     # the start; trained on and two ordinary ones; four that are pruned, as the plan has no warm-up to leave out
     assert report.example_forwards == 4 * (3 + 3 * 9 + 4 * 6)
     assert len(records) == 1 + 3 + 4
@@ -250,7 +320,9 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     monkeypatch.setattr(shim, "train_lm", None)  # nothing is trained again
     assert main([*command, "--device", "cpu"]) == OK
     assert (tmp_path / "out" / "shim-models.csv").is_file()
-    found = shim.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
+    found = shim.Found(
+        plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())}
+    )
     with raises("reproduce.other_text"):
         found.sums("all-attention")
 
@@ -260,13 +332,23 @@ def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is
     tmp_path: Path, plan: shim.Plan, capsys: pytest.CaptureFixture[str], weight: str
 ) -> None:
     write_text(tmp_path / "data" / "wikitext2")
-    command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
+    command = [
+        "reproduce",
+        "shim",
+        "--smoke",
+        "--data",
+        str(tmp_path / "data"),
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     assert main([*command, "--weight", "0.1", "--weight", weight]) == FAILED
     assert "weight is" in capsys.readouterr().err
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Path, plan: shim.Plan) -> None:
+def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(
+    start: Path, plan: shim.Plan
+) -> None:
     whole: Any = read_json(start / "training.json")
     found = shim.Found(plan, "data", {"all-attention": start})
     assert found.record("all-attention") == whole
@@ -293,9 +375,13 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
 
 @pytest.mark.parametrize("chosen", [shim.REAL, shim.SMOKE])
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.8, 1.0])
-def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(chosen: shim.Plan, share: float) -> None:
+def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(
+    chosen: shim.Plan, share: float
+) -> None:
     model = chosen.model
-    heads = [max(1, round(model.heads * share))] * (model.layers - 1) + [0 if share < 1 else model.heads]
+    heads = [max(1, round(model.heads * share))] * (model.layers - 1) + [
+        0 if share < 1 else model.heads
+    ]
     wanted = shim.layer_parameters(model, heads)
     options = shim.as_large(chosen, wanted)
     options.check()

@@ -37,7 +37,9 @@ def test_passages_are_whole_lines_and_lose_nothing() -> None:
     assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
     assert 15 <= len(found) <= 21
     assert (found[:, 2] % 7 == 0)[:-1].all()
-    assert len(passages(given, nats, 10**6)) >= 20  # cut finer than asked, or there would be one passage
+    assert (
+        len(passages(given, nats, 10**6)) >= 20
+    )  # cut finer than asked, or there would be one passage
 
 
 def test_a_text_of_few_long_lines_is_cut_within_them() -> None:
@@ -71,7 +73,9 @@ def test_of_passages_of_one_length_the_interval_is_students() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 5, 10, 20, 60])
-def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ratio(count: int) -> None:
+def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ratio(
+    count: int,
+) -> None:
     rng, times = np.random.default_rng(3), 600
     held = np.zeros(2)
     for _ in range(times):
@@ -95,7 +99,9 @@ def test_of_two_passages_there_is_no_interval() -> None:
     assert (one.low, one.high) == (None, None)
 
 
-def test_a_script_without_spaces_has_a_perplexity_a_token_where_that_of_a_word_is_beyond_numbers() -> None:
+def test_a_script_without_spaces_has_a_perplexity_a_token_where_that_of_a_word_is_beyond_numbers() -> (
+    None
+):
     found = perplexity(np.array([[8000.0, 2, 1000]] * 20))
     assert found[:4] == (None, None, None, pytest.approx(np.exp(8)))
     assert found.nats == 4000

@@ -49,7 +49,9 @@ def test_the_weights_are_those_of_learning_gates_that_are_all_open(
 ):
     folder = train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
     plain = Learner.gates
-    monkeypatch.setattr(Learner, "gates", lambda self, uniform: torch.ones_like(plain(self, uniform)))
+    monkeypatch.setattr(
+        Learner, "gates", lambda self, uniform: torch.ones_like(plain(self, uniform))
+    )
     learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
     ours, theirs = weights(folder), weights(tmp_path / "gates")
     assert ours.keys() == theirs.keys()
@@ -62,12 +64,16 @@ def test_the_weights_are_those_of_learning_gates_that_are_all_open(
 def test_heads_that_are_off_stay_off_without_a_mask(model: Model, tmp_path: Path):
     kept = np.ones(model.grid.size, bool)
     kept[[0, 3, 7]] = False
-    folder = train_on(model, toy_task(), PAIR, out=tmp_path / "off", options=OPTIONS, mask=Mask(model.grid, kept))
+    folder = train_on(
+        model, toy_task(), PAIR, out=tmp_path / "off", options=OPTIONS, mask=Mask(model.grid, kept)
+    )
     found = headlab.load(str(folder))
     columns = found.projections[0].weight[:, :8]
     assert (columns == 0).all()
     record = json.loads((folder / "training.json").read_text())
-    assert [tuple(head) for head in record["removed"]] == [tuple(h) for h in Mask(model.grid, kept).removed]
+    assert [tuple(head) for head in record["removed"]] == [
+        tuple(h) for h in Mask(model.grid, kept).removed
+    ]
     assert record["example_forwards"] == 6 * 16
     assert record["seconds"] >= 0
     assert "weight" not in record["options"]
@@ -87,12 +93,21 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
     train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
     learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
     for name in ("on", "gates"):
-        written, found = weights(tmp_path / name), headlab.load(str(tmp_path / name)).module.state_dict()
+        written, found = (
+            weights(tmp_path / name),
+            headlab.load(str(tmp_path / name)).module.state_dict(),
+        )
         assert not [key for key in written if "embed_tokens" in key or "lm_head" in key]
-        assert all(torch.equal(found[key], written["model.shared.weight"]) for key in found if "embed_tokens" in key)
+        assert all(
+            torch.equal(found[key], written["model.shared.weight"])
+            for key in found
+            if "embed_tokens" in key
+        )
 
 
-def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Model, tmp_path: Path, monkeypatch: Any):
+def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(
+    model: Model, tmp_path: Path, monkeypatch: Any
+):
     before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     whole = train_on(model, toy_task(), PAIR, out=tmp_path / "whole", options=OPTIONS)
     monkeypatch.setattr(l0_learn, "CHECKPOINT_STEPS", 1)
@@ -107,9 +122,15 @@ def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Mod
     with pytest.raises(Stop):
         train_on(model, toy_task(), PAIR, out=tmp_path / "cut", options=OPTIONS, progress=stop)
     steps: list[int] = []
-    again = {"out": tmp_path / "cut", "options": OPTIONS, "progress": lambda step: steps.append(step.step)}
+    again = {
+        "out": tmp_path / "cut",
+        "options": OPTIONS,
+        "progress": lambda step: steps.append(step.step),
+    }
     cut = train_on(model, toy_task(), PAIR, **again)
     assert 1 < steps[0] <= 5
     assert all(torch.equal(tensor, weights(cut)[name]) for name, tensor in weights(whole).items())
-    assert all(torch.equal(tensor, model.module.state_dict()[name]) for name, tensor in before.items())
+    assert all(
+        torch.equal(tensor, model.module.state_dict()[name]) for name, tensor in before.items()
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "whole"]

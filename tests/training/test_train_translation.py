@@ -38,7 +38,9 @@ GRID = HeadGrid.from_json({"encoder": [2], "decoder": [4, 4], "cross": [4, 4]})
 
 
 def train(out: Path, **more: Any) -> Path:
-    return train_translation(toy_examples("train"), pair="aa-bb", out=out, **({"options": SMALL} | more))
+    return train_translation(
+        toy_examples("train"), pair="aa-bb", out=out, **({"options": SMALL} | more)
+    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -47,7 +49,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def same(one: Path, other: Path) -> bool:
     ours, theirs = weights(one), weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +82,23 @@ def test_a_resumed_training_ends_with_the_bits_of_an_undisturbed_one(whole: Path
 
 def test_the_folder_is_one_that_transformers_and_headlab_read(whole: Path):
     with alone():  # which keeps transformers from recommending packages
-        module, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(whole), AutoTokenizer.from_pretrained(whole)
+        module, tokenizer = (
+            AutoModelForSeq2SeqLM.from_pretrained(whole),
+            AutoTokenizer.from_pretrained(whole),
+        )
     ids = tokenizer(["bala dumo"], return_tensors="pt")
-    plain = tokenizer.decode(module.generate(**ids, max_length=2 * ids["input_ids"].shape[1] + 11)[0])
+    plain = tokenizer.decode(
+        module.generate(**ids, max_length=2 * ids["input_ids"].shape[1] + 11)[0]
+    )
     model = headlab.load(str(whole))
     assert model.grid == GRID
     task = replace(toy_task(), read=lambda *_: [Example("0", "bala dumo", target="sen tik")])
     (text,) = translations(Evaluator(model, task, "aa-bb"))
     assert text == plain.replace("<pad>", "").replace("</s>", "").strip()
-    assert tokenizer.decode(tokenizer(text_target="sen tik")["input_ids"], skip_special_tokens=True) == "sen tik"
+    assert (
+        tokenizer.decode(tokenizer(text_target="sen tik")["input_ids"], skip_special_tokens=True)
+        == "sen tik"
+    )
 
 
 def test_the_record_says_how_it_was_made_and_names_no_place(whole: Path):
@@ -115,7 +127,9 @@ def test_the_toy_language_is_learned(tmp_path: Path):
         found.update(accuracy=evaluator.evaluate().accuracy, bleu=translated_bleu(evaluator).score)
         return found
 
-    options = replace(SMALL, steps=100, width=32, decoder_layers=1, dropout=0.0, learning_rate=0.003, warmup=30)
+    options = replace(
+        SMALL, steps=100, width=32, decoder_layers=1, dropout=0.0, learning_rate=0.003, warmup=30
+    )
     folder = train(tmp_path / "learned", options=options, measure=measure)
     assert json.loads((folder / "training.json").read_text())["measured"] == found
     assert found["accuracy"] > 0.6  # the commonest token is a third of all
@@ -184,15 +198,36 @@ def test_examples_with_labels_are_refused(tmp_path: Path):
         train_translation([Example("0", "a", 1)], pair="aa-bb", out=tmp_path / "x", options=SMALL)
 
 
-def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_commands_train_and_evaluate_from_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     data, out = toy_folder(tmp_path / "data"), tmp_path / "model"
     given = [f"{name}={getattr(SMALL, name)}" for name in OPTIONS if name != "seed"]
     options = [word for pair in given if not pair.endswith("None") for word in ("-o", pair)]
-    command = ["train", "translation", "--data", str(data), "--language", "aa-bb", "--out", str(out), "--size", "6"]
+    command = [
+        "train",
+        "translation",
+        "--data",
+        str(data),
+        "--language",
+        "aa-bb",
+        "--out",
+        str(out),
+        "--size",
+        "6",
+    ]
     assert main([*command, *options, "--device", "cpu", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     dev = told["training"]["measured"]["dev"]
-    assert {"accuracy", "bleu", "bleu_low", "signature", "beams", "log_probability", "log_probability_low"} <= set(dev)
+    assert {
+        "accuracy",
+        "bleu",
+        "bleu_low",
+        "signature",
+        "beams",
+        "log_probability",
+        "log_probability_low",
+    } <= set(dev)
     assert told["training"]["example_forwards"] == 6 * 16
     assert len(told["steps"]) == 6
 
@@ -200,7 +235,18 @@ def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys:
     kept[:2] = False
     model = headlab.load(str(out))
     Mask(GRID, kept, model.identity()).save(tmp_path / "mask.json")
-    asked = ["evaluate", "--model", str(out), "--task", "translation", "--data", str(data), "--size", "6", "--bleu"]
+    asked = [
+        "evaluate",
+        "--model",
+        str(out),
+        "--task",
+        "translation",
+        "--data",
+        str(data),
+        "--size",
+        "6",
+        "--bleu",
+    ]
     assert main([*asked, "--mask", str(tmp_path / "mask.json"), "--beams", "2", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)["languages"]["aa-bb"]
     assert row["n"] > 6  # tokens
@@ -213,7 +259,9 @@ def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys:
     assert sure["answers"] == row["n"]
     assert main([*asked, "--mask", str(tmp_path / "mask.json")]) == 0
     told = capsys.readouterr().out
-    assert re.search(r"log-probability -\d+\.\d+ nats a token +\[-.*\] +untouched -.* difference [+-]", told)
+    assert re.search(
+        r"log-probability -\d+\.\d+ nats a token +\[-.*\] +untouched -.* difference [+-]", told
+    )
     assert re.search(r"BLEU \d+\.\d .*untouched .*\|beams:1", told)
     assert main([*asked[:-1], "--beams", "2"]) == 2
     assert "--beams applies to translations" in capsys.readouterr().err
@@ -225,9 +273,20 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     data = toy_folder(tmp_path / "data")
-    command = ["train", "translation", "--data", str(data), "--language", "aa-bb", "--out", str(tmp_path / "model")]
+    command = [
+        "train",
+        "translation",
+        "--data",
+        str(data),
+        "--language",
+        "aa-bb",
+        "--out",
+        str(tmp_path / "model"),
+    ]
     asked = ["evaluate", "--data", str(data), "--bleu"]
-    monkeypatch.setattr("headlab.training.translation.word_pieces", None)  # nothing comes as far as that
+    monkeypatch.setattr(
+        "headlab.training.translation.word_pieces", None
+    )  # nothing comes as far as that
     monkeypatch.setattr("headlab.load", None)
     for words, said in (
         ([*command, "--beams", "200"], "choose 1"),
@@ -250,6 +309,10 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
 def test_every_option_is_documented_with_its_default():
     page = (Path(__file__).parents[2] / "docs/translation.md").read_text(encoding="utf-8")
     told: dict[str, str] = {}
-    for names, defaults in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (`[\w.]+`(?:, `[\w.]+`)*) \|", page, re.MULTILINE):
+    for names, defaults in re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \| (`[\w.]+`(?:, `[\w.]+`)*) \|", page, re.MULTILINE
+    ):
         told |= dict(zip(re.findall(r"\w+", names), re.findall(r"[\w.]+", defaults), strict=True))
-    assert told == {name: json.dumps(option.default) for name, option in OPTIONS.items() if name != "seed"}
+    assert told == {
+        name: json.dumps(option.default) for name, option in OPTIONS.items() if name != "seed"
+    }

@@ -47,20 +47,28 @@ def full(*_: Any, **__: Any) -> None:
     raise FULL
 
 
-def test_an_optimizer_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_optimizer_that_does_not_fit_in_memory_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(torch.optim.AdamW, "step", full)
     with raises("memory.training_too_large", "the optimizer state", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 
 @pytest.mark.parametrize("where", ["__init__", "to"])
-def test_a_model_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
-    monkeypatch.setattr(AllAttentionForCausalLM if where == "__init__" else torch.nn.Module, where, full)
+def test_a_model_that_does_not_fit_in_memory_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    monkeypatch.setattr(
+        AllAttentionForCausalLM if where == "__init__" else torch.nn.Module, where, full
+    )
     with raises("memory.training_too_large", "the model", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 
-def test_another_error_of_the_optimizer_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_error_of_the_optimizer_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("shapes differ")
 

@@ -31,7 +31,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-@pytest.mark.parametrize("check", [headlab.training.output.check_out, headlab.shrink.folder.check_out])
+@pytest.mark.parametrize(
+    "check", [headlab.training.output.check_out, headlab.shrink.folder.check_out]
+)
 @pytest.mark.parametrize(
     ("way", "code"),
     [
@@ -58,7 +60,9 @@ def test_a_training_into_a_path_that_leads_back_leaves_what_is_there(tmp_path: P
     assert [path.name for path in (tmp_path / "victim").iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "below/notes.txt", "model.safetensors", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "below/notes.txt", "model.safetensors", "config.json"]
+)
 def test_a_file_that_was_added_or_changed_since_keeps_the_folder(folder: Path, name: str):
     check_out(folder)
     (folder / name).parent.mkdir(exist_ok=True)

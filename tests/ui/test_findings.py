@@ -22,7 +22,15 @@ from headlab.ui.findings import findings, preferred
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("native_buttons")
-TARGETED = ("language", "removed by", "heads removed", "untouched, %", "accuracy, %", *COLUMNS, "p (Holm)")
+TARGETED = (
+    "language",
+    "removed by",
+    "heads removed",
+    "untouched, %",
+    "accuracy, %",
+    *COLUMNS,
+    "p (Holm)",
+)
 PAIRS = ("language", "other", "rho", "low", "high", "ceiling", "noise")
 
 
@@ -32,14 +40,18 @@ def scores(harmful: int, *, size: int = 144, language: str = "de") -> HeadScores
     values = np.zeros(size)
     values[:harmful], values[-2:] = -0.03, 0.03
     p = np.where(values == 0, 1.0, 1e-9)
-    return dataclasses.replace(made, values=values, low=values - 0.01, high=values + 0.01, p_values=p)
+    return dataclasses.replace(
+        made, values=values, low=values - 0.01, high=values + 0.01, p_values=p
+    )
 
 
 def stored(report: Report) -> Result[Report]:
     return Result[Report]("0123456789abcdef", Path("nowhere"), report, {})
 
 
-def report(name: str, columns: tuple[str, ...], *rows: tuple[Any, ...], languages: str = "de,th") -> Report:
+def report(
+    name: str, columns: tuple[str, ...], *rows: tuple[Any, ...], languages: str = "de,th"
+) -> Report:
     spec = {
         "format": 1, "kind": "report", "experiment": name, "seed": 0, "options": {}, "version": 1, "ablation": "zero",
         "model": {"name": "e5-small-intents", "revision": "made-up", "fingerprint": "0" * 64},
@@ -51,7 +63,9 @@ def report(name: str, columns: tuple[str, ...], *rows: tuple[Any, ...], language
 
 def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
     unsure = scores(1, language="th")
-    unsure = dataclasses.replace(unsure, p_values=np.where(unsure.values < 0, 0.02, unsure.p_values))
+    unsure = dataclasses.replace(
+        unsure, p_values=np.where(unsure.values < 0, 0.02, unsure.p_values)
+    )
     found = findings({"de": scores(3), "th": unsure}, {})
     assert found[0].sentence == (
         "Of 288 heads in German (de) and Thai (th), 4 harm, each by its own 95 % interval; 3 "
@@ -63,12 +77,18 @@ def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
         "The median of German (de) and Thai (th): 2 of 144 heads help, and the sign of 140 is not settled"
     )
     (one, _) = findings({"th": unsure}, {})
-    assert "Thai (th): 1 of 144 heads harm, each by its own 95 % interval; none of them after Holm's" in one.sentence
+    assert (
+        "Thai (th): 1 of 144 heads harm, each by its own 95 % interval; none of them after Holm's"
+        in one.sentence
+    )
 
 
 def test_no_harm_no_signs_and_no_results() -> None:
     none, rest = findings({"de": scores(0)}, {})
-    assert none.sentence == "No head in German (de) has a 95 % interval below 0 (shapley, dev, 512 examples)."
+    assert (
+        none.sentence
+        == "No head in German (de) has a 95 % interval below 0 (shapley, dev, 512 examples)."
+    )
     assert rest.sentence.startswith("German (de): 2 of 144 heads help")
     assert findings({"de": made_up("de", "gradient")}, {}) == []
     assert findings({}, {}) == []
@@ -76,7 +96,9 @@ def test_no_harm_no_signs_and_no_results() -> None:
 
 def test_examples_levels_and_cautions_are_those_of_the_scores() -> None:
     small = scores(1, language="th")
-    small = dataclasses.replace(small, spec={**small.spec, "task": {**small.spec["task"], "size": 300}}, level=0.975)
+    small = dataclasses.replace(
+        small, spec={**small.spec, "task": {**small.spec["task"], "size": 300}}, level=0.975
+    )
     paper = dataclasses.replace(scores(2), method="paper", level=0.975, p_values=None)
     sentence = findings({"de": paper, "th": small}, {})[0].sentence
     assert "each by its own 97.5 % interval (paper, dev, 300 to 512 examples)" in sentence
@@ -93,7 +115,9 @@ TARGETS = [
 
 
 def test_what_switching_off_gains_is_said_with_how_many_languages_gain_and_the_mean() -> None:
-    (found,) = findings({}, {"targeted": [stored(report("targeted", TARGETED, *TARGETS, languages="de,th,fi"))]})
+    (found,) = findings(
+        {}, {"targeted": [stored(report("targeted", TARGETED, *TARGETS, languages="de,th,fi"))]}
+    )
     assert found.sentence == (
         "Heads that harm on dev by the scores, switched off in German (de), Thai (th) and Finnish (fi): of 2 "
         "languages with such heads 1 gains significantly on test "
@@ -116,7 +140,9 @@ def test_a_front_says_whether_test_confirms_it() -> None:
     )
     assert front.page == "prune"
     spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}
-    assert findings({}, {"front": [stored(dataclasses.replace(made, spec=spec))]}) == []  # whatever is lost
+    assert (
+        findings({}, {"front": [stored(dataclasses.replace(made, spec=spec))]}) == []
+    )  # whatever is lost
 
 
 def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None:
@@ -124,7 +150,9 @@ def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None
         ("de", "th", 0.4, 0.3, 0.5, 0.9, ""), ("de", "fi", 0.6, 0.5, 0.7, 0.8, ""),
         ("th", "fi", -0.2, -0.3, 0.3, 0.1, "too noisy"),
     ]  # fmt: skip
-    (found,) = findings({}, {"agreement": [stored(report("agreement", PAIRS, *rows, languages="de,fi,th"))]})
+    (found,) = findings(
+        {}, {"agreement": [stored(report("agreement", PAIRS, *rows, languages="de,fi,th"))]}
+    )
     assert found.sentence == (
         "Of German (de), Finnish (fi) and Thai (th), "
         "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) rank the heads least alike, "
@@ -133,9 +161,16 @@ def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None
         "equal rankings would show about 0.85."
     )
     (coded,) = findings(
-        {}, {"agreement": [stored(report("agreement", PAIRS, ("zh-CN", "th", -0.1, -0.2, 0.1, None, "")))]}
+        {},
+        {
+            "agreement": [
+                stored(report("agreement", PAIRS, ("zh-CN", "th", -0.1, -0.2, 0.1, None, "")))
+            ]
+        },
     )
-    assert "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence  # the minus is the number's alone
+    assert (
+        "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence
+    )  # the minus is the number's alone
     (found,) = findings({}, {"agreement": [stored(report("agreement", PAIRS, rows[2]))]})
     assert found.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
     assert "noise" not in found.sentence
@@ -147,7 +182,9 @@ EVERY = ("ar", "bg", "de", "fi", "fr", "hu", "th", "vi")
 def of_languages(made: Report, languages: str, **options: Any) -> Report:
     """The same report on other languages, and with other options."""
     task = {**made.spec["task"], "language": languages}
-    return dataclasses.replace(made, spec={**made.spec, "task": task, "options": {**made.spec["options"], **options}})
+    return dataclasses.replace(
+        made, spec={**made.spec, "task": task, "options": {**made.spec["options"], **options}}
+    )
 
 
 def test_reported_12_a_front_on_two_languages_says_so_where_more_are_chosen() -> None:
@@ -169,13 +206,20 @@ def test_reported_12_a_front_is_confirmed_only_where_each_of_its_languages_was_t
     made = made_front()
     confirmed = made.table("front-confirmed")
     place = confirmed.columns.index("p of the loss")
-    sure = tuple((*row[:place], None if row[place] is None else 0.01, *row[place + 1 :]) for row in confirmed.rows)
-    tables = tuple(dataclasses.replace(t, rows=sure) if t.name == confirmed.name else t for t in made.tables)
+    sure = tuple(
+        (*row[:place], None if row[place] is None else 0.01, *row[place + 1 :])
+        for row in confirmed.rows
+    )
+    tables = tuple(
+        dataclasses.replace(t, rows=sure) if t.name == confirmed.name else t for t in made.tables
+    )
     (front,) = findings({}, {"front": [stored(dataclasses.replace(made, tables=tables))]})
     assert "; test confirms it (p = 0.010)" in front.sentence
 
 
-def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another_question_nothing() -> None:
+def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another_question_nothing() -> (
+    None
+):
     none = made_front(answer=POINTS[0])
     other = of_languages(made_front(), "de,th", within=None, heads=4)
     (front,) = findings({}, {"front": [stored(other), stored(none)]})
@@ -192,9 +236,17 @@ def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another
 
 
 def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_on_others() -> None:
-    on = {languages: stored(of_languages(made_front(), languages)) for languages in ("de,th,fi", "th,de", "fr", "de")}
+    on = {
+        languages: stored(of_languages(made_front(), languages))
+        for languages in ("de,th,fi", "th,de", "fr", "de")
+    }
     newest_first = [on["fr"], on["de,th,fi"], on["de"], on["th,de"]]
-    assert preferred(newest_first, ("de", "th"), "shapley") == [on["th,de"], on["de,th,fi"], on["de"], on["fr"]]
+    assert preferred(newest_first, ("de", "th"), "shapley") == [
+        on["th,de"],
+        on["de,th,fi"],
+        on["de"],
+        on["fr"],
+    ]
     by_gradient = stored(of_languages(made_front(), "de,th", method="gradient"))
     assert preferred([by_gradient, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
     assert preferred([on["th,de"], by_gradient], ("de", "th"), "gradient")[0] is by_gradient
@@ -206,7 +258,10 @@ def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_
 
 
 def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
-    tables = {"targeted": (TARGETED, TARGETS[0]), "agreement": (PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, ""))}
+    tables = {
+        "targeted": (TARGETED, TARGETS[0]),
+        "agreement": (PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
+    }
     reports = {name: [stored(report(name, *given))] for name, given in tables.items()}
     found = findings({}, {**reports, "front": [stored(made_front())]}, ("de", "th"))
     assert [(one.page, one.more) for one in found] == [
@@ -216,7 +271,9 @@ def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
     ]
 
 
-def test_reported_12_scores_name_their_languages_and_one_language_does_not_lead_to_a_comparison() -> None:
+def test_reported_12_scores_name_their_languages_and_one_language_does_not_lead_to_a_comparison() -> (
+    None
+):
     (one, rest) = findings({"de": scores(3)}, {}, ("de", "th"))
     assert one.sentence.startswith("German (de): 3 of 144 heads harm")
     assert (rest.page, rest.more) == ("heads", {"focus": "de"})
@@ -261,21 +318,28 @@ def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
         assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in words
 
 
-def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(tmp_path: Path) -> None:
+def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
+    tmp_path: Path,
+) -> None:
     """Of three, the newest is on one language more, and the oldest answers what was asked of these two."""
     weights = made_up("de", "shapley").spec["model"]
     fronts = {day: made_front(within=loss) for day, loss in ((20, 1.0), (21, 2.0))}
     fronts[22] = of_languages(made_front(within=3.0), "de,th,fi")
     with app_on(fill(tmp_path)):
         keys = {
-            day: keep(tmp_path, dataclasses.replace(made, spec={**made.spec, "model": weights}), day)
+            day: keep(
+                tmp_path, dataclasses.replace(made, spec={**made.spec, "model": weights}), day
+            )
             for day, made in fronts.items()
         }
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
         app.query_params["langs"] = ["de", "th"]
         app.run()
         assert not app.exception
-        assert "can go in German (de) and Thai (th) at once with a loss of at most 2 points in any" in said(app)
+        assert (
+            "can go in German (de) and Thai (th) at once with a loss of at most 2 points in any"
+            in said(app)
+        )
         links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
         assert f"front={keys[21][:12]}" in links["Smaller models"]
         assert "tool=Find" in links["Smaller models"]

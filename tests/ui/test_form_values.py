@@ -49,13 +49,19 @@ def test_any_text_in_a_field_leaves_a_number(text: str) -> None:
 def test_values_that_were_lost_come_back_with_the_press() -> None:
     draft = Draft("a/model", "intents", ("de",), "leave-one-out")
     drawn = {draft.key("seed"): 0, draft.key("size"): 512, draft.key("method"): "monte-carlo"}
-    typed = {class_of(draft.key("seed")): "1013", class_of(draft.key("size")): "512", "another": "9"}
+    typed = {
+        class_of(draft.key("seed")): "1013",
+        class_of(draft.key("size")): "512",
+        "another": "9",
+    }
     spec = draft.spec(entered(drawn, typed))
     assert (spec["seed"], spec["size"], spec["method"]) == (1013, 512, "monte-carlo")
     assert entered(drawn, None) == drawn
 
 
-def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As a component's did in a browser: it was listed, and gone when it was read."""
     monkeypatch.setitem(st.session_state, "row-open-15", 1)
     monkeypatch.setitem(st.session_state, "new-seed-", 1017)

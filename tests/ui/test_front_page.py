@@ -13,7 +13,18 @@ from cached_scores import GRID as LARGE
 from cached_scores import fill
 from errors import raises
 from fake_client import FakeClient, job
-from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
+from made_fronts import (
+    COSTS,
+    FINGERPRINT,
+    GRID,
+    IDENTITY,
+    LOADED,
+    ORDERS,
+    POINTS,
+    keep_front,
+    made_front,
+    point,
+)
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -29,7 +40,16 @@ from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.ui.prune_page import newest, spec_of
-from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, dots_of, label, matching, read_front
+from headlab.ui.prune_pareto import (
+    HEADS,
+    MEAN,
+    PARAMETERS,
+    WEAKEST,
+    dots_of,
+    label,
+    matching,
+    read_front,
+)
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -47,9 +67,34 @@ class Worker(FakeClient):
     def model(self, name):
         return dict(LOADED)
 
-    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None, label_map=None):
-        row = {"language": language, "n": size, "total": size, "accuracy": 0.8, "low": 0.7, "high": 0.9, "done": True}
-        more = {"baseline": 0.8, "difference": 0.0, "p": 1.0, "flipped_right": 0, "flipped_wrong": 0}
+    def evaluate(
+        self,
+        model,
+        task,
+        language,
+        mask=None,
+        split="dev",
+        size=512,
+        *,
+        session=None,
+        label_map=None,
+    ):
+        row = {
+            "language": language,
+            "n": size,
+            "total": size,
+            "accuracy": 0.8,
+            "low": 0.7,
+            "high": 0.9,
+            "done": True,
+        }
+        more = {
+            "baseline": 0.8,
+            "difference": 0.0,
+            "p": 1.0,
+            "flipped_right": 0,
+            "flipped_wrong": 0,
+        }
         yield row if mask is None else row | more
 
 
@@ -74,7 +119,14 @@ def mask(*off):
 
 def measured(off=2):
     shrunk = Left(1_700_000, 800_000, 12)
-    speed = Speed("cpu (2 threads)", 8, 12, 10.0, Ratio(1.01, 0.98, 1.04, 0.95, 15), Ratio(0.8, 0.7, 0.9, 0.95, 15))
+    speed = Speed(
+        "cpu (2 threads)",
+        8,
+        12,
+        10.0,
+        Ratio(1.01, 0.98, 1.04, 0.95, 15),
+        Ratio(0.8, 0.7, 0.9, 0.95, 15),
+    )
     return Savings(6, off, Left(2_000_000, 1_000_000, 12), shrunk, (speed,))
 
 
@@ -89,10 +141,14 @@ def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_
     assert not worker.calls
 
 
-def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(worker, monkeypatch):
+def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(
+    worker, monkeypatch
+):
     monkeypatch.setitem(LOADED, "costs", None)
     assert "does not say what this model's heads cost" in said(run())
-    monkeypatch.setitem(LOADED, "costs", {**COSTS.to_json(), "layers": [], "note": "it is of a family apart"})
+    monkeypatch.setitem(
+        LOADED, "costs", {**COSTS.to_json(), "layers": [], "note": "it is of a family apart"}
+    )
     assert "No head of this model can be removed: it is of a family apart." in said(run(m=TWO_OFF))
 
 
@@ -101,21 +157,36 @@ def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     app.button(key="worth-measure").click().run()
     assert not app.exception
     (name, kind, spec, _), *_ = worker.calls
-    assert (name, kind, spec["model"], spec["languages"]) == ("submit", "worth", "e5-small-intents", ["de", "th"])
+    assert (name, kind, spec["model"], spec["languages"]) == (
+        "submit",
+        "worth",
+        "e5-small-intents",
+        ["de", "th"],
+    )
     assert spec["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
     assert "What it measures appears here" in said(app)
 
 
 def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worker):
     own, other = (spec_of(CHOICE, mask(*off)) for off in ((0, 3), (1,)))
-    worker.rows.append(job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()}))
-    worker.rows.append(job(5, "done", kind="worth", params=other, result={"worth": measured(1).to_json()}))
+    worker.rows.append(
+        job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()})
+    )
+    worker.rows.append(
+        job(5, "done", kind="worth", params=other, result={"worth": measured(1).to_json()})
+    )
     app = run(m=TWO_OFF)
     table = next(frame.value for frame in app.dataframe if "Removed" in frame.value)
     assert table["Removed"].tolist() == ["0.80 × [0.70, 0.90]"]
     assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
     assert newest(worker.rows, "e5-small-intents", mask(2)) is None
-    broken = job(6, "done", kind="worth", params={"model": "e5-small-intents", "mask": {}}, result={"worth": {}})
+    broken = job(
+        6,
+        "done",
+        kind="worth",
+        params={"model": "e5-small-intents", "mask": {}},
+        result={"worth": {}},
+    )
     assert newest([broken], "e5-small-intents", mask(2)) is None
     assert "Measure the speed again" in [button.label for button in app.button]
 
@@ -123,7 +194,9 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
 def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
     app = run(m=TWO_OFF)
     assert not app.error
-    assert "2 heads off: final, 512 dev examples a language. The table scrolls sideways." in said(app)
+    assert "2 heads off: final, 512 dev examples a language. The table scrolls sideways." in said(
+        app
+    )
     assert "scrolls" not in said(run())
 
 
@@ -180,18 +253,25 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     points, test = prune_pareto.quick(2, 512, 0.01)
     assert 0.01 * 2 * (points * 512 + 2 * test) <= prune_pareto.QUICK_SECONDS
     assert (spec["options"]["orders"], spec["options"]["within"]) == ("mean", 2.0)
-    assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (min(points, 7), 512, test)
+    assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (
+        min(points, 7),
+        512,
+        test,
+    )
     app.button(key="front-full").click().run()
     app.button(key="front-start").click().run()
     full = worker.calls[-1][2]
     assert full["options"]["orders"] == "mean,weakest,cost"
     assert (full["dev_size"], full["test_size"]) == (512, None)
-    assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(app)
+    assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(
+        app
+    )
 
 
 def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
     sizes = [
-        prune_pareto.quick(*asked) for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
+        prune_pareto.quick(*asked)
+        for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
     ]
     assert sizes[0] == prune_pareto.QUICK[0]
     assert sizes[-1] == prune_pareto.QUICK[-1]  # the least that there is
@@ -232,7 +312,10 @@ def test_an_answer_that_others_beat_is_offered_and_preselected(worker, tmp_path,
 
 
 def test_another_front_preselects_its_own_answer_whatever_was_picked_before(worker, tmp_path):
-    keys = [keep_front(tmp_path / "cache", within=loss, answer=POINTS[at]) for loss, at in ((1.0, 4), (2.0, 5))]
+    keys = [
+        keep_front(tmp_path / "cache", within=loss, answer=POINTS[at])
+        for loss, at in ((1.0, 4), (2.0, 5))
+    ]
     app = run()
     app.selectbox(key="front-shown").set_value(keys[0]).run()
     front_list(app).select_index(1 if front_list(app).index != 1 else 2).run()
@@ -243,7 +326,8 @@ def test_another_front_preselects_its_own_answer_whatever_was_picked_before(work
 def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so(worker, tmp_path):
     """The newest one answered another question than the form asked and forecast as being in the cache."""
     keys = {
-        by: keep_front(tmp_path / "cache", hour, within=1.0, by=by) for hour, by in enumerate(("bound", "estimate"))
+        by: keep_front(tmp_path / "cache", hour, within=1.0, by=by)
+        for hour, by in enumerate(("bound", "estimate"))
     }
     app = run()
     shown = app.selectbox(key="front-shown")
@@ -254,7 +338,10 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     assert app.selectbox(key="front-shown").value == keys["estimate"]
     app.selectbox(key="front-shown").set_value(keys["bound"]).run()
     assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
-    assert "other settings than those in the form above: within 1 point by the lower bound." in said(app)
+    assert (
+        "other settings than those in the form above: within 1 point by the lower bound."
+        in said(app)
+    )
     app.number_input(key="front-within").set_value(2.5).run()
     assert "other settings than those in the form above: within 1 point by the" in said(app)
 
@@ -264,7 +351,9 @@ def test_the_two_bounds_of_a_loss_are_told_apart(worker, tmp_path):
     assert "The interval is two-sided." in said(run())
 
 
-def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_points_do_not(monkeypatch, tmp_path):
+def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_points_do_not(
+    monkeypatch, tmp_path
+):
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now = History(GRID)
@@ -277,7 +366,9 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     assert not {"within", "evaluated"} & set(now.chosen)
 
 
-def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(monkeypatch, tmp_path):
+def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(
+    monkeypatch, tmp_path
+):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now, state = History(GRID), {}
@@ -295,31 +386,43 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     assert now.kept.tolist() == [False, False, False, False, True, True]
 
 
-@pytest.mark.parametrize(("cost", "value"), [(HEADS, WEAKEST), (PARAMETERS, WEAKEST), (PARAMETERS, MEAN)])
+@pytest.mark.parametrize(
+    ("cost", "value"), [(HEADS, WEAKEST), (PARAMETERS, WEAKEST), (PARAMETERS, MEAN)]
+)
 def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path, cost, value):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     dots = dots_of(front, cost, value)
-    assert [dot.best for dot in dots] == reference.undominated([(dot.cost, dot.value) for dot in dots])
+    assert [dot.best for dot in dots] == reference.undominated(
+        [(dot.cost, dot.value) for dot in dots]
+    )
     figure = front_figure(dots, cost, value, loss=1.0, chosen=("weakest", 2))
     line, *orders, ring = figure.data
     assert [trace.name for trace in orders] == ["mean", "weakest"]
-    assert [tuple(row) for trace in orders for row in trace.customdata] == [(p.order, p.removed) for p in POINTS]
+    assert [tuple(row) for trace in orders for row in trace.customdata] == [
+        (p.order, p.removed) for p in POINTS
+    ]
     assert len(line.x) == sum(dot.best for dot in dots)
     assert list(line.x) == sorted(line.x)
-    assert (ring.x[0], ring.y[0]) == next((d.cost, d.value) for d in dots if (d.order, d.removed) == ("weakest", 2))
+    assert (ring.x[0], ring.y[0]) == next(
+        (d.cost, d.value) for d in dots if (d.order, d.removed) == ("weakest", 2)
+    )
     assert all("heads kept" in text for trace in orders for text in trace.text)
 
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
     (figure,) = front_figures(made_front(within=1.0)).values()
     pairs = [(point.parameters / 1e6, 100 * point.worst) for point in POINTS]
-    best = sorted({pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top})
+    best = sorted(
+        {pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top}
+    )
     drawn = sorted(set(zip(figure.data[0].x, figure.data[0].y, strict=True)))
     np.testing.assert_allclose(drawn, best)
 
 
-def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_come_first(tmp_path):
+def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_come_first(
+    tmp_path,
+):
     keep_front(tmp_path)
     keep_front(tmp_path, within=2.0)
     results = Store(tmp_path).reports().results
@@ -333,7 +436,11 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
 
 @pytest.mark.parametrize(
     "options",
-    [{"within": 2.0}, {"heads": 4}, {"within": 0.5, "by": "estimate", "points": None, "orders": "mean,own"}],
+    [
+        {"within": 2.0},
+        {"heads": 4},
+        {"within": 0.5, "by": "estimate", "points": None, "orders": "mean,own"},
+    ],
 )
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
     full = FRONT.resolve(options)
@@ -359,9 +466,14 @@ def test_the_new_kinds_of_jobs_are_told_in_words():
     details = dict(job_format.details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
-    assert job_views.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
+    assert job_views.terminal(row).startswith(
+        "headlab worth --mask MASK.json --model e5-small-intents"
+    )
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
-    assert job_format.title(front) == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
+    assert (
+        job_format.title(front)
+        == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
+    )
     assert "Experiment" not in dict(job_format.details(front))
     assert job_views.terminal(front).startswith("headlab front --model e5-small-intents")
 
@@ -390,12 +502,23 @@ def test_reported_12_a_link_to_a_front_that_is_gone_says_so(worker, tmp_path):
     for by in ("bound", "estimate"):
         keep_front(tmp_path / "cache", within=1.0, by=by)
     app = run(tool=PRUNE_TABS[1], front="0123456789ab")
-    assert "The link asks for front '0123456789ab', which does not exist for this model and task." in said(app)
+    assert (
+        "The link asks for front '0123456789ab', which does not exist for this model and task."
+        in said(app)
+    )
 
 
 def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
-    keys = [keep_front(tmp_path / "cache", hour, within=1.0, by=by) for hour, by in enumerate(("estimate", "bound"))]
-    params = {"model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley"}
+    keys = [
+        keep_front(tmp_path / "cache", hour, within=1.0, by=by)
+        for hour, by in enumerate(("estimate", "bound"))
+    ]
+    params = {
+        "model": "e5-small-intents",
+        "task": "intents",
+        "languages": ["de", "th"],
+        "method": "shapley",
+    }
     worker.rows.append(job(7, "done", kind="front", params=params, result={"keys": keys[:1]}))
     app = run_page("jobs", langs=["de", "th"], job="7")
     app.button(key="results-prune").click().run()
@@ -404,12 +527,16 @@ def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
 
 
-def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_the_form_better(worker, tmp_path):
+def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_the_form_better(
+    worker, tmp_path
+):
     here = keep_front(tmp_path / "cache", within=2.0, by="estimate", orders="mean")
     report = made_front(within=1.0)
     spec = {**report.spec, "task": {**report.spec["task"], "language": "de,th,fi"}}
     run_of = Store(tmp_path / "cache").run(spec)
-    run_of.finish(replace(report, spec=spec), {"created": "2026-11-23T05:00:00+00:00", "versions": {}})
+    run_of.finish(
+        replace(report, spec=spec), {"created": "2026-11-23T05:00:00+00:00", "versions": {}}
+    )
     app = run()
     assert app.selectbox(key="front-shown").value == here
     app.selectbox(key="front-shown").set_value(run_of.key).run()
@@ -417,11 +544,15 @@ def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_t
 
 
 def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(worker):
-    of_another_task = spec_of(Choice("e5-small-intents", "slots", ("de", "th"), "shapley"), mask(0, 3))
+    of_another_task = spec_of(
+        Choice("e5-small-intents", "slots", ("de", "th"), "shapley"), mask(0, 3)
+    )
     of_one_language = spec_of(Choice("e5-small-intents", "intents", ("th",), "shapley"), mask(0, 3))
     of_the_choice = spec_of(CHOICE, mask(0, 3))
     for number, params in enumerate((of_the_choice, of_one_language, of_another_task)):
-        worker.rows.append(job(number, "done", kind="worth", params=params, result={"worth": measured().to_json()}))
+        worker.rows.append(
+            job(number, "done", kind="worth", params=params, result={"worth": measured().to_json()})
+        )
     assert "On examples of intents in German (de) and Thai (th)." in said(run(m=TWO_OFF))
     del worker.rows[0]
     assert "On examples of intents in Thai (th)." in said(run(m=TWO_OFF))
@@ -429,7 +560,9 @@ def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(wo
     assert "On examples of" not in said(run(m=TWO_OFF))
 
 
-def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refused_in_a_sentence(tmp_path):
+def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refused_in_a_sentence(
+    tmp_path,
+):
     front = made_front(within=1.0)
     spec = {**front.spec, "options": {}}
     unnamed = replace(front, spec=spec)

@@ -30,7 +30,15 @@ from headlab.ui.shell import Choice
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 WEIGHTS = "0" * 64
-FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
+FIGURE = {
+    "accuracy": 0.61,
+    "n": 512,
+    "baseline": 0.6,
+    "difference": 0.01,
+    "low": -0.01,
+    "high": 0.03,
+    "p": 0.4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +73,9 @@ def test_masks_without_a_fingerprint_among_others_are_told():
 
     masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
     choice = Choice(MODEL, "intents", ("de",), "shapley")
-    app = AppTest.from_function(body, args=(masks, choice, Target(WEIGHTS, GRID)), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(masks, choice, Target(WEIGHTS, GRID)), default_timeout=30
+    ).run()
     assert not app.exception
     assert "1 of the 2 masks have no fingerprint" in said(app)
 
@@ -118,7 +128,9 @@ def test_without_results_the_page_says_where_masks_come_from(cache):
 
 
 def upload(app, **masks):
-    given = [(f"{name}.json", json.dumps(mask.to_json()).encode(), "") for name, mask in masks.items()]
+    given = [
+        (f"{name}.json", json.dumps(mask.to_json()).encode(), "") for name, mask in masks.items()
+    ]
     app.file_uploader(key="masks-files").set_value(given).run()
     assert not app.exception
     return app.selectbox(key="masks-a").value, app.selectbox(key="masks-b").value
@@ -134,7 +146,10 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
     assert upload(app, x=made(3), y=made(4)) == ("y.json", thai)
     app.selectbox(key="masks-a").select(mean).run()
     assert upload(app, x=made(3), y=made(4), z=made(5)) == (mean, thai)
-    assert upload(run_page("masks", langs=["de", "th"]), x=made(3), y=made(4)) == ("x.json", "y.json")
+    assert upload(run_page("masks", langs=["de", "th"]), x=made(3), y=made(4)) == (
+        "x.json",
+        "y.json",
+    )
 
 
 def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
@@ -170,7 +185,9 @@ def test_a_mask_opens_only_on_its_own_model():
     here, nameless = Target(WEIGHTS, GRID), {"name": None, "fingerprint": None}
     assert trouble(made(1), here) == trouble(made(1), Target(WEIGHTS, None)) == ""
     assert trouble(made(1, model=nameless), here) == ""
-    assert "made for other" in trouble(made(1, model={"name": "other", "fingerprint": "e" * 64}), here)
+    assert "made for other" in trouble(
+        made(1, model={"name": "other", "fingerprint": "e" * 64}), here
+    )
     assert "does not fit" in trouble(made(1, model=nameless, grid=parse_grid("3x4")), here)
     for unknown in (Target(None, GRID), Target(WEIGHTS, None)):
         assert "not known here yet" in trouble(made(1, model=nameless), unknown)
@@ -184,7 +201,9 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
         if found is not None:
             mask_pages.tables(here, there, found)
 
-    app = AppTest.from_function(body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30
+    ).run()
     assert not app.exception
     assert "the masks are for different models" in shown(app.warning[0])
     assert not app.metric
@@ -199,13 +218,17 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
             mask_pages.tables(here, there, found)
 
     chosen = noted({}, "test", "intents", {"th": FIGURE})
-    app = AppTest.from_function(body, args=(made(1, chosen=chosen), made(2)), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(made(1, chosen=chosen), made(2)), default_timeout=30
+    ).run()
     assert not app.exception
     row = app.dataframe[0].value.loc[0, ["mask", "split", "language", "95 % interval"]]
     assert row.tolist() == ["A", "test", "Thai (th)", "-1.0 … +3.0"]
 
 
-@pytest.mark.parametrize("chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}])
+@pytest.mark.parametrize(
+    "chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}]
+)
 def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
         from headlab.masks import Place
@@ -226,13 +249,18 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
         mask_pages.dialog(mask, "owner/bert", place)
 
     place = Place(
-        [f"bert.layer.{i}.out" for i in range(12)], {"class": "BertModel", "model_type": "bert"}, "owner/bert"
+        [f"bert.layer.{i}.out" for i in range(12)],
+        {"class": "BertModel", "model_type": "bert"},
+        "owner/bert",
     )
     app = AppTest.from_function(body, args=(made(0, 5), place), default_timeout=30).run()
     assert not app.exception
     script, command, form = (block.value for block in app.code)
     assert '("bert.layer.{}.out", 12, "0:0,5")' in script
-    assert command == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
+    assert (
+        command
+        == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
+    )
     assert form == '{"0": [0, 5]}'
     app.selectbox(key="mask-form").select("text").run()
     assert app.code[2].value == "0:0,5"
@@ -245,11 +273,18 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
 
 
 def test_the_script_of_a_page_is_for_the_workers_own_weights():
-    told = {"name": "theirs", "revision": "c0ffee", "architecture": {"class": "BertModel", "model_type": "bert"}}
+    told = {
+        "name": "theirs",
+        "revision": "c0ffee",
+        "architecture": {"class": "BertModel", "model_type": "bert"},
+    }
     told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
     for known, words in (
         (told, "from_pretrained('owner/bert', revision='c0ffee')"),
-        (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
+        (
+            told | {"revision": "folder", "source": "/models/bert"},
+            "from_pretrained('/models/bert')",
+        ),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
         assert words in mask_pages.snippet(made(0), mask_pages.place_of(known, "mine"))
@@ -261,7 +296,9 @@ def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
     mask = made(1)
     chosen = dataclasses.replace(mask, chosen={"rule": "harmful", "languages": ["de", "th"]})
     assert file_name(chosen, "a") == "mask-a-harmful-de-th-1-off.json"
-    many = dataclasses.replace(mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]})
+    many = dataclasses.replace(
+        mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]}
+    )
     assert file_name(many, "a") == "mask-a-by-hand-4-languages-1-off.json"
     assert shrink_command(name, "m.json").startswith(
         """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""

@@ -51,17 +51,36 @@ def reported(records: list) -> list[Table]:
 
 
 def on_page(app: AppTest, table: Table) -> None:
-    (shown,) = [own.value for own in app.dataframe if list(own.value.columns) == list(table.columns)]
+    (shown,) = [
+        own.value for own in app.dataframe if list(own.value.columns) == list(table.columns)
+    ]
     pd.testing.assert_frame_equal(shown, frame(table), check_dtype=False)
 
 
 @pytest.mark.usefixtures("model")
-def test_learned_gates(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_learned_gates(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     gates = [made_gates(weight=weight, grid=THREE) for weight in (0.01, 0.05)]
     gates[1] = replace(gates[1], measured={"test": gates[1].measured["test"]})
     table = gates_table(gates)
     monkeypatch.setattr("headlab.training.l0_learn.sweep", lambda *_, **__: gates)
-    assert main(["gates", "--language", "de", "--weight", "0.01", "--weight", "0.05", "--cache", str(cache)]) == 0
+    assert (
+        main(
+            [
+                "gates",
+                "--language",
+                "de",
+                "--weight",
+                "0.01",
+                "--weight",
+                "0.05",
+                "--cache",
+                str(cache),
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert printed(out) == rows_of(table)
     assert "undecided: gates that are neither 0 nor 1 with 90 % or more" in out
@@ -73,8 +92,12 @@ def test_learned_gates(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @pytest.mark.usefixtures("model")
-def test_pruning_curves(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    curves = {name: replace(made_curve(name), caution="ordered on test too") for name in ("de", "th")}
+def test_pruning_curves(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curves = {
+        name: replace(made_curve(name), caution="ordered on test too") for name in ("de", "th")
+    }
     every = list(curves.values())
     summary, points = curve_summary(every), list(map(curve_points, every, curve_names(every)))
     monkeypatch.setattr(headlab, "score", lambda *_, **__: None)

@@ -40,7 +40,9 @@ def test_what_is_sent_again_is_taken_once():
 
 def test_presses_of_one_message_are_taken_in_the_order_they_were_made():
     log, done = listening("k", "other")
-    log.take({"tab": "a", "presses": [[3, "k", "third"], [1, "other", "first"], [2, "k", "second"]]})
+    log.take(
+        {"tab": "a", "presses": [[3, "k", "third"], [1, "other", "first"], [2, "k", "second"]]}
+    )
     assert done == ["first", "second", "third"]
 
 
@@ -86,7 +88,9 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
     requests = ScriptRequests()
     requests.on_scriptrunner_ready()  # streamlit asks so before its first run
     requests = ScriptRequests()
-    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests))
+    monkeypatch.setattr(
+        presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests)
+    )
     seen = []
 
     def change():
@@ -104,7 +108,9 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
 
 def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
     requests = ScriptRequests()
-    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests))
+    monkeypatch.setattr(
+        presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests)
+    )
     with pytest.raises(ZeroDivisionError):
         presses.uninterrupted(lambda: 1 / 0)()
     requests.request_rerun(RerunData())
@@ -125,7 +131,9 @@ def state(monkeypatch):
             self.sets += key == "head"
             super().__setitem__(key, value)
 
-    held = State({"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})})
+    held = State(
+        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
+    )
     monkeypatch.setattr(presses.st, "session_state", held)
     return held
 
@@ -140,7 +148,12 @@ def picked(monkeypatch, state):
     monkeypatch.setattr(presses, "get_script_run_ctx", lambda: run)
     monkeypatch.setattr(presses.st, "fragment", lambda look, run_every: look)
 
-    def request(shown: str | None, *numbers_and_heads: tuple[int, str], whole: bool = True, timer: bool = False) -> str:
+    def request(
+        shown: str | None,
+        *numbers_and_heads: tuple[int, str],
+        whole: bool = True,
+        timer: bool = False,
+    ) -> str:
         """The head that a run shows.
 
         shown: the head in the browser's list; None: it has not drawn it.  whole: no other request ends the run.  timer:
@@ -152,7 +165,9 @@ def picked(monkeypatch, state):
         if timer:
             presses.follow(lambda: None, None)()
             return state["head"]
-        state[presses.LOG].take({"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]})
+        state[presses.LOG].take(
+            {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
+        )
         presses.root("", [])
         if whole:
             presses.drawn()
@@ -223,8 +238,17 @@ def page():
     from headlab.ui.presses import Button, button, row
 
     done = st.session_state.setdefault("done", [])
-    button("Start", key="start", on_press=done.append, args=(st.number_input("n", value=1),), kind="primary")
-    row(Button("A", "a", done.append, ("a",)), Button("B", "b", done.append, ("b",), disabled=len(done) > 1))
+    button(
+        "Start",
+        key="start",
+        on_press=done.append,
+        args=(st.number_input("n", value=1),),
+        kind="primary",
+    )
+    row(
+        Button("A", "a", done.append, ("a",)),
+        Button("B", "b", done.append, ("b",), disabled=len(done) > 1),
+    )
     st.text(" ".join(map(str, done)))
 
 
@@ -263,7 +287,12 @@ def undoing():
     from headlab.ui.presses import button
 
     now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
-    button("Undo", key="undo", on_press=now.undo, disabled=False if len(now.steps) == 1 else not now.can_undo)
+    button(
+        "Undo",
+        key="undo",
+        on_press=now.undo,
+        disabled=False if len(now.steps) == 1 else not now.can_undo,
+    )
     head_switches(np.zeros(4), now.grid, now.kept, key="grid", on_switch=now.switch)
 
 

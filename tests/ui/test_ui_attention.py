@@ -21,7 +21,14 @@ from reference import largest_link, word_weights
 
 from headlab.masks import Mask
 from headlab.pictures import map_of, maps_of, on_scale
-from headlab.plots.matrices import LINKS, MAX_TOKENS, Panel, attention_map, special_words, strongest_link
+from headlab.plots.matrices import (
+    LINKS,
+    MAX_TOKENS,
+    Panel,
+    attention_map,
+    special_words,
+    strongest_link,
+)
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.maps import pictured
 from headlab.ui import attention_page
@@ -52,7 +59,11 @@ NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 def answer(tokens, heads=("encoder.3.7",), truncated=False):
     n = len(tokens)
     weights = np.random.default_rng(n).dirichlet(np.ones(n), n)
-    return {"tokens": list(tokens), "weights": {h: weights.round(3).tolist() for h in heads}, "truncated": truncated}
+    return {
+        "tokens": list(tokens),
+        "weights": {h: weights.round(3).tolist() for h in heads},
+        "truncated": truncated,
+    }
 
 
 def panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
@@ -91,7 +102,12 @@ def test_a_token_cannot_open_or_close_an_element_in_any_view():
     page = Tags(head_view([evil], {"encoder.3.7": EVIL}))
     assert page.count("script") == 4  # jQuery, d3, the stand-in for RequireJS, BertViz
     assert page.text.count(EVIL) == 2  # title and head's name, as text
-    assert json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]["left_text"] == ["a", EVIL, "<!--", "&amp;"]
+    assert json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]["left_text"] == [
+        "a",
+        EVIL,
+        "<!--",
+        "&amp;",
+    ]
     light = Tags(shading(evil, {"encoder.3.7": EVIL}))
     assert {tag for tag, _ in light.tags} <= {"p", "b", "span"}
     assert EVIL in light.text
@@ -103,12 +119,21 @@ def bertviz_params(script):
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_may_load():
     page = Tags(head_view([panel("a", "b"), panel("c", "d", "e")], NAMES))
-    policy = next(attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attrs["content"]
+        for tag, attrs in page.tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     assert "default-src 'none'" in policy
     rule = re.search("script-src ([^;]*)", policy).group(1).split()
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in page.scripts]
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in page.scripts
+    ]
     assert rule == hashes
-    assert not any(name in attrs for _, attrs in page.tags for name in ("src", "href", "onclick", "onerror"))
+    assert not any(
+        name in attrs for _, attrs in page.tags for name in ("src", "href", "onclick", "onerror")
+    )
 
 
 def test_bertviz_gets_only_the_chosen_heads_rounded():
@@ -117,7 +142,11 @@ def test_bertviz_gets_only_the_chosen_heads_rounded():
     attention = np.array(params["attention"]["0"]["attn"])
     assert attention.shape == (1, 2, 3, 3)
     assert np.array_equal(attention, attention.round(3))
-    assert (params["heads"], params["include_layers"], params["root_div_id"]) == ([0, 1], [0], "bertviz-0")
+    assert (params["heads"], params["include_layers"], params["root_div_id"]) == (
+        [0, 1],
+        [0],
+        "bertviz-0",
+    )
 
 
 def test_a_long_sentence_is_cut_and_says_so():
@@ -142,7 +171,9 @@ def test_weights_over_another_sequence_are_refused():
 
 def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_ties():
     rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.6, 0.2]])
-    seen = Panel("German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, [1, 0, 2]]}, special=(0, 2))
+    seen = Panel(
+        "German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, [1, 0, 2]]}, special=(0, 2)
+    )
     assert seen.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
     assert (seen.largest_on_special("h"), seen.largest_on_special("g")) == ((2, 0), (2, 1))
     twice = dataclasses.replace(seen, title="Thai", tokens=("</s>", "a", "</s>"))
@@ -162,7 +193,10 @@ def test_a_special_token_behind_the_cut_is_left_out():
 
 
 def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
-    both = [panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title) for title in ("German", "Thai")]
+    both = [
+        panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title)
+        for title in ("German", "Thai")
+    ]
     page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, in_row=2))
     assert [attrs["class"] for tag, attrs in page.tags if tag == "div" and attrs.get("class") in ("row", "panel")] == [
         "row", "panel", "panel", "row", "panel", "panel",
@@ -226,11 +260,16 @@ def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
 def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair):
     kept = np.arange(12) > 8
-    mask = Mask(HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64})
+    mask = Mask(
+        HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
+    )
     asked = Question("m", "f" * 64, "xnli", "dev", mask)
     link = look_at({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed("", link["text"])[1:3] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
+    assert typed("", link["text"])[1:3] == (
+        "it rains",
+        "so it is wet" if isinstance(pair, str) else None,
+    )
     assert len(look_at({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
 
 
@@ -239,7 +278,14 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
 
 def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
     tokens = ("<s>", "▁Kü", "che", "▁an", "▁", "lam", "pe", "</s>")
-    return Panel("German", tokens, {"h": weights}, special=(0, 7), words=("Küche", "an", "lampe"), places=places)
+    return Panel(
+        "German",
+        tokens,
+        {"h": weights},
+        special=(0, 7),
+        words=("Küche", "an", "lampe"),
+        places=places,
+    )
 
 
 def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still_sum_to_one(rng):
@@ -248,14 +294,18 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     merged = seen.in_words()
     assert merged.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
     assert merged.special == (0, 4)
-    np.testing.assert_allclose(merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005)
+    np.testing.assert_allclose(
+        merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005
+    )
     np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
     one = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
     assert one.in_words() is one  # the tokenizer takes the whole text for a word
     assert Options(words=True).of(one) is one
     word = dataclasses.replace(one, title="Hello", words=("Hello",)).in_words()
     assert word.tokens == ("<s>", "Hello", "</s>")
-    assert dataclasses.replace(one, title="Hello", words=(), places=()).in_words().tokens == one.tokens
+    assert (
+        dataclasses.replace(one, title="Hello", words=(), places=()).in_words().tokens == one.tokens
+    )
 
 
 def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
@@ -269,7 +319,11 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
 
     rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
     found = attention_page.by_title(rows, "yes")
-    assert {title: row["pair"] for title, row in found.items()} == {"A": "B", "A ||| C": "C", "D": None}
+    assert {title: row["pair"] for title, row in found.items()} == {
+        "A": "B",
+        "A ||| C": "C",
+        "D": None,
+    }
 
 
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
@@ -278,12 +332,16 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
     shown = Options(hide=True, mean=True).of(seen)
     assert shown.tokens == seen.tokens[1:-1]
     np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
-    np.testing.assert_allclose(shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005)
+    np.testing.assert_allclose(
+        shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005
+    )
     words = attention_page.about([seen], [shown], Options(hide=True))
     assert any("a row may sum to less than 1" in sentence for sentence in words)
     whole = Options(hide=True, words=True).of(seen)
     np.testing.assert_allclose(
-        whole.weights["h"], np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1], atol=0.0005
+        whole.weights["h"],
+        np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1],
+        atol=0.0005,
     )
     assert list(Options(mean=True).of(pieces(weights)).weights) == ["h"]
 
@@ -333,10 +391,18 @@ def says(on, p_on, off, p_off, word=None):
 @pytest.mark.parametrize(
     ("right", "found", "row"),
     [
-        (("on",), says("on", 0.931, "on", 0.5), ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"]),
+        (
+            ("on",),
+            says("on", 0.931, "on", 0.5),
+            ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"],
+        ),
         (("on",), says("on", 0.9, "off", 0.5), ["on", "on 90.0%", "off 50.0%", "now wrong"]),
         (("off",), says("on", 0.9, "off", 0.5), ["off", "on 90.0%", "off 50.0%", "now right"]),
-        (("get",), says("on", 0.9, "off", 0.5), ["get", "on 90.0%", "off 50.0%", "still wrong, differently"]),
+        (
+            ("get",),
+            says("on", 0.9, "off", 0.5),
+            ["get", "on 90.0%", "off 50.0%", "still wrong, differently"],
+        ),
         ((), says("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
     ],
 )
@@ -348,8 +414,16 @@ def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
 
 def test_words_are_counted_and_those_that_change_are_named():
     answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
-    row = told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [{"answers": answers}], 2).iloc[0].tolist()
-    assert row[2:] == ["2 of 2 words right", "1 of 2 words right", "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)"]
+    row = (
+        told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [{"answers": answers}], 2)
+        .iloc[0]
+        .tolist()
+    )
+    assert row[2:] == [
+        "2 of 2 words right",
+        "1 of 2 words right",
+        "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
+    ]
     typed_row = told([Sentence("Mine", "Licht an")], [{"answers": answers}], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
     assert told([Sentence("Mine", "Licht an")], [{"answers": []}], 2).empty
@@ -366,7 +440,9 @@ def table(app):
 def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
     assert "Answers with these 2 heads on and off" in said(app)
-    assert table(app) == [["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]]
+    assert table(app) == [
+        ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
+    ]
     (asked,) = [call for call in worker.calls if call[0] == "attention"]
     assert asked[2] == (("encoder", 3, 7), ("encoder", 5, 1))
     assert (asked[4]["task"], asked[4]["label_map"]) == ("intents", None)
@@ -374,7 +450,9 @@ def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
 
 @pytest.mark.usefixtures("native_buttons")
 def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
-    app = run_page("attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7")
+    app = run_page(
+        "attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7"
+    )
     assert worker.calls[-1][3] == ("licht", "an")
     assert table(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
     assert "licht: device 90.0% → other 60.0% (right: device)" in table(app)[0][4]
@@ -385,13 +463,22 @@ def test_where_there_are_no_answers_the_page_says_why(worker):
     worker.unanswered = "task opus has no labels"
     app = run_page("attention", langs="de", heads="encoder.3.7")
     assert len(app.table) == 0
-    assert "The model's answers without these heads are not shown: task opus has no labels." in said(app)
+    assert (
+        "The model's answers without these heads are not shown: task opus has no labels."
+        in said(app)
+    )
 
 
-@pytest.mark.parametrize(("labels", "called"), [(["turn_on"], "What is meant (label)"), ([], "Answer")])
+@pytest.mark.parametrize(
+    ("labels", "called"), [(["turn_on"], "What is meant (label)"), ([], "Answer")]
+)
 @pytest.mark.usefixtures("native_buttons")
-def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(worker, monkeypatch, labels, called):
-    monkeypatch.setattr(worker, "tasks", lambda: [{"name": "intents", "aligned": False, "labels": labels}])
+def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
+    worker, monkeypatch, labels, called
+):
+    monkeypatch.setattr(
+        worker, "tasks", lambda: [{"name": "intents", "aligned": False, "labels": labels}]
+    )
     app = run_page("attention", langs="de", heads="encoder.3.7")
     assert app.selectbox(key="label").label == called
 
@@ -401,7 +488,10 @@ def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
     assert "Layer 2, head 2" in said(app)
     assert "without colour, as there are no scores yet" in said(app)
-    assert [call[4].get("maps", False) for call in worker.calls if call[0] == "attention"] == [False, True]
+    assert [call[4].get("maps", False) for call in worker.calls if call[0] == "attention"] == [
+        False,
+        True,
+    ]
     app.toggle(key="hide").set_value(True).run()
     assert "a row may sum to less than 1" in said(app)
     assert sum(call[0] == "attention" for call in worker.calls) == 2
@@ -417,14 +507,19 @@ def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
 
 
 def pixels(uri):
-    with Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))) as image:
+    with Image.open(
+        io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))
+    ) as image:
         return np.asarray(image).tolist()
 
 
 def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
     scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
     framed, whose = framing(scores, "de", GRID)
-    assert (framed.tips, whose) == (maps_of(scores)["de"].tips, "coloured by the heads' scores in German (de)")
+    assert (framed.tips, whose) == (
+        maps_of(scores)["de"].tips,
+        "coloured by the heads' scores in German (de)",
+    )
     assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"
     none, words = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
     assert np.isnan(none.values).all()
@@ -435,7 +530,10 @@ def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
 
 
 def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
-    tokens, bare = ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>"), ["<s>", "licht", "an", "und", "an", "</s>"]
+    tokens, bare = (
+        ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>"),
+        ["<s>", "licht", "an", "und", "an", "</s>"],
+    )
     weights = rng.dirichlet(np.ones(6), 6)
     seen = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
     fits = (
@@ -467,7 +565,10 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
 
 def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
     parts, whole = panel("戏[1/2]", "戏[2/2]"), panel("戏", "x")
-    assert any(sentence.startswith("戏[1/2]: ") for sentence in attention_page.about([parts], [parts], Options()))
+    assert any(
+        sentence.startswith("戏[1/2]: ")
+        for sentence in attention_page.about([parts], [parts], Options())
+    )
     assert attention_page.about([whole], [whole], Options()) == []
 
 

@@ -20,24 +20,39 @@ from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.report import read
 from headlab.scores import HeadScores, contrast
 from headlab.store import Result, Store
-from headlab.ui.contrast import changes, kept_words, label, maps, notes, rivals, roles_that_differ, sentence
+from headlab.ui.contrast import (
+    changes,
+    kept_words,
+    label,
+    maps,
+    notes,
+    rivals,
+    roles_that_differ,
+    sentence,
+)
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))
 
 
-def scores(values: list[float], width: float | None = 0.5, unit: str = "accuracy", level: float = 0.95) -> HeadScores:
+def scores(
+    values: list[float], width: float | None = 0.5, unit: str = "accuracy", level: float = 0.95
+) -> HeadScores:
     at = np.array(values)
     ends = {} if width is None else {"low": at - width, "high": at + width}
     return HeadScores(SMALL, "de", "shapley", at, "shapley", unit, 0, 0.0, level=level, **ends)
 
 
 def stored(*every: HeadScores) -> list[Result[HeadScores]]:
-    return [Result[HeadScores](f"{at:02d}" * 32, Path(), record, {}) for at, record in enumerate(every)]
+    return [
+        Result[HeadScores](f"{at:02d}" * 32, Path(), record, {}) for at, record in enumerate(every)
+    ]
 
 
 def test_every_head_s_difference_rank_and_sign() -> None:
-    found = contrast(scores([1.0, -1.0, 0.2, 3.0]), scores([-1.0, -2.5, -0.1, 2.5], 0.25, level=0.99))
+    found = contrast(
+        scores([1.0, -1.0, 0.2, 3.0]), scores([-1.0, -2.5, -0.1, 2.5], 0.25, level=0.99)
+    )
     assert_allclose(found.difference, [2.0, 1.5, 0.3, 0.5])
     assert_allclose(found.low, [1.25, 0.75, -0.45, -0.25])
     assert_allclose(found.high, [2.75, 2.25, 1.05, 1.25])
@@ -52,7 +67,10 @@ def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
     """Each interval misses by far in one run of twenty, and never both at once: that uses up the whole allowance."""
     runs, miss, far = 4000, 0.05, 50.0
     drawn = np.random.default_rng(0).random((runs, 4))
-    one, other = np.where(drawn < miss, far, 0.0), np.where((miss <= drawn) & (drawn < 2 * miss), far, 0.0)
+    one, other = (
+        np.where(drawn < miss, far, 0.0),
+        np.where((miss <= drawn) & (drawn < 2 * miss), far, 0.0),
+    )
     hit = []
     for left, right in zip(one, other, strict=True):
         found = contrast(scores(list(left)), scores(list(1 + right)))
@@ -60,7 +78,9 @@ def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
         assert found.high is not None
         hit.append((found.low <= -1) & (found.high >= -1))
     assert found.level == pytest.approx(1 - 2 * miss)
-    assert np.mean(hit) == pytest.approx(found.level, abs=0.01)  # less is promised nowhere, and more does not hold
+    assert np.mean(hit) == pytest.approx(
+        found.level, abs=0.01
+    )  # less is promised nowhere, and more does not hold
 
 
 def test_results_in_other_units_or_without_intervals_are_compared_as_far_as_they_can_be() -> None:
@@ -85,10 +105,15 @@ def test_the_words_and_the_table_say_what_was_compared() -> None:
     rho = spearmanr(one.values, other.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in words
     turned = int((one.values * other.values < 0).sum())
-    assert f"{turned} of 144 heads have opposite signs, 0 of them with both intervals excluding 0." in words
+    assert (
+        f"{turned} of 144 heads have opposite signs, 0 of them with both intervals excluding 0."
+        in words
+    )
     assert "at a confidence of at least 90 %" in words
     assert "different quantities" not in words
-    assert "different quantities" in sentence(found, one, dataclasses.replace(other, estimand="shapley"))
+    assert "different quantities" in sentence(
+        found, one, dataclasses.replace(other, estimand="shapley")
+    )
     difference = np.array(table.column("difference, points"))
     assert_allclose(np.abs(difference), np.sort(np.abs(100 * (one.values - other.values)))[::-1])
     first = table.rows[0]
@@ -126,16 +151,23 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     shown = made_up("de", "shapley")
     other_weights = made_up("de", "shapley", "1" * 64)
     named = made_up("de", "shapley", "2" * 64, "another")
-    smaller = dataclasses.replace(shown, spec={**shown.spec, "task": {**shown.spec["task"], "size": 64}})
+    smaller = dataclasses.replace(
+        shown, spec={**shown.spec, "task": {**shown.spec["task"], "size": 64}}
+    )
     twice = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
     foreign = dataclasses.replace(scores([0.0] * 4), spec=shown.spec)
-    found = rivals(stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign), shown)
+    found = rivals(
+        stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign),
+        shown,
+    )
     estimand = "German (de): shapley, estimand shapley-top50"
     assert [words for words, _ in found.values()] == [
         f"{estimand}, 64 examples", f"{estimand}, 64 examples", f"{estimand}, weights 111111111111",
         f"{estimand}, model another", "Arabic (ar): gradient",
     ]  # fmt: skip
-    odd = dataclasses.replace(named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}})
+    odd = dataclasses.replace(
+        named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}}
+    )
     assert label(odd, shown).startswith("German (de): shapley")
     assert label(made_up("de", "leave-one-out"), shown) == "German (de): leave-one-out"
 
@@ -179,7 +211,11 @@ def thai(app) -> str:
 def keys() -> list[str]:
     from headlab.ui import shell
 
-    (shown,) = (r.record for r in shell.listing(HeadScores).results if r.record.spec == made_up("de", "shapley").spec)
+    (shown,) = (
+        r.record
+        for r in shell.listing(HeadScores).results
+        if r.record.spec == made_up("de", "shapley").spec
+    )
     return ["", *rivals(shell.listing(HeadScores).results, shown)]
 
 
@@ -226,12 +262,24 @@ def headings(app) -> list[str]:
 @pytest.mark.parametrize("page", ["overview", "prune"])
 def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
     fill(cache)
-    grid = {"name": "", "revision": "x", "fingerprint": "0" * 64, "grid": GRID.to_json(), "device": "cpu", "note": ""}
-    worker.model, worker.evaluate = lambda name: grid | {"name": name}, lambda *given, **more: iter(())
+    grid = {
+        "name": "",
+        "revision": "x",
+        "fingerprint": "0" * 64,
+        "grid": GRID.to_json(),
+        "device": "cpu",
+        "note": "",
+    }
+    worker.model, worker.evaluate = (
+        lambda name: grid | {"name": name},
+        lambda *given, **more: iter(()),
+    )
     app = run_page(page, langs=["de", "th"], beside="th")
     assert app.selectbox(key="beside").value == "th"
     named = zip(["", *there("th")], box(app).options, strict=True)
-    box(app).set_value(next(key for key, words in named if words.startswith("German (de): shapley"))).run()
+    box(app).set_value(
+        next(key for key, words in named if words.startswith("German (de): shapley"))
+    ).run()
     assert not app.exception
     assert "Their rankings of the heads have Spearman" in said(app)
     linked = run_page(page, langs=["de", "th"], beside="th", against=app.query_params["against"])
@@ -271,7 +319,19 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
     one, other = (read(made_roles("en", seed=seed, shift=seed)) for seed in (0, 1))
     table = roles_that_differ(one, other, ("a", "b"))
     of = [{(row.head, row.role): row for row in roles.rows} for roles in (one, other)]
-    for stack, layer, head, role, has, has_there, share, share_there, difference, low, high in table.rows:
+    for (
+        stack,
+        layer,
+        head,
+        role,
+        has,
+        has_there,
+        share,
+        share_there,
+        difference,
+        low,
+        high,
+    ) in table.rows:
         mine, theirs = (found.get((Head(stack, layer, head), role)) for found in of)
         assert (has, has_there) == (bool(mine and mine.has), bool(theirs and theirs.has))
         assert has != has_there
@@ -289,8 +349,9 @@ def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
     app = run_page("gates", langs=["de"], weight="0.01")
     box(app).set_value(key[:12]).run()
     assert not app.exception
-    assert "They keep 10 and 6 of 11 heads with a gate; both keep 6, and by chance it would be 5.5 on average" in said(
-        app
+    assert (
+        "They keep 10 and 6 of 11 heads with a gate; both keep 6, and by chance it would be 5.5 on average"
+        in said(app)
     )
     assert "Neither has intervals" in said(app)
     assert "Head by head, the largest change first" in said(app)
@@ -309,7 +370,9 @@ def test_heads_without_a_gate_are_no_agreement() -> None:
 def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
     one, other = scores([1.0, np.nan, 3.0, 2.0], None), scores([2.0, np.nan, 1.0, 3.0], None)
     found = contrast(one, other)
-    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace("-", "−") in sentence(found, one, other)
+    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace("-", "−") in sentence(
+        found, one, other
+    )
     assert [row[1:3] for row in changes(found, one, other, ()).rows] == [(1, 0), (0, 0), (1, 1)]
     *_, difference = maps(found, one, other, ("a", "b")).values()
     assert difference.tips[1] == "no value"

@@ -68,7 +68,10 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
     app = run(experiment=key, langs=["de", "th"])
     shown = app.selectbox(key="experiment")
     assert shown.format_func(shown.value).endswith(EXPERIMENTS[key].question)
-    assert "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward." in said(app)
+    assert (
+        "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward."
+        in said(app)
+    )
     assert "There is no report yet on e5-small-intents and task intents" in said(app)
     press(app, "plan-start")
     assert worker.calls[0][1] == "experiment"
@@ -118,7 +121,9 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
     assert "Choose a language." in said(app)
 
 
-def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(worker, monkeypatch):
+def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(
+    worker, monkeypatch
+):
     monkeypatch.setattr(experiments, "languages_of", lambda task: ["de"])
     app = run(langs=["de"])
     assert EXPERIMENTS[app.selectbox(key="experiment").value].least_languages == 1
@@ -136,7 +141,8 @@ def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for
 def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
     def refuse(*_: Any) -> Any:
         raise HeadlabError(
-            "task xnli needs its files: name their folder with --data or $HEADLAB_DATA", code="data.folder_missing"
+            "task xnli needs its files: name their folder with --data or $HEADLAB_DATA",
+            code="data.folder_missing",
         )
 
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
@@ -211,14 +217,23 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     app = run(experiment="heads", langs=["de", "th"])
     assert "- Made up for a test." in said(app)
     shown = app.dataframe[0].value
-    assert shown.columns.tolist() == ["language", "stack", "layer", "head", "difference, points", "p"]
+    assert shown.columns.tolist() == [
+        "language",
+        "stack",
+        "layer",
+        "head",
+        "difference, points",
+        "p",
+    ]
     assert shown["language"].tolist() == ["German (de)", "Thai (th)"]
     assert shown["difference, points"].tolist() == [1.25, -2.5]
     made = dict(app.table[-1].value.to_numpy().tolist())
     assert made["Language"] == "de,th"
     assert made["Versions"] == "headlab 0.5"
     assert made["Time"] == "12 s"
-    assert app.code[-1].value.startswith("headlab experiment heads --model e5-small-intents --task intents")
+    assert app.code[-1].value.startswith(
+        "headlab experiment heads --model e5-small-intents --task intents"
+    )
     assert "other settings" not in said(app)
 
 
@@ -241,7 +256,9 @@ def test_a_report_of_other_settings_says_which(cache):
     assert told in said(app)
 
 
-@pytest.mark.parametrize("created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+@pytest.mark.parametrize(
+    "created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+)
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
     result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
     assert "1 Jan 1970" in experiments.label(result)
@@ -257,7 +274,10 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
         "report-of-another on intents", "report-of-e5-small-intents on xnli",
     }  # fmt: skip
     press(app, "report-of-e5-small-intents on xnli")
-    assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == ("xnli", "heads")
+    assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == (
+        "xnli",
+        "heads",
+    )
     assert "21 Nov 2026" in said(app)
 
 
@@ -265,7 +285,8 @@ def of_weights(digit: str, **more: str) -> Report:
     """A report whose model has another fingerprint, or another dtype."""
     report = made_up("heads")
     return dataclasses.replace(
-        report, spec={**report.spec, "model": {**report.spec["model"], "fingerprint": digit * 64, **more}}
+        report,
+        spec={**report.spec, "model": {**report.spec["model"], "fingerprint": digit * 64, **more}},
     )
 
 
@@ -288,13 +309,19 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
     assert "other settings" not in said(app)
     options = app.selectbox(key="report-heads").options
     assert options[0] == "The newest of the chosen model in float32"
-    assert [option.split(",")[0] for option in options[1:]] == ["1 Nov 2026", "2 Nov 2026", "3 Nov 2026"]
+    assert [option.split(",")[0] for option in options[1:]] == [
+        "1 Nov 2026",
+        "2 Nov 2026",
+        "3 Nov 2026",
+    ]
     app.selectbox(key="report-heads").set_value(other).run()
     assert "made with other weights (111111111111…)" in said(app)
 
 
 @pytest.mark.parametrize("models", [[], [{"name": "e5-small-intents", "fingerprint": None}], None])
-def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named(worker, cache, models):
+def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named(
+    worker, cache, models
+):
     def refuse():
         raise HeadlabError("the worker is not reachable", code="worker.unreachable")
 
@@ -316,8 +343,18 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
         return experiments.differences(spec, {**wanted, "test_size": None})
 
     assert other(about.resolve({})) == []
-    assert other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []  # as kept before
-    assert other({**about.resolve({}), "orderings": about.options["orderings"].default.replace(",", ", ")}) == []
+    assert (
+        other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []
+    )  # as kept before
+    assert (
+        other(
+            {
+                **about.resolve({}),
+                "orderings": about.options["orderings"].default.replace(",", ", "),
+            }
+        )
+        == []
+    )
     assert other(about.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
     (told,) = other(about.resolve({"monte_carlo_options": {"samples": 64}}))
     assert told.startswith("monte carlo options estimand shapley, value accuracy, samples 64,")
@@ -349,7 +386,13 @@ def test_a_report_whose_tables_are_others_than_the_figures_need_is_still_shown(c
 
 
 def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
-    table = Table("x", "X.", ("language", "a", "b"), ("", ".1f", "d"), (("all", None, 3), ("de", 1.25, "none")))
+    table = Table(
+        "x",
+        "X.",
+        ("language", "a", "b"),
+        ("", ".1f", "d"),
+        (("all", None, 3), ("de", 1.25, "none")),
+    )
     shown = figures.frame(table)
     assert shown["language"].tolist() == ["all", "German (de)"]
     assert shown["a"].isna().tolist() == [True, False]
@@ -368,7 +411,9 @@ def test_a_column_of_p_values_is_known_by_its_name(column, holds):
 
 
 def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones():
-    table = Table("x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None)))
+    table = Table(
+        "x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None))
+    )
     assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
     assert [p_is(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
     styled = figures.with_p(figures.frame(table))
@@ -389,7 +434,9 @@ def test_heads_of_both_kinds_lead_to_their_attention():
     }
     table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
     assert list(heads_by_row(table)) == []
-    unsure = dataclasses.replace(report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few")))
+    unsure = dataclasses.replace(
+        report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few"))
+    )
     assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
 
 
@@ -423,7 +470,11 @@ def test_the_jobs_page_knows_an_experiment(worker):
     assert app.subheader[0].value == "Job 7: Transfer of masks for German (de), Thai (th)"
     rows = dict(app.table[0].value.to_numpy().tolist())
     assert rows["Experiment"] == "Transfer of masks (transfer)"
-    assert (rows["Option k"], rows["Test size"], rows["Method"]) == ("3", "500", "Shapley value (TMAB) (shapley)")
+    assert (rows["Option k"], rows["Test size"], rows["Method"]) == (
+        "3",
+        "500",
+        "Shapley value (TMAB) (shapley)",
+    )
     assert rows["Option samples"] == "8192"
     press(app, "results-experiments")
     assert app.title[0].value == "Experiments"
@@ -436,7 +487,9 @@ def test_words_and_commands_of_an_experiment():
     assert job_format.describe(row) == "transfer for de, th"
     line = job_views.terminal(row)
     assert line == shell_lines("experiment", row["params"])
-    assert line.startswith("headlab experiment transfer --model e5-small-intents --task intents --languages de,th ")
+    assert line.startswith(
+        "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
+    )
     assert "--option k=3" in line
     assert line.endswith("--test-size 500")
 
@@ -444,7 +497,9 @@ def test_words_and_commands_of_an_experiment():
 def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The options that the command line makes of a command, and what it says by flag."""
     words, flags = shlex.split(line), (*FLAGS, *OPTIONS, "--dtype")
-    given = {flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags}
+    given = {
+        flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags
+    }
     method = given["--method"][0] if given["--method"] else None
     return options_of(EXPERIMENTS[key], method, given["-o"], given["--option"]), given
 
@@ -452,13 +507,19 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
 @pytest.mark.parametrize(
     ("key", "options"),
     [
-        ("targeted", {"leave_one_out": False, "k": 3, "method_options": {"target": None, "samples": 5}}),
+        (
+            "targeted",
+            {"leave_one_out": False, "k": 3, "method_options": {"target": None, "samples": 5}},
+        ),
         ("transfer", {"source": "true"}),
         ("separators", {"method": "gradient", "method_options": {"normalise": True}}),
         ("separators", {"method": "confidence", "method_options": {"exclude": "none"}}),
         ("iterative", {}),
         ("iterative", {"points": None, "monte_carlo_options": {"samples": 64, "target": None}}),
-        ("iterative", {"orderings": "random,shapley", "method_options": {"samples": 64, "stop": "width"}}),
+        (
+            "iterative",
+            {"orderings": "random,shapley", "method_options": {"samples": 64, "stop": "width"}},
+        ),
     ],
 )
 def test_the_command_of_a_report_gives_its_options_again(key, options):
@@ -470,19 +531,29 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
     assert given["--dtype"] == []
     assert len(given["--option"]) + len(given["-o"]) == len(
         [n for n in options if n not in ("method", "method_options")]
-    ) + (1 if key == "iterative" and "method_options" in options else len(options.get("method_options", {})))
+    ) + (
+        1
+        if key == "iterative" and "method_options" in options
+        else len(options.get("method_options", {}))
+    )
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
     line = shell_lines("experiment", experiments.job_spec(of_weights("1", dtype="bfloat16").spec))
     assert line.endswith(" --dtype bfloat16")
-    assert "--dtype" in {word for o in get_command(build()).commands["experiment"].params for word in o.opts}
+    assert "--dtype" in {
+        word for o in get_command(build()).commands["experiment"].params for word in o.opts
+    }
 
 
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
 def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
     own = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
-    options = {name: own.get(name, option.default) for name, option in EXPERIMENTS[key].options.items() if name in own}
+    options = {
+        name: own.get(name, option.default)
+        for name, option in EXPERIMENTS[key].options.items()
+        if name in own
+    }
     spec = Plan(key, CHOICE).spec({}) | {"options": options, "dev_size": 64, "seed": 2}
     if "method_options" in spec:
         spec["method_options"] = {**spec["method_options"], "samples": 96, "target": None}
@@ -504,19 +575,26 @@ def test_a_report_s_command_is_that_of_its_job(cache):
     }
     assert spec["test_size"] == 1000
     assert experiments.differences(spec, wanted) == []
-    turned = {**wanted, "languages": ["th", "de"], "test_size": 64, "options": {**wanted["options"], "top": 5}}
+    turned = {
+        **wanted,
+        "languages": ["th", "de"],
+        "test_size": 64,
+        "options": {**wanted["options"], "top": 5},
+    }
     assert experiments.differences(spec, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():
     assert len(KEY_ROWS) == 2
-    assert job_format.title(job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})) == (
-        f"Experiment old for {len(LANGUAGES)} languages"
-    )
+    assert job_format.title(
+        job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})
+    ) == (f"Experiment old for {len(LANGUAGES)} languages")
 
 
 def test_reported_09_a_report_with_scores_of_an_earlier_version_says_so(cache):
     keep(cache, made_up("targeted"))
     app = run(experiment="targeted")
-    assert "Made with an earlier version of gradient (token): form token before version 3" in said(app)
+    assert "Made with an earlier version of gradient (token): form token before version 3" in said(
+        app
+    )
     assert "earlier version" not in said(run(experiment="agreement"))

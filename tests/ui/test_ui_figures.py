@@ -27,7 +27,9 @@ def test_a_figure_has_a_camera_and_buttons_that_know_it() -> None:
     buttons = [json.loads(element.proto.json) for element in app.get("bidi_component")]
     assert [data["chart"] for data in buttons] == ["figure-gain", "my-key"]
     for data, chart in zip(buttons, charts, strict=True):
-        assert f"-{data['chart']}" in chart.id  # streamlit names the chart's place on the page by its key
+        assert (
+            f"-{data['chart']}" in chart.id
+        )  # streamlit names the chart's place on the page by its key
     printed = json.loads(buttons[0]["figure"])
     assert printed["layout"]["paper_bgcolor"] == "white"
     above = printed["layout"]["margin"]["t"]  # two lines of title
@@ -44,7 +46,9 @@ def of_a_choice() -> None:
 
     st.session_state["_choice"] = Choice("owner/model", "xnli", ("de",), "shapley")
     figure(go.Figure(go.Scatter(y=[1, 2])), "gain", alt="What is gained; the table has the same")
-    figure(go.Figure(go.Scatter(y=[1, 2])), "loss", alt="What is lost", about="999 examples of test")
+    figure(
+        go.Figure(go.Scatter(y=[1, 2])), "loss", alt="What is lost", about="999 examples of test"
+    )
 
 
 def test_a_saved_figure_says_what_it_is_of_in_its_name_and_above_it() -> None:

@@ -91,7 +91,8 @@ def shown(app: AppTest) -> str:
 def sweep_of(*weights: float, **more: Any) -> Sweep:
     """Runs that are in no cache."""
     results = [
-        Result[LearnedGates](f"key{weight}", Path(), made_gates(weight=weight, **more), {}) for weight in weights
+        Result[LearnedGates](f"key{weight}", Path(), made_gates(weight=weight, **more), {})
+        for weight in weights
     ]
     (found,) = sweeps(results)
     return found
@@ -105,7 +106,10 @@ def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
     figure = open_map(gates)
     assert [frame.name for frame in figure.frames] == [str(step) for step in gates.steps]
     for frame, likely in zip(figure.frames, gates.open_probability, strict=True):
-        rows = [[value for value in row if not np.isnan(value)] for row in np.array(frame.data[0].z, float)]
+        rows = [
+            [value for value in row if not np.isnan(value)]
+            for row in np.array(frame.data[0].z, float)
+        ]
         assert [len(row) for row in rows] == [4, 4, 3]
         np.testing.assert_allclose(np.concatenate(rows), likely, atol=5e-4)
     np.testing.assert_array_equal(figure.data[0].z, figure.frames[-1].data[0].z)
@@ -118,7 +122,11 @@ def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
 def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
     figure = open_map(made_gates(grid=THREE, stacks="encoder"))
     assert [note.text for note in figure.layout.annotations] == ["encoder", "decoder", "cross"]
-    assert [bool(np.isnan(np.array(trace.z, float)).all()) for trace in figure.data] == [False, True, True]
+    assert [bool(np.isnan(np.array(trace.z, float)).all()) for trace in figure.data] == [
+        False,
+        True,
+        True,
+    ]
     assert all(len(frame.data) == 3 and list(frame.traces) == [0, 1, 2] for frame in figure.frames)
 
 
@@ -156,7 +164,13 @@ def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
 
 
 def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
-    own = Dots(np.array([10, 4]), np.array([89.0, 80.0]), np.array([88.0, 78.5]), np.array([90.5, 81.0]), ["a", "b"])
+    own = Dots(
+        np.array([10, 4]),
+        np.array([89.0, 80.0]),
+        np.array([88.0, 78.5]),
+        np.array([90.5, 81.0]),
+        ["a", "b"],
+    )
     (dots,) = trade_off({"learned gates": own}, 90.0, 11, "accuracy", chosen=1).data
     assert (list(dots.x), list(dots.y), list(dots.text)) == ([10, 4], [89.0, 80.0], ["a", "b"])
     assert (list(dots.error_y.array), list(dots.error_y.arrayminus)) == ([1.5, 1.0], [1.0, 1.5])
@@ -178,7 +192,13 @@ def test_runs_that_differ_in_their_weight_only_are_one_sweep():
 
 @pytest.mark.parametrize(
     "part",
-    [None, {}, {"accuracy": "high"}, {**measured(9, 0.0), "p": float("nan")}, {**measured(9, 0.0), "n": 10**400}],
+    [
+        None,
+        {},
+        {"accuracy": "high"},
+        {**measured(9, 0.0), "p": float("nan")},
+        {**measured(9, 0.0), "n": 10**400},
+    ],
     ids=["nothing", "empty", "words", "nan", "huge"],
 )
 def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
@@ -203,7 +223,9 @@ def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
     assert table.column("test p, Holm") == [0.08, 0.08]
     assert "they do not cover what another training seed would keep" in table.notes[-1]
     assert "dev token accuracy, %" in gates_table(sweep_of(0.01, task="translation").gates).columns
-    assert table.column("test accuracy, %") == pytest.approx([100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)])
+    assert table.column("test accuracy, %") == pytest.approx(
+        [100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)]
+    )
 
 
 def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
@@ -228,7 +250,9 @@ def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
     assert mask_of(gates, scores).model["fingerprint"] == "0" * 64
     partly = made_gates(grid=THREE, stacks="decoder", closed=14)
     values = np.linspace(-1, 1, THREE.size)
-    lowest = as_many(partly, dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None))
+    lowest = as_many(
+        partly, dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None)
+    )
     assert np.flatnonzero(~lowest).tolist() == list(range(8, 14))
 
 
@@ -237,7 +261,10 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
     known = {(sweep.runs[0].key, "shapley"): Figure("de", 10, 10, 0.8, True, 0.9, -0.1, -0.2, 0.0)}
     table = overlap(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
-        kept, other = set(np.flatnonzero(run.record.kept)), set(np.flatnonzero(as_many(run.record, scores)))
+        kept, other = (
+            set(np.flatnonzero(run.record.kept)),
+            set(np.flatnonzero(as_many(run.record, scores))),
+        )
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
     assert table.column("accuracy, %") == [80.0, None]
@@ -278,7 +305,9 @@ def test_roles_are_counted_among_the_heads_that_have_a_gate():
     sweep, having = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5), [0, 1, 6, 10, 11, 12]
     rows = tuple((*head, "rare word", at in having) for at, head in enumerate(THREE.heads))
     table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, rows)
-    found = roles_left(sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}}))
+    found = roles_left(
+        sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}})
+    )
     kept = set(np.flatnonzero(sweep.first.kept[:8]))
     assert 0 < len(kept) < 8
     (row,) = (r for r in found.rows if r[:3] == (0.06, len(kept), "rare word"))
@@ -304,13 +333,19 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     assert "3 runs · model frozen · 100 steps · learned on 900 examples of train" in said(app)
     assert "- Made up for a test." in said(app)
     found = charts(app)
-    assert len(next(chart for name, chart in found.items() if name.startswith("gates-map"))["frames"]) == 7
+    assert (
+        len(next(chart for name, chart in found.items() if name.startswith("gates-map"))["frames"])
+        == 7
+    )
     assert found["gates-tradeoff"]["data"][0]["marker"]["line"]["width"] == [0, 3, 0]
     sweep = next(frame.value for frame in app.dataframe if "heads kept" in frame.value.columns)
     assert sweep["heads kept"].tolist() == [10, 8, 6]
     assert "**3 of 11 heads** would be off." in said(app)
     assert "which takes a probability of being open of at least" in said(app)
-    assert "There is no report yet on what the heads of e5-small-intents do in German (de)." in said(app)
+    assert (
+        "There is no report yet on what the heads of e5-small-intents do in German (de)."
+        in said(app)
+    )
     assert "No shapley or gradient scores of this model in this language are cached" in said(app)
     assert commands(app)[0] == (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.03 -o steps=100 -o history=6"
@@ -326,7 +361,10 @@ def test_a_run_is_chosen_here_or_by_the_link(cache):
     app.selectbox(key="weight").set_value("0.01").run()
     assert app.metric[0].value == "10 of 11"
     there = app.selectbox(key="gates-sweep-de-2")
-    assert all(option.endswith("900 examples of train") or option.endswith("seed 5") for option in there.options)
+    assert all(
+        option.endswith("900 examples of train") or option.endswith("seed 5")
+        for option in there.options
+    )
     assert [option.split(" · ")[0] for option in there.options] == ["3 runs", "one run, λ = 0.09"]
     there.set_value(there.options[1]).run()
     assert not app.exception
@@ -337,29 +375,44 @@ def test_a_run_is_chosen_here_or_by_the_link(cache):
 def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
     gates = [made_gates(), made_gates(gate_rate=0.1), made_gates(sample="batch")]
     spec = gates[0].spec
-    gates.append(dataclasses.replace(gates[0], spec={**spec, "model": {**spec["model"], "dtype": "bfloat16"}}))
+    gates.append(
+        dataclasses.replace(
+            gates[0], spec={**spec, "model": {**spec["model"], "dtype": "bfloat16"}}
+        )
+    )
     gates.append(dataclasses.replace(gates[0], spec={**spec, "version": 2}))
-    others = [dataclasses.replace(gates[0], spec={**spec, "task": {**spec["task"], "data_hash": h}}) for h in "yz"]
+    others = [
+        dataclasses.replace(gates[0], spec={**spec, "task": {**spec["task"], "data_hash": h}})
+        for h in "yz"
+    ]
     keys = {keep(cache, one) for one in [*gates, *others]}
     app = run()
     lines = app.selectbox(key="gates-sweep-de-7").options
     assert len(set(lines)) == len(keys) == 7
     for words in ("gate rate 0.1", "sample batch", "dtype bfloat16", "version 2"):
         assert len([line for line in lines if words in line]) == 1
-    assert sum(line.endswith(f"({key[:6]})") for line in lines for key in keys) == 3  # nothing else sets them apart
-    assert {shown(app.selectbox(key="gates-sweep-de-7").set_value(line).run()) for line in lines} == keys
+    assert (
+        sum(line.endswith(f"({key[:6]})") for line in lines for key in keys) == 3
+    )  # nothing else sets them apart
+    assert {
+        shown(app.selectbox(key="gates-sweep-de-7").set_value(line).run()) for line in lines
+    } == keys
 
 
 def test_a_date_that_is_in_no_year_of_utc_is_left_out():
     for created in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "today", None):
-        assert "Made" not in dict(facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created})))
+        assert "Made" not in dict(
+            facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created}))
+        )
 
 
 def test_roles_are_those_of_the_sweep_s_own_weights(cache):
     keep(cache, made_gates(fingerprint="1" * 64))
     for weights in ("0", "1"):
         report = made_roles("de", fingerprint=weights * 64)
-        Store(cache).run(report.spec).finish(report, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
+        Store(cache).run(report.spec).finish(
+            report, {"created": "2026-11-22T01:00:00+00:00", "versions": {}}
+        )
     app = run()
     assert "made with other weights (111111111111…)" in said(app)
     assert "cannot be laid beside" not in said(app)
@@ -372,7 +425,11 @@ def test_three_stacks_stand_beside_each_other_and_which_goes_first_is_drawn(cach
     found = charts(run())
     picture = next(chart for name, chart in found.items() if name.startswith("gates-map"))
     assert [trace["type"] for trace in picture["data"]] == ["heatmap"] * 3
-    assert [trace["name"] for trace in found["gates-stacks"]["data"]] == ["encoder", "decoder", "cross"]
+    assert [trace["name"] for trace in found["gates-stacks"]["data"]] == [
+        "encoder",
+        "decoder",
+        "cross",
+    ]
 
 
 def test_runs_of_another_model_or_task_are_left_out_and_those_of_other_weights_say_so(cache):
@@ -399,10 +456,16 @@ def test_the_trade_off_opens_on_dev_and_asks_not_to_choose_on_test(cache):
     for weight in WEIGHTS[:2]:
         keep(cache, made_gates(weight=weight, task="intents"))
     app = run()
-    assert (app.radio(key="gates-split").value, app.radio(key="gates-split").options) == ("dev", ["dev", "test"])
+    assert (app.radio(key="gates-split").value, app.radio(key="gates-split").options) == (
+        "dev",
+        ["dev", "test"],
+    )
     assert "is chosen on test" not in said(app)
     app.radio(key="gates-split").set_value("test").run()
-    assert "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once." in said(app)
+    assert (
+        "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
+        in said(app)
+    )
     assert splits_of(sweep_of(0.01, split="dev")) == ["test", "dev"]
 
 
@@ -417,7 +480,11 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     monkeypatch.setattr(gates_figures.st, "session_state", state)
     gates_figures.choose()
     assert state["weight"] == "0.06"
-    for nothing in (None, {"selection": {"points": []}}, {"selection": {"points": [{"curve_number": 1}]}}):
+    for nothing in (
+        None,
+        {"selection": {"points": []}},
+        {"selection": {"points": [{"curve_number": 1}]}},
+    ):
         state["gates-tradeoff"] = nothing
         gates_figures.choose()
     assert state["weight"] == "0.06"
@@ -442,7 +509,14 @@ def answers(asked: list[Any]) -> Any:
     """A worker's evaluate: two figures, the last one final."""
 
     def evaluate(
-        model: str, task: str, language: str, mask: Any, split: str, size: int, session: str, label_map: Any
+        model: str,
+        task: str,
+        language: str,
+        mask: Any,
+        split: str,
+        size: int,
+        session: str,
+        label_map: Any,
     ) -> Any:
         asked.append((model, task, language, len(mask.removed), split, size))
         for n, done in ((32, False), (size, True)):
@@ -467,7 +541,11 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     )
 
     def reading():
-        return next(caption.value for caption in app.caption if caption.value.startswith(gates_figures.READING))
+        return next(
+            caption.value
+            for caption in app.caption
+            if caption.value.startswith(gates_figures.READING)
+        )
 
     assert "were chosen on" not in reading()  # their masks are not drawn yet
     assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
@@ -569,15 +647,26 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
 
 def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache):
     app = run()
-    assert "No gates of e5-small-intents have been learned on task intents in these languages yet." in said(app)
-    assert "**German (de)**: 4 runs of 400 steps, one after another; λ = 0.003, 0.01, 0.03, 0.1." in said(app)
+    assert (
+        "No gates of e5-small-intents have been learned on task intents in these languages yet."
+        in said(app)
+    )
+    assert (
+        "**German (de)**: 4 runs of 400 steps, one after another; λ = 0.003, 0.01, 0.03, 0.1."
+        in said(app)
+    )
     assert "What it will take: **About 2 min**" in said(app)
     app.text_input(key=FORM.key("weights")).set_value("0.2 0.1,0.2")
     app.number_input(key=FORM.key("steps")).set_value(50)
     app.button(key="gates-start").click().run()
     (_, kind, spec, place) = worker.calls[0]
     assert (kind, place) == ("gates", "here")
-    assert (spec["languages"], spec["weights"], spec["options"]["steps"], spec["seed"]) == (["de"], [0.1, 0.2], 50, 0)
+    assert (spec["languages"], spec["weights"], spec["options"]["steps"], spec["seed"]) == (
+        ["de"],
+        [0.1, 0.2],
+        50,
+        0,
+    )
     assert "weight" not in spec["options"]
     assert "Job 1 is in the queue." in said(app)
     app.switch_page("pages/overview.py").run()
@@ -630,7 +719,9 @@ def test_a_job_has_words_and_its_command(worker):
     assert job_format.title(row) == "Learned gates for German (de)"
     assert job_format.describe(row) == "gates for de"
     assert ("Weights", "0.1") in job_format.details(row)
-    line = "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
+    line = (
+        "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
+    )
     assert job_views.terminal(row) == line
 
 
@@ -647,7 +738,9 @@ def test_the_command_line_knows_what_the_page_writes():
 
 def test_the_command_under_a_run_makes_the_same_run_again(cache):
     weight = 0.012345678901234567
-    gates = made_gates(weight=weight, seed=7, sample="batch", stacks="encoder", clip=None, trained="all")
+    gates = made_gates(
+        weight=weight, seed=7, sample="batch", stacks="encoder", clip=None, trained="all"
+    )
     keep(cache, gates)
     (line, _) = commands(run())
     known = get_command(build()).commands["gates"]
@@ -656,14 +749,25 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     told = chosen_options(given["option"], given["stacks"], given["train_model"], given["seed"])
     assert dataclasses.replace(told, weight=weight).record() == gates.spec["options"]
     result = Result[LearnedGates](
-        "k", Path(), dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}), {}
+        "k",
+        Path(),
+        dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}),
+        {},
     )
     assert shell_lines(*job_of("gates", result.record.spec)).endswith(" --seed 7 --dtype bfloat16")
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):
     keep(cache, made_gates("th"))
-    worker.rows = [job(1, "done", kind="gates", params={**spec_of(), "languages": ["th"]}, result={"keys": ["x"]})]
+    worker.rows = [
+        job(
+            1,
+            "done",
+            kind="gates",
+            params={**spec_of(), "languages": ["th"]},
+            result={"keys": ["x"]},
+        )
+    ]
     app = run_page("jobs", job="1", langs=["de"])
     app.button(key="results-gates").click().run()
     assert not app.exception
@@ -680,10 +784,17 @@ def test_a_finished_job_opens_its_own_run(worker, cache):
     app.button(key="results-gates").click().run()
     assert not app.exception
     assert (shown(app), app.selectbox(key="weight").value) == (own[0], "0.01")
-    app.switch_page("pages/gates.py").run()  # the test's browser does not know that the page was switched
-    app.selectbox(key="gates-sweep-de-2").set_value(app.selectbox(key="gates-sweep-de-2").options[0]).run()
+    app.switch_page(
+        "pages/gates.py"
+    ).run()  # the test's browser does not know that the page was switched
+    app.selectbox(key="gates-sweep-de-2").set_value(
+        app.selectbox(key="gates-sweep-de-2").options[0]
+    ).run()
     app.selectbox(key="weight").set_value("0.06").run()
-    assert (shown(app) in own, app.selectbox(key="weight").value) == (False, "0.06")  # asked for once only
+    assert (shown(app) in own, app.selectbox(key="weight").value) == (
+        False,
+        "0.06",
+    )  # asked for once only
     app.switch_page("pages/jobs.py").run()
     app.query_params["job"] = "1"
     app.run()

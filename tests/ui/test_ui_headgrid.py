@@ -33,27 +33,51 @@ def page():
     shown = head_map(values, grid, marks=marks)
     draw_map(shown, key="map", title="<b>", selected=grid.heads[8], on_click=told.append)
     named = ((0.1, "on"), (0, "off"), (np.nan, "gone"))
-    draw_map(head_map(values, grid, limit=0.1, signed=False, named=named), key="plain", title="plain", compact=True)
-    head_switches(shown, values == 0, key="switches", on_switch=lambda *of: told.append(of), together=(1, 2, 2))
+    draw_map(
+        head_map(values, grid, limit=0.1, signed=False, named=named),
+        key="plain",
+        title="plain",
+        compact=True,
+    )
+    head_switches(
+        shown,
+        values == 0,
+        key="switches",
+        on_switch=lambda *of: told.append(of),
+        together=(1, 2, 2),
+    )
 
 
 def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     app = AppTest.from_function(page).run()
     assert not app.exception
     first, plain, switches = sent(app)
-    alone = [{"name": "encoder", "heads": [3, 2], "together": []}, {"name": "cross", "heads": [4], "together": []}]
+    alone = [
+        {"name": "encoder", "heads": [3, 2], "together": []},
+        {"name": "cross", "heads": [4], "together": []},
+    ]
     assert first["stacks"] == plain["stacks"] == alone
     assert [stack["together"] for stack in switches["stacks"]] == [[1, 2], [2]]
     assert first["shares"] == [0.5, -1, None, 0, 0, 0, 0, 0, 0.25]
-    assert (first["ends"], first["scale"]) == (["−0.2", "0", "+0.2"], [colour for _, colour in DIVERGING])
+    assert (first["ends"], first["scale"]) == (
+        ["−0.2", "0", "+0.2"],
+        [colour for _, colour in DIVERGING],
+    )
     assert first["marks"] == [2, -1, 0, 0, 0, 0, 0, 0, 0]
     assert first["meanings"] == {"1": "the head's own interval excludes 0"}
     assert (first["mode"], first["selected"], first["clickable"]) == ("map", 8, True)
     assert (plain["compact"], plain["selected"], plain["clickable"]) == (True, -1, False)
     assert plain["shares"] == [1, 0, None, 0, 0, 0, 0, 0, 0.5]
-    assert (plain["ends"], plain["scale"]) == (["0", "0.1"], [colour for _, colour in DIVERGING[2:]])
+    assert (plain["ends"], plain["scale"]) == (
+        ["0", "0.1"],
+        [colour for _, colour in DIVERGING[2:]],
+    )
     assert (first["named"], plain["named"]) == ([], [[1, "on"], [0, "off"], [None, "gone"]])
-    assert (switches["mode"], switches["off"], switches["key"]) == ("switch", [0, 1, 2, 8], "switches")
+    assert (switches["mode"], switches["off"], switches["key"]) == (
+        "switch",
+        [0, 1, 2, 8],
+        "switches",
+    )
     assert switches["taken"] == {}
 
 

@@ -68,7 +68,13 @@ def test_the_list_is_told_of_every_change_but_its_own():
     now = History(GRID)
     now.by_hand(without(GRID, 1))
     assert now.stamp == 0
-    for change in (lambda: switch_off(now, 2), now.undo, now.redo, now.reset, lambda: now.put(without(GRID, 5), {})):
+    for change in (
+        lambda: switch_off(now, 2),
+        now.undo,
+        now.redo,
+        now.reset,
+        lambda: now.put(without(GRID, 5), {}),
+    ):
         before = now.stamp
         change()
         assert now.stamp == before + 1
@@ -107,7 +113,10 @@ def test_clicks_after_a_suggestion_remember_where_they_started():
     now.put(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
     switch_off(now, 2)
     switch_off(now, 3)
-    assert now.chosen == {"rule": "by hand", "started_from": {"rule": "harmful", "method": "shapley"}}
+    assert now.chosen == {
+        "rule": "by hand",
+        "started_from": {"rule": "harmful", "method": "shapley"},
+    }
 
 
 def test_the_history_keeps_its_own_copy():

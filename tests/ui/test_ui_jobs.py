@@ -64,7 +64,9 @@ def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_e
     rows[1]["ended"] += 10
     worker.rows = rows
     app = run()
-    opened = [button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")]
+    opened = [
+        button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")
+    ]
     assert opened == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
     assert "next in line" in said(app)
     assert "number 2 in line" in said(app)
@@ -74,7 +76,15 @@ def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_e
 def test_each_state_has_its_buttons(worker):
     worker.rows = [job(1, "done"), job(2, "failed"), job(3, "cancelled"), job(4, "running"), job(5)]
     keys = {key for key in buttons(run()) if key[0] in "crd"}
-    assert keys == {"cancel-4", "cancel-5", "resume-2", "resume-3", "delete-1", "delete-2", "delete-3"}
+    assert keys == {
+        "cancel-4",
+        "cancel-5",
+        "resume-2",
+        "resume-3",
+        "delete-1",
+        "delete-2",
+        "delete-3",
+    }
 
 
 def test_a_job_is_cancelled_and_resumed(worker):
@@ -87,7 +97,9 @@ def test_a_job_is_cancelled_and_resumed(worker):
 def test_deleting_asks_first(worker):
     worker.rows = [job(1, "cancelled"), job(2, "done")]
     app = press(run(), "delete-1")
-    assert "Delete job 1 with its log and its unfinished results? Finished results stay." in said(app)
+    assert "Delete job 1 with its log and its unfinished results? Finished results stay." in said(
+        app
+    )
     press(app, "delete-no-1")
     assert "delete-yes-1" not in buttons(app)
     press(app, "delete-2")
@@ -130,7 +142,9 @@ def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
 def test_without_a_worker_the_page_says_so_and_stays_usable(cache, query):
     with app_on(cache):
         app = run(**query)
-    assert "no worker in this test; start one The list of jobs is kept in the cache folder" in said(app)
+    assert "no worker in this test; start one The list of jobs is kept in the cache folder" in said(
+        app
+    )
     assert query or "not known, as no worker could be asked" in said(app)
 
 
@@ -139,7 +153,10 @@ def test_without_a_worker_the_page_says_so_and_stays_usable(cache, query):
 
 def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(worker):
     app = run()
-    assert "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward." in said(app)
+    assert (
+        "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward."
+        in said(app)
+    )
     press(app, "new-start")
     kind, spec, place = worker.calls[0][1:]
     assert (kind, place) == ("score", "here")
@@ -150,8 +167,14 @@ def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(wor
 
 
 def test_a_forecast_that_knows_nothing_says_so(worker):
-    worker.foretold = {"forwards": None, "seconds": None, "basis": "how many heads the model has is not known yet"}
-    assert "How long it takes is not known: how many heads the model has is not known yet." in said(run())
+    worker.foretold = {
+        "forwards": None,
+        "seconds": None,
+        "basis": "how many heads the model has is not known yet",
+    }
+    assert "How long it takes is not known: how many heads the model has is not known yet." in said(
+        run()
+    )
 
 
 def test_the_same_work_twice_is_pointed_out(worker):
@@ -220,7 +243,10 @@ def test_curves_and_trainings_can_be_asked_for(worker):
     curve, training = worker.calls
     assert curve[1] == "curve"
     assert (curve[2]["split"], curve[2]["points"], "size" in curve[2]) == ("test", None, False)
-    assert training[1:3] == ("finetune", {"task": "intents", "steps": 400, "learning_rate": 1e-3, "seed": 0})
+    assert training[1:3] == (
+        "finetune",
+        {"task": "intents", "steps": 400, "learning_rate": 1e-3, "seed": 0},
+    )
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
@@ -256,7 +282,13 @@ def test_a_job_says_what_it_computes_and_how_to_do_that_from_a_terminal(worker):
 
 def test_reported_20_the_mask_that_a_jobs_command_names_can_be_saved(worker):
     mask = {"format": "headlab-mask", "version": 2}
-    params = {"model": "e5-small-intents", "task": "intents", "languages": ["de"], "mask": mask, "rounds": 6}
+    params = {
+        "model": "e5-small-intents",
+        "task": "intents",
+        "languages": ["de"],
+        "mask": mask,
+        "rounds": 6,
+    }
     worker.rows = [job(7, "failed", kind="worth", params=params)]
     app = run(job="7")
     assert any(code.value.startswith("headlab worth --mask MASK.json") for code in app.code)
@@ -265,7 +297,9 @@ def test_reported_20_the_mask_that_a_jobs_command_names_can_be_saved(worker):
 
 def test_a_running_jobs_map_and_head_are_shown(worker):
     worker.rows = [job(7, "running", note="de: samples; 12 of 144 heads done", seconds_left=180.0)]
-    worker.scores = dataclasses.replace(made_up("de", "shapley"), samples=np.full(GRID.size, 160, np.int64))
+    worker.scores = dataclasses.replace(
+        made_up("de", "shapley"), samples=np.full(GRID.size, 160, np.int64)
+    )
     text = said(run(job="7"))
     assert "German (de), being computed" in text
     assert "sharpening: 160 samples a head so far, 12 of 144 heads done, about 3 min left" in text
@@ -311,7 +345,13 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("7", "there is no job 7"), ("x", "'x'"), ("-1", "'-1'"), ("٣", "not a job number"), ("007", "there is no job 7")],
+    [
+        ("7", "there is no job 7"),
+        ("x", "'x'"),
+        ("-1", "'-1'"),
+        ("٣", "not a job number"),
+        ("007", "there is no job 7"),
+    ],
 )
 def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, told):
     assert told in said(run(job=text))
@@ -324,7 +364,9 @@ def test_a_training_shows_its_accuracy(worker):
     app = run(job="7")
     assert "The adapter is in adapters/1234, below" in said(app)
     assert app.table[0].value["accuracy"].tolist() == ["50.0 %", "99.0 %"]
-    assert app.code[-1].value == "headlab finetune intents --steps 40 --learning-rate 0.001 --seed 3"
+    assert (
+        app.code[-1].value == "headlab finetune intents --steps 40 --learning-rate 0.001 --seed 3"
+    )
 
 
 # Offers on other pages.
@@ -343,11 +385,17 @@ def test_a_page_that_lacks_scores_offers_them_with_the_workers_forecast(worker, 
 def test_a_long_queue_does_not_fill_the_other_pages(worker):
     worker.rows = [job(number, "running" if number == 1 else "queued") for number in range(1, 8)]
     app = run("languages", method="leave-one-out", langs=["hu", "ml"])
-    assert {key for key in buttons(app) if key.startswith("cancel-")} == {"cancel-1", "cancel-2", "cancel-3"}
+    assert {key for key in buttons(app) if key.startswith("cancel-")} == {
+        "cancel-1",
+        "cancel-2",
+        "cancel-3",
+    }
 
 
 def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
-    worker.forecast = lambda *_: (_ for _ in ()).throw(HeadlabError("not now", code="worker.unreachable"))  # type: ignore[method-assign]
+    worker.forecast = lambda *_: (_ for _ in ()).throw(
+        HeadlabError("not now", code="worker.unreachable")
+    )  # type: ignore[method-assign]
     assert "Here at most 73,728 forwards for each language" in said(
         run("languages", method="leave-one-out", langs=["hu", "ml"])
     )
@@ -357,7 +405,9 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     timers: list[float] = []
     drawn = st.fragment
     monkeypatch.setattr(
-        job_actions.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
+        job_actions.st,
+        "fragment",
+        lambda look, run_every=None: timers.append(run_every) or drawn(look),
     )
     connect = [no_worker]
     with app_on(cache, lambda: connect[-1]()):
@@ -379,7 +429,9 @@ def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker)
 
 
 @pytest.mark.parametrize("seen", ["starting", "away"])
-def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(worker, monkeypatch, seen):
+def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(
+    worker, monkeypatch, seen
+):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
     monkeypatch.setattr(shell.supervisor(), "state", lambda: shell.State(seen, ""))
     press(app, "compute")
@@ -435,7 +487,12 @@ def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
     assert job_offer.fits(spec)
-    for other in ({"seed": 1}, {"ablation": "mean"}, {"method": "confidence"}, {"options": {"batch_size": 8}}):
+    for other in (
+        {"seed": 1},
+        {"ablation": "mean"},
+        {"method": "confidence"},
+        {"options": {"batch_size": 8}},
+    ):
         assert not job_offer.fits({**spec, **other})
 
 
@@ -450,7 +507,9 @@ def test_the_gradient_offer_asks_live(worker, tmp_path):
     assert "compute" in buttons(app)  # this worker has stored nothing
 
 
-def test_a_live_request_is_followed_on_once_the_first_language_is_there(worker, tmp_path, monkeypatch):
+def test_a_live_request_is_followed_on_once_the_first_language_is_there(
+    worker, tmp_path, monkeypatch
+):
     hidden = {}
     for folder in (tmp_path / "cache").iterdir():
         text = (folder / "spec.json").read_text()
@@ -512,12 +571,20 @@ def test_titles_and_commands_of_every_kind():
     many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
     assert job_format.title(job(1, params=many)) == "Leave one out for 4 languages"
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
-    assert job_format.title(job(1, kind="curve", params=curve)).startswith("Pruning curve, Leave one out for German")
+    assert job_format.title(job(1, kind="curve", params=curve)).startswith(
+        "Pruning curve, Leave one out for German"
+    )
     assert job_format.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
     assert shell_lines("curve", curve).endswith("--method leave-one-out --split dev --points 5")
     assert job_views.terminal(job(1, kind="other", params={})) == ""
-    assert job_actions.failure(job(1, "failed", error="it broke")) == "leave-one-out for de, th: failed. it broke"
+    assert (
+        job_actions.failure(job(1, "failed", error="it broke"))
+        == "leave-one-out for de, th: failed. it broke"
+    )
 
 
 def test_no_time_is_no_time():
-    assert job_format.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"}) == "**No time**: all there."
+    assert (
+        job_format.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"})
+        == "**No time**: all there."
+    )

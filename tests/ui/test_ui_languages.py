@@ -29,7 +29,9 @@ def measured(language):
     """Made-up scores of which all languages share a part, with what each half of the examples says."""
     made = made_up(language, "shapley")
     shared = np.random.default_rng(1).normal(0, 0.01, GRID.size)
-    halves = shared + np.random.default_rng(list(language.encode())).normal(0, 0.004, (2, GRID.size))
+    halves = shared + np.random.default_rng(list(language.encode())).normal(
+        0, 0.004, (2, GRID.size)
+    )
     values = halves.mean(axis=0)
     spec = {**made.spec, "model": {**made.spec["model"], "name": NEW}}
     return dataclasses.replace(
@@ -41,7 +43,9 @@ def of_few_heads(language):
     """Made-up scores of a model that has fewer heads than the page asks for at first."""
     made, kept = made_up(language, "shapley"), slice(FEW.size)
     spec = {**made.spec, "model": {**made.spec["model"], "name": SMALL, "fingerprint": "5" * 64}}
-    parts = {name: getattr(made, name)[kept] for name in ("values", "low", "high", "samples", "p_values")}
+    parts = {
+        name: getattr(made, name)[kept] for name in ("values", "low", "high", "samples", "p_values")
+    }
     return dataclasses.replace(made, grid=FEW, spec=spec, **parts)
 
 
@@ -131,7 +135,9 @@ def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
 
 
 def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
-    assert "every head in the language shown." in said(run_page("heads", langs=["de"], head="encoder.3.7"))
+    assert "every head in the language shown." in said(
+        run_page("heads", langs=["de"], head="encoder.3.7")
+    )
     assert "every head in each of the 2 languages shown." in said(
         run_page("heads", langs=["de", "th"], head="encoder.3.7")
     )
@@ -176,12 +182,18 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
         key = content_key(measured(name).spec)
         assert (key[:8] in told) == (name in two)
     assert content_key(made_up("de", "shapley").spec)[:8] not in told
-    assert experiments_report.view_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
+    assert (
+        experiments_report.view_name(choice, two)
+        == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
+    )
     every = dict.fromkeys(map(str, range(5)), two["de"])
     assert (
-        experiments_report.view_name(choice, every) == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
+        experiments_report.view_name(choice, every)
+        == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
     )
-    assert not experiments_report.view_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
+    assert not experiments_report.view_name(
+        dataclasses.replace(choice, model="../../x"), {}
+    ).startswith(".")
 
 
 def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):

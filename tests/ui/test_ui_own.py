@@ -21,7 +21,9 @@ from headlab.ui.own_page import CHOICES, ERRORS, NONE, SAME
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
-ROWS = "text,label,language\n" + "".join(f"turn {i},{'ab'[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20))
+ROWS = "text,label,language\n" + "".join(
+    f"turn {i},{'ab'[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20)
+)
 
 
 @pytest.fixture
@@ -54,7 +56,9 @@ def sent(*files: tuple[str, str | bytes]) -> AppTest:
 
 
 def disabled(app: AppTest) -> dict[str, bool]:
-    return {button.key: button.disabled for button in app.button if str(button.key).startswith("own-")}
+    return {
+        button.key: button.disabled for button in app.button if str(button.key).startswith("own-")
+    }
 
 
 def signs(app: AppTest) -> dict[str, str]:
@@ -72,7 +76,9 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     assert "names of the 17 labels of task intents" in said(app)
     app.button(key="own-load").click().run()
     assert set(signs(app).values()) == {"✓"}
-    assert "2 layers × 4 heads = 8" in said(app)  # as the loaded one, which is made up here, has them
+    assert "2 layers × 4 heads = 8" in said(
+        app
+    )  # as the loaded one, which is made up here, has them
     assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
     app.button(key="own-use-model").click().run()
@@ -92,7 +98,9 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     (lambda folder: _shard(folder), "Weights"),
     (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(tmp_path: Path, spoil, what: str) -> None:
+def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(
+    tmp_path: Path, spoil, what: str
+) -> None:
     spoil(save_classifier(tmp_path / "model"))
     app = entered(tmp_path / "model")
     assert {name for name, sign in signs(app).items() if sign == "✗"} == {what}
@@ -130,7 +138,10 @@ def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_pat
     assert "weights of 2 layers" in said(app)
     assert disabled(app)["own-load"] is True
     _config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
-    pruned = {name: weight[:18] if "layer.1.attention.self" in name else weight for name, weight in weights.items()}
+    pruned = {
+        name: weight[:18] if "layer.1.attention.self" in name else weight
+        for name, weight in weights.items()
+    }
     pruned = {name: weight.clone() for name, weight in pruned.items()}
     save_file(pruned, folder / "model.safetensors", metadata={"format": "pt"})
     app.button(key="own-again").click().run()
@@ -140,7 +151,10 @@ def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_pat
 
 def _shard(folder: Path) -> None:
     """As if one of two files had not been copied."""
-    named = {"bert.pooler.dense.weight": "model.safetensors", "classifier.weight": "model-00002-of-00002.safetensors"}
+    named = {
+        "bert.pooler.dense.weight": "model.safetensors",
+        "classifier.weight": "model-00002-of-00002.safetensors",
+    }
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
 
 
@@ -150,7 +164,9 @@ def _config(folder: Path, **more: object) -> None:
 
 
 @pytest.mark.usefixtures("app")
-@pytest.mark.parametrize("name", ["/no/such/folder", "../../nowhere", "no such thing", "x" * 400, "a\\b", "<b>x</b>"])
+@pytest.mark.parametrize(
+    "name", ["/no/such/folder", "../../nowhere", "no such thing", "x" * 400, "a\\b", "<b>x</b>"]
+)
 def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
     app = entered(name)
     assert signs(app) == {"Found": "✗"}
@@ -159,7 +175,9 @@ def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
 
 @pytest.mark.usefixtures("app")
 def test_a_long_label_is_cut() -> None:
-    rows = "text,label\n" + "".join(f"text {at},{'x' * 3000 if at % 2 else 'short'}\n" for at in range(8))
+    rows = "text,label\n" + "".join(
+        f"text {at},{'x' * 3000 if at % 2 else 'short'}\n" for at in range(8)
+    )
     (told,) = [text.value for text in sent(("long.csv", rows)).success]
     assert "short" in told
     assert "x" * 40 + "…" in told
@@ -169,7 +187,12 @@ def test_a_long_label_is_cut() -> None:
 @pytest.mark.usefixtures("app")
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     app = sent(("lights.csv", ROWS))
-    picked = {key: app.selectbox(key=box.key).value for box in app.selectbox for key in [str(box.key)] if "own-" in key}
+    picked = {
+        key: app.selectbox(key=box.key).value
+        for box in app.selectbox
+        for key in [str(box.key)]
+        if "own-" in key
+    }
     assert {"text", "label", "language", NONE} == set(picked.values())
     assert "French (fr) 5 dev, 5 test" in said(app)
     app.button(key="own-save").click().run()
@@ -178,14 +201,19 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     assert any('language = "language"' in text for text in code)
     assert any("tasks/lights/lights.toml" in text for text in code)
     app.button(key="own-use-task").click().run()
-    assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == ("lights", ["de", "fr"])
+    assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == (
+        "lights",
+        ["de", "fr"],
+    )
     assert "This task is chosen in the sidebar" in said(app)
     assert len(task("lights").examples("de", "dev")) == 5
 
 
 @pytest.mark.usefixtures("app")
 def test_choices_for_a_language_model_are_dropped_as_well() -> None:
-    rows = [{"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)]
+    rows = [
+        {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)
+    ]
     app = sent(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
     assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [CHOICES]
     picked = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
@@ -199,9 +227,14 @@ def test_choices_for_a_language_model_are_dropped_as_well() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
-    rows = [{"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)]
+    rows = [
+        {"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)
+    ]
     app = sent(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value == NONE
+    assert (
+        app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value
+        == NONE
+    )
     app.button(key="own-save").click().run()
     (example, *_) = task("pairs-en").examples("en")
     assert example.text == ""
@@ -239,7 +272,9 @@ def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None
 @pytest.mark.usefixtures("app")
 def test_files_by_language_and_split_are_known_by_their_names() -> None:
     rows = "text\tlabel\na\tx\nb\ty\n"
-    app = sent(*((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test")))
+    app = sent(
+        *((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test"))
+    )
     assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
 
 
@@ -250,7 +285,9 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
      ("reviews_no_2.csv", "en"), ("reviews.csv", "en"), ("fr.csv", "fr"), ("qq.csv", "en")],
 )  # fmt: skip
 def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str) -> None:
-    (asked,) = [one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)]
+    (asked,) = [
+        one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)
+    ]
     assert asked.value == code
 
 
@@ -273,7 +310,10 @@ def picked(app: AppTest) -> dict[str, str | None]:
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
-    rows = [f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}" for n in range(20)]
+    rows = [
+        f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
+        for n in range(20)
+    ]
     app = sent(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
     chosen = {"Text": "premise", "Second text": "hypothesis", "Label": "gold", "Language": "lang"}
     assert chosen.items() <= picked(app).items()
@@ -282,7 +322,12 @@ def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
-    app = sent(("x.csv", "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20))))
+    app = sent(
+        (
+            "x.csv",
+            "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20)),
+        )
+    )
     assert {picked(app)[title] for title in ("Text", "Label")} == {None}
     assert not app.success
     assert "own-save" not in disabled(app)
@@ -312,7 +357,9 @@ def test_reported_13_a_file_without_a_header_is_said() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
-    app = sent(("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20))))
+    app = sent(
+        ("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20)))
+    )
     (error,) = [text.value for text in app.error]
     assert error.startswith("1 error")
     assert "with vertical bars in its name; put commas between the columns" in error
@@ -375,7 +422,9 @@ def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) 
 def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model: Path) -> None:
     rows = "".join(f"turn {n},{(LABELS[0], LABELS[1], 'nonsense')[n % 3]}\n" for n in range(30))
     app = entered(model)
-    app.file_uploader(key="own-files").set_value([("x.csv", b"text,label\n" + rows.encode(), "")]).run()
+    app.file_uploader(key="own-files").set_value(
+        [("x.csv", b"text,label\n" + rows.encode(), "")]
+    ).run()
     (warned,) = [text.value for text in app.warning]
     assert warned.startswith("1 of the 3 labels is not a class of")
     assert "(10 times)" in warned
@@ -404,10 +453,17 @@ def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
-    app = sent(("lights.csv", "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40))))
+    app = sent(
+        (
+            "lights.csv",
+            "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40)),
+        )
+    )
     assert "rows with equal texts are all in dev or all in test" in said(app)
     app.button(key="own-save").click().run()
-    dev, test = ({e.text for e in task("lights").examples("en", split)} for split in ("dev", "test"))
+    dev, test = (
+        {e.text for e in task("lights").examples("en", split)} for split in ("dev", "test")
+    )
     assert dev
     assert test
     assert not dev & test
@@ -427,10 +483,15 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     assert names()[-1] == "mine"
 
 
-def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(cache: Path, tmp_path: Path) -> None:
+def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(
+    cache: Path, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with running(elsewhere, lambda: FakeBench(elsewhere, 0.0)) as run, app_on(cache, lambda: FakeWorker(run.client)):
+    with (
+        running(elsewhere, lambda: FakeBench(elsewhere, 0.0)) as run,
+        app_on(cache, lambda: FakeWorker(run.client)),
+    ):
         app = sent(("lights.csv", ROWS))
         app.button(key="own-save").click().run()
         assert "only the worker knows it" in said(app)

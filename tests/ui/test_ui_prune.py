@@ -79,7 +79,18 @@ class FakeClient:
     def __init__(self, broken=None):
         self.log, self.closed, self.broken = [], [], broken
 
-    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None, label_map=None):
+    def evaluate(
+        self,
+        model,
+        task,
+        language,
+        mask=None,
+        split="dev",
+        size=512,
+        *,
+        session=None,
+        label_map=None,
+    ):
         try:
             for n in (64, size):
                 self.log.append((language, n))
@@ -97,7 +108,14 @@ class FakeClient:
                 yield (
                     row
                     if mask is None
-                    else row | {"baseline": 0.6, "difference": -0.1, "p": 0.5, "flipped_right": 1, "flipped_wrong": 7}
+                    else row
+                    | {
+                        "baseline": 0.6,
+                        "difference": -0.1,
+                        "p": 0.5,
+                        "flipped_right": 1,
+                        "flipped_wrong": 7,
+                    }
                 )
         finally:
             self.closed.append(language)
@@ -108,7 +126,11 @@ def test_every_language_has_a_first_figure_before_any_has_its_second():
     seen = list(figures(client, question(mask(0)), ["de", "th", "fr"], {}))
     assert client.log == [("de", 64), ("th", 64), ("fr", 64), ("de", 512), ("th", 512), ("fr", 512)]
     assert seen[0] == {}
-    assert {name: row.done for name, row in seen[-1].items()} == {"de": True, "th": True, "fr": True}
+    assert {name: row.done for name, row in seen[-1].items()} == {
+        "de": True,
+        "th": True,
+        "fr": True,
+    }
 
 
 def test_what_is_known_is_not_asked_again():
@@ -169,14 +191,18 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_while_it_is_wanted(is_wanted):
+def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_while_it_is_wanted(
+    is_wanted,
+):
     class OvertakenOnce(FakeClient):
         requests = 0
 
         def evaluate(self, *given, **named):
             self.requests += 1
             if self.requests == 1:
-                raise HeadlabError("a newer request took its place", code="worker.request_superseded")
+                raise HeadlabError(
+                    "a newer request took its place", code="worker.request_superseded"
+                )
             yield from super().evaluate(*given, **named)
 
     client = OvertakenOnce()
@@ -223,8 +249,19 @@ def test_what_nobody_wants_any_more_is_closed():
 
 
 def figure(language="de", **more):
-    given = {"n": 512, "total": 512, "accuracy": 0.7, "done": True, "baseline": 0.72, "difference": -0.02, "low": -0.03}
-    return Figure(language, **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more})
+    given = {
+        "n": 512,
+        "total": 512,
+        "accuracy": 0.7,
+        "done": True,
+        "baseline": 0.72,
+        "difference": -0.02,
+        "low": -0.03,
+    }
+    return Figure(
+        language,
+        **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more},
+    )
 
 
 def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
@@ -243,12 +280,18 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
         (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
         (figure(n=16, done=False), True, "16 of 512 · so far"),
         (figure(n=128, done=False, low=None, p=None), True, "−2.0 · 128 of 512 · so far"),
-        (figure(n=1000, total=1000, difference=-0.0001), True, "±0.0 [−3.0, −1.0] · 1,000 of 1,000 · final"),
+        (
+            figure(n=1000, total=1000, difference=-0.0001),
+            True,
+            "±0.0 [−3.0, −1.0] · 1,000 of 1,000 · final",
+        ),
         (figure(n=40, total=40), True, "−2.0 [−3.0, −1.0] · 40 of 40 · final"),
         (figure(difference=None, low=None, high=None), False, "unpruned · 512 of 512 · final"),
     ],
 )
-def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(row, pruned, words):
+def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(
+    row, pruned, words
+):
     assert headline(row, pruned) == words
 
 
@@ -270,7 +313,9 @@ def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
         covariance = mixing @ mixing.T
         errors = np.sqrt(np.diag(covariance))
         whole = np.sqrt(np.full(4, 0.25) @ covariance @ np.full(4, 0.25))
-        rows = {str(n): figure(low=-0.02 - error, high=-0.02 + error) for n, error in enumerate(errors)}
+        rows = {
+            str(n): figure(low=-0.02 - error, high=-0.02 + error) for n, error in enumerate(errors)
+        }
         mean = mean_figure(rows)
         assert (mean.high - mean.low) / 2 >= whole * (1 - 1e-9)
 
@@ -311,9 +356,15 @@ def test_means_and_progress():
         progress_words({"de": figure(n=64, done=False)}, ["de"], question())
         == "All heads on: 64 of 512 dev examples so far …"
     )
-    assert progress_words({}, both, question(mask(3))) == "1 head off: waiting for the first dev examples …"
+    assert (
+        progress_words({}, both, question(mask(3)))
+        == "1 head off: waiting for the first dev examples …"
+    )
     many = {"de": figure(n=432, total=13_824, done=False)}  # several an example
-    assert progress_words(many, ["de"], question()) == "All heads on: 432 of 13824 dev answers so far …"
+    assert (
+        progress_words(many, ["de"], question())
+        == "All heads on: 432 of 13824 dev answers so far …"
+    )
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
@@ -329,7 +380,9 @@ def test_the_mean_of_scores_averages_values_and_bounds():
 def test_suggestions_follow_the_rule_to_the_head():
     assert np.flatnonzero(~suggest(scores(), Suggestion("harmful"))).tolist() == [0, 1]
     assert np.flatnonzero(~suggest(scores(), Suggestion("bottom", k=3))).tolist() == [0, 1, 2]
-    assert np.flatnonzero(~suggest(scores(), Suggestion("threshold", threshold=-0.015))).tolist() == [0, 1]
+    assert np.flatnonzero(
+        ~suggest(scores(), Suggestion("threshold", threshold=-0.015))
+    ).tolist() == [0, 1]
     assert rules_for(scores(half=None)) == ["bottom", "threshold"]
 
 
@@ -337,12 +390,17 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
     p = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
     tested = replace(scores(half=0.005), p_values=p)
     off = {
-        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist() for name in CORRECTED
+        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist()
+        for name in CORRECTED
     }
     assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
     told = [expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTED]
-    assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [True] * 3
-    assert [expected_false(tested, Suggestion("harmful", correction=name), 0) for name in ("holm", "bh")] == ["", ""]
+    assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [
+        True
+    ] * 3
+    assert [
+        expected_false(tested, Suggestion("harmful", correction=name), 0) for name in ("holm", "bh")
+    ] == ["", ""]
     blunt = replace(tested, p_values=np.full(6, 0.01))
     assert "The smallest p here is 0.01: over 6 tests" in expected_false(
         blunt, Suggestion("harmful", correction="holm"), 0
@@ -350,7 +408,9 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
     assert expected_false(replace(tested, level=1.0), Suggestion("harmful"), 2) == ""
     assert "mean" in expected_false(replace(tested, language=MEAN), Suggestion("harmful"), 2)
     assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
-    assert how_chosen(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"] == "holm"
+    assert (
+        how_chosen(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"] == "holm"
+    )
     assert "correction" not in how_chosen(tested, Suggestion("harmful"), ["de"])
 
 
@@ -394,7 +454,9 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
     assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
     assert "omissions" not in stored
-    assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [f"de: {OMITTED.sentence}."]
+    assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [
+        f"de: {OMITTED.sentence}."
+    ]
     without = list(figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
     assert (omission_notes(without), without["de"].omissions) == ([], None)
 
@@ -419,7 +481,9 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
 
 
 def test_reported_06_the_caption_of_the_maps_says_it_too():
-    assert plain(f"de: {OMITTED.sentence}.") in reading({"de": replace(scores(), omissions=OMITTED)})
+    assert plain(f"de: {OMITTED.sentence}.") in reading(
+        {"de": replace(scores(), omissions=OMITTED)}
+    )
     assert "not counted" not in reading({"de": scores()})
 
 
@@ -455,7 +519,9 @@ def broken_masks():
         "a list": b"[]",
         "no mask": b"{}",
         "another shape": json.dumps(other.to_json()).encode(),
-        "another model": json.dumps(good | {"model": {**IDENTITY, "fingerprint": "e" * 64}}).encode(),
+        "another model": json.dumps(
+            good | {"model": {**IDENTITY, "fingerprint": "e" * 64}}
+        ).encode(),
         "a later version": json.dumps(good | {"version": 99}).encode(),
         "a wrong entry": json.dumps(good | {"kept": {"encoder": [[1, 1, 2], [1, 1, 1]]}}).encode(),
     }
@@ -484,10 +550,22 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
-    asked = replace(question(mask(0, 3)), split="test", examples=1000, label_map={"a, b": "x=1", "c": "it's"})
+    asked = replace(
+        question(mask(0, 3)), split="test", examples=1000, label_map={"a, b": "x=1", "c": "it's"}
+    )
     words = shlex.split(sentences.all_changes_command(asked, "de"))
-    given = typer.main.get_command(build()).commands["evaluate"].make_context("evaluate", words[2:]).params
+    given = (
+        typer.main.get_command(build())
+        .commands["evaluate"]
+        .make_context("evaluate", words[2:])
+        .params
+    )
     assert read_map(given["label_map"]) == asked.label_map
-    assert (given["model"], given["task"], given["languages"], given["split"]) == ("a/model", "intents", "de", "test")
+    assert (given["model"], given["task"], given["languages"], given["split"]) == (
+        "a/model",
+        "intents",
+        "de",
+        "test",
+    )
     assert (given["mask"], given["size"]) == (Path(file_name(asked.mask, "a/model")), 1000)
     assert given["changes"] == Path("changes-de-test.csv")

@@ -77,12 +77,16 @@ def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
     picture = roles_store.picture(read(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
-    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [[group_of(role)] for role in OWN]
+    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [
+        [group_of(role)] for role in OWN
+    ]
     assert {kinds[at] for at in picture["roles"][len(OWN)]} == {group_of(role) for role in TWO}
     assert picture["roles"][6:] == [[]] * (GRID.size - 6)
     assert picture["shown"][:5] == ["−1", "S", "O", "R", "E"]
     counts = {kind["name"]: kind["heads"] for kind in picture["kinds"]}
-    assert counts == {kind: int(kind in {group_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS}
+    assert counts == {
+        kind: int(kind in {group_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS
+    }
 
 
 def tip(roles: Roles, head: Head) -> str:
@@ -94,14 +98,18 @@ def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_t
     roles = read(report)
     told = tip(roles, two_roles()).split("\n")
     assert told[0] == "2 roles"
-    assert [line.split(",")[0] for line in told[1:]] == [row.role for row in roles.having(two_roles())]
+    assert [line.split(",")[0] for line in told[1:]] == [
+        row.role for row in roles.having(two_roles())
+    ]
     assert {line.split(",")[0] for line in told[1:]} == set(TWO)
     assert ["(baseline " in line for line in told[1:]] == [True, False]
     assert "(chance " in told[2]
     assert tip(roles, GRID.heads[-1]) == "no role"
     measures, *rest = report.tables
     partial = dataclasses.replace(measures, rows=measures.rows[1:])
-    rest[0] = dataclasses.replace(rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0])))
+    rest[0] = dataclasses.replace(
+        rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0]))
+    )
     without = read(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
     assert roles_store.picture(without)["roles"][0] is None
@@ -113,7 +121,11 @@ def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
     assert roles.groups(two_roles()) == ["amod", "first token"]
     idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
     assert idle == sorted(idle)
-    above = [row.numbers["above chance, points"] for row in roles.by_head[two_roles()] if row.group not in IDLE]
+    above = [
+        row.numbers["above chance, points"]
+        for row in roles.by_head[two_roles()]
+        if row.group not in IDLE
+    ]
     assert above == sorted(above, reverse=True)
 
 
@@ -122,16 +134,26 @@ def oklab(colour: str, seen: np.ndarray) -> np.ndarray:
     encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     light = seen @ np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     cones = [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
-    mixed = [[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]]
+    mixed = [
+        [0.21045, 0.79362, -0.00407],
+        [1.97800, -2.42859, 0.45059],
+        [0.02590, 0.78277, -0.80868],
+    ]
     return np.array(mixed) @ np.cbrt(np.array(cones) @ light.clip(0, 1))
 
 
 # Light as seen without one of the cones: Machado, Oliveira & Fernandes (2009), table 1, severity 1.
 SEEN = {
     "all cones": np.eye(3),
-    "no red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
-    "no green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
-    "no blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+    "no red": np.array(
+        [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]
+    ),
+    "no green": np.array(
+        [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]
+    ),
+    "no blue": np.array(
+        [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]
+    ),
 }
 
 
@@ -151,7 +173,9 @@ def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look
 
 
 def without_table(report: Report, name: str) -> Report:
-    return dataclasses.replace(report, tables=tuple(table for table in report.tables if table.name != name))
+    return dataclasses.replace(
+        report, tables=tuple(table for table in report.tables if table.name != name)
+    )
 
 
 def with_cell(report: Report, name: str, column: str, value: Any) -> Report:
@@ -159,7 +183,9 @@ def with_cell(report: Report, name: str, column: str, value: Any) -> Report:
     at = table.columns.index(column)
     rows = ((*table.rows[0][:at], value, *table.rows[0][at + 1 :]), *table.rows[1:])
     changed = dataclasses.replace(table, rows=rows)
-    return dataclasses.replace(report, tables=tuple(changed if t.name == name else t for t in report.tables))
+    return dataclasses.replace(
+        report, tables=tuple(changed if t.name == name else t for t in report.tables)
+    )
 
 
 BROKEN = [
@@ -170,8 +196,14 @@ BROKEN = [
     (with_cell(made_roles(), "measures", "layer", True), ("roles.head_malformed",)),
     (with_cell(made_roles(), "roles", "has it", 1), ("roles.answer_invalid",)),
     (with_cell(made_roles(), "roles", "role", None), ("roles.answer_invalid",)),
-    (with_cell(made_roles(), "roles", "share, %", "much"), ("roles.number_invalid", "share, %", "'much'")),
-    (with_cell(made_roles(), "measures", "confidence", float("nan")), ("roles.number_invalid", "confidence", "nan")),
+    (
+        with_cell(made_roles(), "roles", "share, %", "much"),
+        ("roles.number_invalid", "share, %", "'much'"),
+    ),
+    (
+        with_cell(made_roles(), "measures", "confidence", float("nan")),
+        ("roles.number_invalid", "confidence", "nan"),
+    ),
 ]
 
 
@@ -242,9 +274,19 @@ def test_examples_are_text_whatever_stands_in_them(cache):
     app = run(langs=["de"], head="encoder.0.1")
     assert "Time &lt;b&gt;flies&lt;/b&gt; like an arrow ." in html(app)
     assert SENTENCE not in html(app)
-    assert app.selectbox(key="roles-example-encoder.0.1").options == ["Layer 0, head 1: nsubj: dependent to governor"]
-    row = {"right": False, "sentence": "s", "word": "<i>", "looks at": "a & b", "should look at": "c"}
-    assert markup(row).startswith("<div><b>&lt;i&gt;</b> looks at <b>a &amp; b</b> (should be <b>c</b>)</div>")
+    assert app.selectbox(key="roles-example-encoder.0.1").options == [
+        "Layer 0, head 1: nsubj: dependent to governor"
+    ]
+    row = {
+        "right": False,
+        "sentence": "s",
+        "word": "<i>",
+        "looks at": "a & b",
+        "should look at": "c",
+    }
+    assert markup(row).startswith(
+        "<div><b>&lt;i&gt;</b> looks at <b>a &amp; b</b> (should be <b>c</b>)</div>"
+    )
 
 
 def test_reported_24_tokens_of_examples_can_be_seen():
@@ -258,7 +300,9 @@ def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
     assert "no relation of syntax could be looked for" in said(app)
     assert "This report was made without examples of sentences." in said(app)
     assert "(task intents, without syntax)" in said(app)
-    assert commands(app)[0].startswith("headlab roles --model e5-small-intents --task intents --language de")
+    assert commands(app)[0].startswith(
+        "headlab roles --model e5-small-intents --task intents --language de"
+    )
 
 
 def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_can_be_chosen(cache):
@@ -279,7 +323,9 @@ def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_ca
 def test_reports_of_another_model_or_task_are_left_out(cache):
     keep(cache, made_roles("de", model="another"))
     keep(cache, made_roles("de", name="xnli"))
-    assert "There is no report yet on what the heads of e5-small-intents do" in said(run(langs=["de"]))
+    assert "There is no report yet on what the heads of e5-small-intents do" in said(
+        run(langs=["de"])
+    )
 
 
 def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(cache):
@@ -313,13 +359,25 @@ def test_heads_with_a_role_are_followed_into_other_languages():
     assert found.languages == ["en", "hi"]
     assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
     by_hand = {
-        language: next(row.numbers["share, %"] for row in roles.rows if (row.head, row.role) == (GRID.heads[1], OWN[1]))
+        language: next(
+            row.numbers["share, %"]
+            for row in roles.rows
+            if (row.head, row.role) == (GRID.heads[1], OWN[1])
+        )
         for language, roles in (("en", own), ("hi", other))
     }
     assert found.share.tolist() == [[by_hand["en"], by_hand["hi"]]]
     assert found.has.tolist() == [[True, False]]
     table = table_of(found, "en", "nsubj")
-    assert table.columns == ("stack", "layer", "head", "role", "languages with it", "en, %", "hi, %")
+    assert table.columns == (
+        "stack",
+        "layer",
+        "head",
+        "role",
+        "languages with it",
+        "en, %",
+        "hi, %",
+    )
     assert table.rows == (("encoder", 0, 1, OWN[1], 1, by_hand["en"], by_hand["hi"]),)
 
 
@@ -360,7 +418,9 @@ def test_one_language_alone_says_that_others_are_needed_and_two_are_compared(cac
     keep(cache, made_roles("th", seed=1, shift=1))
     app = run(langs=["de", "th"])
     assert "Only German" not in said(app)
-    across_table = next(frame.value for frame in app.dataframe if "languages with it" in frame.value.columns)
+    across_table = next(
+        frame.value for frame in app.dataframe if "languages with it" in frame.value.columns
+    )
     assert across_table.columns.tolist()[-2:] == ["de, %", "th, %"]
     app.selectbox(key="roles-kind").set_value("separator").run()
     assert not app.exception
@@ -371,7 +431,11 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
     table = report.table("roles")
     none = dataclasses.replace(table, rows=tuple((*row[:-1], False) for row in table.rows))
     empty = tuple(
-        none if t.name == "roles" else t if t.name == "measures" else dataclasses.replace(t, rows=())
+        none
+        if t.name == "roles"
+        else t
+        if t.name == "measures"
+        else dataclasses.replace(t, rows=())
         for t in report.tables
     )
     keep(cache, dataclasses.replace(report, tables=empty))
@@ -385,7 +449,9 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
 
 
 def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
-    keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))  # head 9.0, the most helpful one, is positional
+    keep(
+        cache, made_roles("de", grid=LARGE, shift=HELPFUL)
+    )  # head 9.0, the most helpful one, is positional
     scores = made_up("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     app = run(langs=["de", "th"])
@@ -418,13 +484,29 @@ def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache
 
 
 def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_hatched():
-    counts = {"separator": [2, 0], OWN[1]: [3, 1], "nsubj: governor to dependent": [1, 1], "none of these": [5, 2]}
+    counts = {
+        "separator": [2, 0],
+        OWN[1]: [3, 1],
+        "nsubj: governor to dependent": [1, 1],
+        "none of these": [5, 2],
+    }
     figure = stacked([8, 4], counts, "heads")
     assert {bar.name: list(bar.y) for bar in figure.data} == counts
-    assert [bar.name for bar in figure.data] == [OWN[1], "nsubj: governor to dependent", "separator", "none of these"]
+    assert [bar.name for bar in figure.data] == [
+        OWN[1],
+        "nsubj: governor to dependent",
+        "separator",
+        "none of these",
+    ]
     assert [bar.marker.pattern.shape for bar in figure.data] == [None, "/", None, None]
     assert figure.data[0].marker.color == figure.data[1].marker.color == LOOKS["nsubj"].colour
-    table = Table("x", "X", ("heads left", "role", "heads"), ("d", "", "d"), ((8, "a", 3), (8, "b", 1), (4, "a", 2)))
+    table = Table(
+        "x",
+        "X",
+        ("heads left", "role", "heads"),
+        ("d", "", "d"),
+        ((8, "a", 3), (8, "b", 1), (4, "a", 2)),
+    )
     assert stacks(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
     assert (sizes(3), sizes(24)[:3], len(sizes(144))) == ([3, 2, 1, 0], [24, 22, 20], 12)
 
@@ -442,7 +524,10 @@ def trees_of(folder: Path, *languages: str) -> str:
 def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADLAB_DATA", trees_of(tmp_path / "data", "de", "hi"))
     app = run(langs=["de", "th"])
-    assert "There is no report yet on what the heads of e5-small-intents do in these languages." in said(app)
+    assert (
+        "There is no report yet on what the heads of e5-small-intents do in these languages."
+        in said(app)
+    )
     assert "**German (de)**: gold trees of their treebanks" in said(app)
     assert "**Thai (th)**: the texts of task intents, without syntax" in said(app)
     assert "No treebank here for Thai (th);" in said(app)
@@ -455,7 +540,12 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     app.button(key="roles-start-treebank").click().run()
     (_, kind, spec, place) = worker.calls[0]
     assert (kind, place) == ("roles", "here")
-    assert (spec["task"], spec["languages"], spec["source"], spec["size"]) == (None, ["de"], "treebank", 100)
+    assert (spec["task"], spec["languages"], spec["source"], spec["size"]) == (
+        None,
+        ["de"],
+        "treebank",
+        100,
+    )
     assert "Job 1 is in the queue." in said(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
     worker.rows[0]["state"] = "done"
@@ -464,7 +554,9 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     assert sent(app)["title"] == "German (de)"
 
 
-def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(worker, tmp_path, monkeypatch):
+def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
+    worker, tmp_path, monkeypatch
+):
     monkeypatch.setenv("HEADLAB_DATA", trees_of(tmp_path / "data", "hi"))
     app = run(langs=["de"])
     languages = app.multiselect[0]
@@ -509,7 +601,9 @@ def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
     report = made_roles("de")
     key = keep(cache, without_table(report, "measures") if what == "older" else report)
     path = cache / key / "result.npz"
-    path.write_bytes({"torn": path.read_bytes()[:200], "empty": b"", "older": path.read_bytes()}[what])
+    path.write_bytes(
+        {"torn": path.read_bytes()[:200], "empty": b"", "older": path.read_bytes()}[what]
+    )
     app = run(langs=["de"])
     assert "1 report was skipped" in labels(app)
     assert key[:12] in said(app)
@@ -547,7 +641,9 @@ def test_a_job_has_words_and_its_command(worker):
 def test_a_finished_job_opens_its_roles(worker, cache):
     keep(cache, made_roles("hi"))
     keep(cache, made_roles("de"))
-    worker.rows = [job(1, "done", kind="roles", params=spec_of(languages=["hi"]), result={"keys": ["x"]})]
+    worker.rows = [
+        job(1, "done", kind="roles", params=spec_of(languages=["hi"]), result={"keys": ["x"]})
+    ]
     app = run("jobs", job="1", langs=["th"])
     app.button(key="results-roles").click().run()
     assert not app.exception
@@ -575,11 +671,19 @@ def test_text_from_a_file_is_shown_as_it_is_written(cache):
 
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["roles"]
-    line = shell_lines("roles", spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0}))
+    line = shell_lines(
+        "roles", spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0})
+    )
     words = shlex.split(line)
-    assert {word for word in words if word.startswith("-")} <= {name for o in known.params for name in o.opts}
+    assert {word for word in words if word.startswith("-")} <= {
+        name for o in known.params for name in o.opts
+    }
     context = known.make_context("roles", words[2:], resilient_parsing=True)
-    assert (context.params["split"], context.params["size"], context.params["task"]) == ("test", 64, None)
+    assert (context.params["split"], context.params["size"], context.params["task"]) == (
+        "test",
+        64,
+        None,
+    )
     assert parse_options(context.params["option"], OPTIONS) == {"margin": 0.2, "examples": 0}
 
 

@@ -100,21 +100,29 @@ OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
 def of_other_heads(language):
     """Scores as an earlier version of headlab made them that missed a layer."""
     scores, cut = made_up(language, "shapley"), slice(0, OTHER_GRID.size)
-    arrays = {name: getattr(scores, name)[cut] for name in ("values", "low", "high", "samples", "p_values")}
+    arrays = {
+        name: getattr(scores, name)[cut]
+        for name in ("values", "low", "high", "samples", "p_values")
+    }
     spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "earlier"}}
     return dataclasses.replace(scores, grid=OTHER_GRID, spec=spec, **arrays)
 
 
 def test_results_of_other_heads_than_the_models_are_not_used_and_said(cache):
     old = Result("old", Path("old"), of_other_heads("de"), {"created": "2026-01-01T00:00:00+00:00"})
-    new = Result("new", Path("new"), made_up("th", "shapley"), {"created": "2026-02-01T00:00:00+00:00"})
+    new = Result(
+        "new", Path("new"), made_up("th", "shapley"), {"created": "2026-02-01T00:00:00+00:00"}
+    )
     other = Result("other", Path("other"), made_up("th", "shapley", "1" * 64), {})
     both = Listing((old, new, other), ("torn",))
     assert of_own_heads(both, {}).results == (new, other)  # the newest has the model's heads
     problems = of_own_heads(both, {}).problems
     assert problems[0] == "torn"
     assert "result in old is of other heads" in problems[1]
-    assert of_own_heads(both, {"0" * 64: OTHER_GRID}).results == (old, other)  # unless the model is known
+    assert of_own_heads(both, {"0" * 64: OTHER_GRID}).results == (
+        old,
+        other,
+    )  # unless the model is known
     assert of_own_heads(both, {"0" * 64: GRID}).results == (new, other)
     alone = Listing((old, other), ())
     assert of_own_heads(alone, {}) is alone  # nothing says that it is wrong
@@ -190,7 +198,11 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ("health", "kind", "line"),
     [
         ({"device": None, "jobs_running": 0}, "ready", "Worker: ready"),
-        ({"device": "cpu", "jobs_running": 0, "note": "own list"}, "ready", "Worker: ready on cpu. own list"),
+        (
+            {"device": "cpu", "jobs_running": 0, "note": "own list"},
+            "ready",
+            "Worker: ready on cpu. own list",
+        ),
         (
             {"device": "cpu", "jobs_running": 1},
             "busy",
@@ -210,7 +222,9 @@ def test_the_worker_in_one_line(health, kind, line):
 
 def test_the_choice_is_what_the_link_says(cache):
     app = run(langs=["th", "de"], method="gradient")
-    assert app.session_state["_choice"] == shell.Choice("e5-small-intents", "intents", ("de", "th"), "gradient")
+    assert app.session_state["_choice"] == shell.Choice(
+        "e5-small-intents", "intents", ("de", "th"), "gradient"
+    )
 
 
 def test_choices_survive_a_page_switch(cache):
@@ -221,9 +235,15 @@ def test_choices_survive_a_page_switch(cache):
     assert "no signs" in said(app)
 
 
-def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sidebar_was_drawn(cache):
+def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sidebar_was_drawn(
+    cache,
+):
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    app.session_state["_link"] = {"langs": ["de", "fr"], "method": ["gradient"], "model": ["no/such/model"]}
+    app.session_state["_link"] = {
+        "langs": ["de", "fr"],
+        "method": ["gradient"],
+        "model": ["no/such/model"],
+    }
     app.run()
     assert shown_choice(app) == ("gradient", ["de", "fr"])
     assert app.query_params["langs"] == ["de", "fr"]
@@ -239,7 +259,9 @@ def shown_choice(app: AppTest):
 
 def test_a_wrong_link_is_said_and_falls_back(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
-    assert app.session_state["_choice"] == shell.Choice("e5-small-intents", "intents", ("de",), "shapley")
+    assert app.session_state["_choice"] == shell.Choice(
+        "e5-small-intents", "intents", ("de",), "shapley"
+    )
     for named in ("'nonsense'", "'magic'", "'xx'"):
         assert any(named in warning.value for warning in app.warning)
     app.selectbox(key="method").select("gradient").run()
@@ -251,7 +273,9 @@ def test_a_wrong_link_is_said_and_falls_back(cache):
     [("heads", "head", "encoder.99.1", "encoder.2.3"), ("heads", "focus", "xx", "th"),
      ("experiments", "experiment", "magic", "transfer")],
 )  # fmt: skip
-def test_a_wrong_link_to_a_page_is_said_until_something_else_is_chosen_there(cache, path, param, asked, other):
+def test_a_wrong_link_to_a_page_is_said_until_something_else_is_chosen_there(
+    cache, path, param, asked, other
+):
     app = run(path, langs=["de", "th"], **{param: asked})
     for _ in range(3):  # timers run the page again, when the link no longer has the value
         assert f"'{asked}'" in said(app)
@@ -311,7 +335,9 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     assert not app.exception
     choice = app.session_state["_choice"]
     assert (choice.model, choice.task, len(choice.languages)) == ("e5-small-elsewhere", "xnli", 15)
-    assert app.selectbox(key="experiment")  # there are reports only, so this is the page that shows them
+    assert app.selectbox(
+        key="experiment"
+    )  # there are reports only, so this is the page that shows them
 
 
 def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
@@ -365,7 +391,10 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     app = run("prune")
     assert not app.exception
     assert "computing with other" in shown(app.error[0])
-    assert any("Jobs: how long that job takes, and Cancel" in link.proto.label for link in app.get("page_link"))
+    assert any(
+        "Jobs: how long that job takes, and Cancel" in link.proto.label
+        for link in app.get("page_link")
+    )
 
 
 def test_the_page_server_never_imports_torch(tmp_path):
@@ -383,7 +412,9 @@ def test_the_page_server_never_imports_torch(tmp_path):
         "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))\n"
     )
     environment = os.environ | {"HEADLAB_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     assert done.stdout.strip().endswith("[]"), done.stderr[-2000:]
 
 
@@ -408,7 +439,11 @@ def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
 def respecced(language, **parts) -> Result[HeadScores]:
     spec = dict(made_up(language, "shapley").spec)
     return result(
-        language, spec={**spec, **{k: {**spec[k], **v} if isinstance(v, dict) else v for k, v in parts.items()}}
+        language,
+        spec={
+            **spec,
+            **{k: {**spec[k], **v} if isinstance(v, dict) else v for k, v in parts.items()},
+        },
     )
 
 
@@ -417,7 +452,9 @@ def precise(language="de", half=0.006, options=None, created="", **parts):
     made = respecced(language, method={"options": options or {}}, **parts)
     values = made.record.values
     scores = dataclasses.replace(made.record, low=values - half, high=values + half)
-    return dataclasses.replace(made, record=scores, key=f"{language}{half}{created}", meta={"created": created})
+    return dataclasses.replace(
+        made, record=scores, key=f"{language}{half}{created}", meta={"created": created}
+    )
 
 
 OLD = {"estimand": "shapley-top50", "samples": 512, "target": None, "level": 0.95, "round": 256}
@@ -444,8 +481,17 @@ def of_every_size(language):
 
 
 def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
-    every = [respecced("de", **EVERY_SIZE, seed=5), respecced("de", ablation="mean"), result("de"), result("th")]
-    assert list(variants(every)) == ["shapley-top50", "shapley-top50, mean ablation", "shapley-top50, seed 5"]
+    every = [
+        respecced("de", **EVERY_SIZE, seed=5),
+        respecced("de", ablation="mean"),
+        result("de"),
+        result("th"),
+    ]
+    assert list(variants(every)) == [
+        "shapley-top50",
+        "shapley-top50, mean ablation",
+        "shapley-top50, seed 5",
+    ]
     twins = [result("de"), respecced("de", model={"fingerprint": "1" * 64})]
     names = list(variants(twins))
     assert [name.split(", ")[0] for name in names] == ["shapley-top50"] * 2
@@ -456,9 +502,14 @@ def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
 def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
     every = [result("de"), result("th"), of_every_size("de")]
     found = select(every, ("de", "th"), "shapley")
-    assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == ({"de": "shapley"}, ("th",))
+    assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == (
+        {"de": "shapley"},
+        ("th",),
+    )
     assert [text.split(",")[0] for text in found.others] == ["shapley-top50"]
-    assert select(every, ("th",), "shapley").missing == ("th",)  # none of it there, so none of another in its place
+    assert select(every, ("th",), "shapley").missing == (
+        "th",
+    )  # none of it there, so none of another in its place
     assert select(every, ("de", "th"), "unheard of").scores["th"].estimand == "shapley-top50"
 
 
@@ -473,7 +524,9 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         app = run(langs=["de", "th", "fi"], settings="shapley")
         assert app.selectbox(key="settings").value == "shapley"
         assert "estimand `shapley`" in said(app)
-        assert "-o estimand=shapley" in app.code[0].value  # what is missing is computed with the same settings
+        assert (
+            "-o estimand=shapley" in app.code[0].value
+        )  # what is missing is computed with the same settings
         app.switch_page("pages/languages.py").run()
         assert app.session_state["_choice"].variant == "shapley"
         app.selectbox(key="method").select("gradient").run()
@@ -482,7 +535,9 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         assert app.session_state["_choice"].variant == "shapley-top50"
         assert "The link asks" not in said(app)
         app = run(langs=["de"], settings="unheard of")
-        assert "'unheard of', which are not cached; the cache has shapley-top50 or shapley" in said(app)
+        assert "'unheard of', which are not cached; the cache has shapley-top50 or shapley" in said(
+            app
+        )
 
 
 def test_select_prefers_more_examples_of_one_variant():
@@ -494,7 +549,11 @@ def test_select_prefers_more_examples_of_one_variant():
 
 def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wins():
     """As in a cache whose languages were computed before and after there was a target."""
-    every = [precise("de", 0.02, OLD), precise("th", 0.02, OLD), precise("de", 0.008, NEW, "2026-11-21")]
+    every = [
+        precise("de", 0.02, OLD),
+        precise("th", 0.02, OLD),
+        precise("de", 0.008, NEW, "2026-11-21"),
+    ]
     for order in (every, every[::-1]):
         found = select(order, ("de", "th"))
         assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
@@ -505,7 +564,10 @@ def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wi
     # A newer result does not win over a narrower one; of equal ones the newer does.
     newer = precise("de", 0.01, {**NEW, "target": 0.02}, "2026-12-01")
     assert select([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(0.008)
-    twins = [precise("de", 0.008, {**NEW, "samples": n}, day) for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))]
+    twins = [
+        precise("de", 0.008, {**NEW, "samples": n}, day)
+        for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))
+    ]
     for order in (twins, twins[::-1]):
         assert select(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
 
@@ -523,7 +585,9 @@ def test_matching_narrows_by_model_task_and_method():
     assert matching(every, method="shapley") == [every[0], every[2]]
 
 
-@pytest.mark.parametrize("text", ["", "encoder", "encoder.3", "encoder.x.1", "encoder.-1.2", ".1.2", "encoder.1.²"])
+@pytest.mark.parametrize(
+    "text", ["", "encoder", "encoder.3", "encoder.x.1", "encoder.-1.2", ".1.2", "encoder.1.²"]
+)
 def test_a_head_in_a_link_is_read_or_refused(text):
     assert names.head_from("cross.3.7") == Head("cross", 3, 7)
     assert names.head_key(names.head_from("encoder.11.0")) == "encoder.11.0"
@@ -573,7 +637,9 @@ def test_the_verdict_is_the_intervals():
         for side in ("harms: its interval lies below", "helps: its interval lies above")
     ]
     many = {str(n): dataclasses.replace(scores, language=str(n)) for n in range(15)}
-    weak = dataclasses.replace(many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values))
+    weak = dataclasses.replace(
+        many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
+    )
     assert heads_page.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
@@ -591,7 +657,9 @@ def test_the_verdict_is_the_intervals():
 def test_coverage_counts_and_names_what_is_missing():
     found = select([result("de"), result("th")], ("de", "th", "fi"))
     nothing = select([], ("de", "th", "fi"))
-    table = job_form.by_method(METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi"))
+    table = job_form.by_method(
+        METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
+    )
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
@@ -621,12 +689,23 @@ def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
     assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), None)) == plain
-    assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
-    other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
+    assert (
+        shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley")))
+        == plain
+    )
+    other = respecced(
+        "de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}}
+    )
     beside = job_offer.work_of(choice, ("th",), other.record)
-    assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
+    assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == (
+        "shapley",
+        3,
+        "mean",
+    )
     assert "samples" not in beside["options"]
-    assert shell_lines("score", beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
+    assert shell_lines("score", beside).endswith(
+        "--method shapley -o estimand=shapley --seed 3 --ablation mean"
+    )
 
 
 # The label map: which class of the model stands for which label.
@@ -639,17 +718,27 @@ TURNED = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
 def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
     app = run(langs=["de"], classes=write_map(OWN))
     assert app.session_state["_choice"].label_map == OWN
-    assert "estimand `shapley-top50`" in said(app)  # results say nothing where the names are the labels
+    assert "estimand `shapley-top50`" in said(
+        app
+    )  # results say nothing where the names are the labels
     app = run(langs=["de"], classes=write_map(TURNED))
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_map(TURNED)}" in app.code[0].value
     choice = app.session_state["_choice"]
     assert job_offer.work_of(choice, ("de",), None)["label_map"] == TURNED
-    assert Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
+    assert (
+        Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
+    )
 
 
 NUMBERED = write_map({label: str(at) for at, label in enumerate(LABELS)})
-REFUSED_MAPS = ["turn_on", "turn_on=LABEL_0", "turn_on=0,turn_on=1", write_map({**OWN, "zz": "z"}), NUMBERED]
+REFUSED_MAPS = [
+    "turn_on",
+    "turn_on=LABEL_0",
+    "turn_on=0,turn_on=1",
+    write_map({**OWN, "zz": "z"}),
+    NUMBERED,
+]
 
 
 @pytest.mark.parametrize("text", REFUSED_MAPS)
@@ -679,7 +768,10 @@ def test_a_label_map_of_a_task_without_labels_is_left_out_and_said(cache):
 def test_a_label_map_goes_with_its_model_and_task(cache):
     app = run(langs=["de"], classes=write_map(TURNED))
     app.text_input(key="_named").set_value("owner/other").run()
-    assert (app.session_state["_choice"].model, app.session_state["_choice"].label_map) == ("owner/other", None)
+    assert (app.session_state["_choice"].model, app.session_state["_choice"].label_map) == (
+        "owner/other",
+        None,
+    )
     app.selectbox(key="model").select("e5-small-intents").run()
     assert app.session_state["_choice"].label_map == TURNED
     app.selectbox(key="task").select("translation").run()
@@ -702,7 +794,10 @@ def test_what_a_method_costs_is_said_before_it_is_computed(cache):
     app = run(method="paper")
     most = 100 * 512 * 72
     seconds = most * 33.0 / 73728
-    assert f"at most {most:,} forwards for each language, {seconds / 60:.0f} min at the pace" in said(app)
+    assert (
+        f"at most {most:,} forwards for each language, {seconds / 60:.0f} min at the pace"
+        in said(app)
+    )
     assert "Caution: intervals by Equation 4" in said(app)
     assert [button.key for button in app.button if button.key == "compute"]
 
@@ -748,7 +843,9 @@ def test_a_sharpening_map_says_how_far_it_is():
     assert "provisional" not in sharpening(drawn=1024)  # two whole cycles of 512 examples
     assert "provisional" not in sharpening("monte-carlo")  # its draws are independent
     assert sharpening("paper").endswith("not anytime-valid")
-    assert sharpening(note="de: samples", left=None).startswith("sharpening: 160 samples a head so far; ")
+    assert sharpening(note="de: samples", left=None).startswith(
+        "sharpening: 160 samples a head so far; "
+    )
 
 
 def test_made_up_results_are_read_back_as_written(tmp_path):

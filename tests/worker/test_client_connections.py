@@ -15,7 +15,9 @@ from headlab.worker.middleware import REQUEST_SECONDS
 from headlab.worker.server import server_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing tells the other side that what it sent was not read
+RESET = struct.pack(
+    "ii", 1, 0
+)  # SO_LINGER: closing tells the other side that what it sent was not read
 
 
 class Forgetful:
@@ -57,7 +59,9 @@ def client(forgetful: Forgetful) -> Iterator[Client]:
     client.close()
 
 
-def test_a_question_on_a_connection_that_breaks_is_asked_again(forgetful: Forgetful, client: Client) -> None:
+def test_a_question_on_a_connection_that_breaks_is_asked_again(
+    forgetful: Forgetful, client: Client
+) -> None:
     assert client.jobs() == []
     assert client.jobs() == []
     assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1"] * 3
@@ -79,7 +83,10 @@ def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: 
 
 
 def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:
-    new, old = error_of({"error": "no job 3", "code": "job.unknown"}), error_of({"error": "no job 3"})
+    new, old = (
+        error_of({"error": "no job 3", "code": "job.unknown"}),
+        error_of({"error": "no job 3"}),
+    )
     assert (str(new), new.code) == ("no job 3", "job.unknown")
     assert (str(old), old.code) == ("no job 3", "worker.error")
 
@@ -99,7 +106,9 @@ def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> Non
 FIRST = b'{"language": "de", "n": 16, "total": 512, "done": false}\n'
 LAST = b'{"language": "de", "n": 512, "total": 512, "done": true}\n'
 NO_LENGTH = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
-CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 
 
 def chunk(line: bytes) -> bytes:
@@ -154,7 +163,8 @@ def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [NO_LENGTH + FIRST + LAST, CHUNKED + chunk(FIRST) + chunk(LAST), CHUNKED + chunk(LAST)]
+    "answer",
+    [NO_LENGTH + FIRST + LAST, CHUNKED + chunk(FIRST) + chunk(LAST), CHUNKED + chunk(LAST)],
 )
 def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer: bytes) -> None:
     client = Answering(answer).client()
@@ -167,7 +177,10 @@ def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer
     ("line", "code"),
     [
         (b'{"error": "no room", "code": "memory.full"}\n', "memory.full"),
-        (b'{"superseded": true, "done": false}\n', "worker.request_superseded"),  # an older worker's
+        (
+            b'{"superseded": true, "done": false}\n',
+            "worker.request_superseded",
+        ),  # an older worker's
         (b"[1, 2]\n", "worker.not_a_worker"),
         (b'{"n": 3}\n', "worker.not_a_worker"),
     ],
@@ -180,7 +193,9 @@ def test_reported_16_a_last_line_that_is_no_figure_is_its_error(line: bytes, cod
 
 
 def test_reported_16_a_server_with_too_many_connections_is_asked_again_later() -> None:
-    client = Answering(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 19\r\n\r\nService Unavailable").client()
+    client = Answering(
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 19\r\n\r\nService Unavailable"
+    ).client()
     with raises("worker.overloaded", 503):
         client.jobs()
     client.close()

@@ -27,7 +27,9 @@ def test_a_processor_is_shared(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_worker_of_a_gpu_is_refused_until_the_first_has_gone_however_it_ends(tmp_path: Path) -> None:
+def test_a_second_worker_of_a_gpu_is_refused_until_the_first_has_gone_however_it_ends(
+    tmp_path: Path,
+) -> None:
     words = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None

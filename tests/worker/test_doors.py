@@ -59,7 +59,11 @@ WEAK = {
 }
 ENDING_SECONDS = 60.0  # a limit, not a wait
 SECRET = "turn off the secret lamp"
-BODIED = [path for path, ways in api_docs.description()["paths"].items() if "requestBody" in ways.get("post", {})]
+BODIED = [
+    path
+    for path, ways in api_docs.description()["paths"].items()
+    if "requestBody" in ways.get("post", {})
+]
 OURS = "e5-small-intents"
 
 
@@ -94,12 +98,16 @@ def example(schema: dict[str, Any], every: dict[str, Any]) -> Any:
     if "default" in schema or "const" in schema or "enum" in schema:
         return schema.get("default", schema.get("const", schema.get("enum", [None])[0]))
     if schema.get("type") == "object":
-        return {name: example(schema["properties"][name], every) for name in schema.get("required", ())}
+        return {
+            name: example(schema["properties"][name], every) for name in schema.get("required", ())
+        }
     if "prefixItems" in schema:
         return [example(one, every) for one in schema["prefixItems"]]
     if schema.get("type") == "array":
         return [example(schema.get("items", {}), every)]
-    return {"string": "de", "integer": 1, "number": 1.0, "boolean": True}.get(schema.get("type", ""), {})
+    return {"string": "de", "integer": 1, "number": 1.0, "boolean": True}.get(
+        schema.get("type", ""), {}
+    )
 
 
 # The token
@@ -123,7 +131,9 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
 
 @pytest.mark.parametrize("token", [None, ""])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_this_machine_a_token_is_required(host: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_this_machine_a_token_is_required(
+    host: str, token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if token is not None:
         monkeypatch.setenv(TOKEN_VARIABLE, token)
     with raises("worker.token_missing", host):
@@ -146,7 +156,9 @@ def test_a_worker_on_loopback_needs_no_token(host: str) -> None:
 def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line in the hosts file can give `localhost` an address that others reach."""
     real = socket.create_server
-    monkeypatch.setattr(socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1))
+    monkeypatch.setattr(
+        socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1)
+    )
     with raises("worker.token_missing", "localhost"):
         open_entrance(Settings(Path(), host="localhost", port=0))
 
@@ -156,7 +168,9 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     monkeypatch.setenv(VARIABLE, "some/model, other/model")
-    entrance = open_entrance(Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",)))
+    entrance = open_entrance(
+        Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",))
+    )
     entrance.listener.close()
     assert entrance.token == TOKEN
     for name in ("some/model", "other/model", "third/model", "warm/model", OURS):
@@ -191,11 +205,30 @@ def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> Non
 
 @pytest.mark.parametrize(
     "given",
-    ["", TOKEN, f"Basic {TOKEN}", f"bearer {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer Ünïcödé"],
+    [
+        "",
+        TOKEN,
+        f"Basic {TOKEN}",
+        f"bearer {TOKEN}",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        "Bearer Ünïcödé",
+    ],
 )
 def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
-    for path in ("/models", "/jobs", "/docs", "/openapi.json", "/nothing", "//health", "/health/", "/HEALTH"):
-        answer = httpx.get(f"{locked.url}{path}", headers={"authorization": given.replace("TOKEN", TOKEN).encode()})
+    for path in (
+        "/models",
+        "/jobs",
+        "/docs",
+        "/openapi.json",
+        "/nothing",
+        "//health",
+        "/health/",
+        "/HEALTH",
+    ):
+        answer = httpx.get(
+            f"{locked.url}{path}", headers={"authorization": given.replace("TOKEN", TOKEN).encode()}
+        )
         assert answer.status_code == 401
         assert answer.json().keys() == {"error", "code"}
         assert answer.json()["code"] == "token.wrong"
@@ -215,7 +248,9 @@ def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: P
 # Models
 
 
-def test_models_are_compared_letter_by_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_compared_letter_by_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "yours"):
         (tmp_path / name).mkdir()
@@ -237,9 +272,7 @@ def test_the_embedded_models_are_known_without_torch() -> None:
     from headlab.models.embedded import EMBEDDED
 
     assert set(embedded_names()) == set(EMBEDDED)
-    code = (
-        "import sys, headlab.worker.middleware as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, headlab.worker.middleware as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -284,7 +317,9 @@ def test_a_model_that_nobody_could_ask_for_is_refused_at_start(name: str, code: 
         Allowed([name])
 
 
-def test_the_models_of_option_and_environment_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_of_option_and_environment_are_taken_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(VARIABLE, " a/b ,, c/d,a/b")
     assert named_models(("e/f", "c/d")) == ("e/f", "c/d", "a/b")
     monkeypatch.delenv(VARIABLE)
@@ -295,16 +330,23 @@ def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> 
     spec, asked = api_docs.description(), []
     every = spec["components"]["schemas"]
     for path in BODIED:
-        body = example(spec["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"], every)
+        body = example(
+            spec["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"],
+            every,
+        )
         inner = body.get("spec", body)
         if "model" not in inner:
             continue
         asked.append(path)
         for name in ("/etc", "..", "someone/else"):
             inner["model"] = name
-            answer = httpx.post(f"{locked.url}{path}", json=body, headers={"authorization": f"Bearer {TOKEN}"})
+            answer = httpx.post(
+                f"{locked.url}{path}", json=body, headers={"authorization": f"Bearer {TOKEN}"}
+            )
             assert (answer.status_code, path) == (404, path), answer.text
-            assert f"serves {', '.join(embedded_names())} only, not {name!r}" in answer.json()["error"]
+            assert (
+                f"serves {', '.join(embedded_names())} only, not {name!r}" in answer.json()["error"]
+            )
     assert set(asked) >= {"/model", "/attention", "/evaluate", "/jobs"}
     assert locked.jobs.list() == []
 
@@ -312,10 +354,14 @@ def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> 
 def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> None:
     """It may stand in the list from a time when the worker was on loopback."""
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=Allowed()) as run:
-        job = run.jobs.submit("score", {"model": "/etc", "seed": 1}).id  # twenty seconds' work: it is not over before
+        job = run.jobs.submit(
+            "score", {"model": "/etc", "seed": 1}
+        ).id  # twenty seconds' work: it is not over before
         run.jobs.cancel(job)
         until(lambda: run.jobs.get(job).state == "cancelled")  # at its next batch, if it has begun
-        answer = httpx.post(f"{run.url}/jobs/{job}/resume", headers={"authorization": f"Bearer {TOKEN}"})
+        answer = httpx.post(
+            f"{run.url}/jobs/{job}/resume", headers={"authorization": f"Bearer {TOKEN}"}
+        )
         assert answer.status_code == 404
         assert run.jobs.get(job).state == "cancelled"
 
@@ -346,7 +392,9 @@ def test_only_names_of_this_machine_are_answered(worker: Running, host: str, sta
         ("http://evil.example@localhost", "localhost", 403), ("http://localhost.evil.example", "localhost", 403),
     ],
 )  # fmt: skip
-def test_only_a_page_of_the_worker_itself_may_ask(worker: Running, origin: str, host: str, status: int) -> None:
+def test_only_a_page_of_the_worker_itself_may_ask(
+    worker: Running, origin: str, host: str, status: int
+) -> None:
     answer = httpx.get(f"{worker.url}/tasks", headers={"host": host, "origin": origin})
     assert answer.status_code == status
     assert "access-control-allow-origin" not in answer.headers
@@ -359,7 +407,9 @@ def test_a_browser_s_question_before_the_question_is_not_answered(worker: Runnin
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize("path", ["/health", "/jobs", "/nothing", "/jobs/77", "/docs", "/openapi.json"])
+@pytest.mark.parametrize(
+    "path", ["/health", "/jobs", "/nothing", "/jobs/77", "/docs", "/openapi.json"]
+)
 @pytest.mark.parametrize("headers", [{}, {"host": "evil.example"}, {"origin": "null"}])
 def test_every_answer_tells_a_browser_to_do_nothing_with_it(
     worker: Running, path: str, headers: dict[str, str]
@@ -440,7 +490,9 @@ def test_an_answer_may_take_longer_than_its_question(hurried: Running) -> None:
     assert list(hurried.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
 
 
-def test_too_many_requests_at_once_are_refused(worker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_requests_at_once_are_refused(
+    worker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 0)
     answer = httpx.get(f"{worker.url}/jobs")
     assert answer.status_code == 503
@@ -449,7 +501,9 @@ def test_too_many_requests_at_once_are_refused(worker: Running, monkeypatch: pyt
     assert httpx.get(f"{worker.url}/jobs").status_code == 200
 
 
-def test_a_request_that_ended_no_longer_counts(worker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_ended_no_longer_counts(
+    worker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 2)
     for _ in range(5):
         assert httpx.get(f"{worker.url}/jobs").status_code == 200
@@ -460,15 +514,29 @@ SENT = {"name": "sent", "format": "csv", "columns": {"text": "t", "label": "l"},
 
 def sent(data: bytes, **more: Any) -> dict[str, Any]:
     """A request to make a task of one German file."""
-    return SENT | {"sent": [{"name": "../../x.csv", "data": b64encode(data).decode(), "language": "de"}]} | more
+    return (
+        SENT
+        | {"sent": [{"name": "../../x.csv", "data": b64encode(data).decode(), "language": "de"}]}
+        | more
+    )
 
 
-def test_files_become_a_task_for_who_has_the_token_and_no_request_names_a_place(tmp_path: Path) -> None:
+def test_files_become_a_task_for_who_has_the_token_and_no_request_names_a_place(
+    tmp_path: Path,
+) -> None:
     rows = b"t,l\n" + b"".join(b"say %d,%d\n" % (i, i % 2) for i in range(8))
     with running(tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=Allowed()) as run:
-        ask = partial(httpx.post, f"{run.url}/tasks", headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
+        ask = partial(
+            httpx.post, f"{run.url}/tasks", headers={"authorization": f"Bearer {TOKEN}"}, timeout=60
+        )
         assert httpx.post(f"{run.url}/tasks", json=sent(rows)).status_code == 401
-        for wrong in ({"name": "../up"}, {"name": "intents"}, {"format": "xls"}, {"share": 2}, {"path": "x"}):
+        for wrong in (
+            {"name": "../up"},
+            {"name": "intents"},
+            {"format": "xls"},
+            {"share": 2},
+            {"path": "x"},
+        ):
             assert ask(json=sent(rows, **wrong)).status_code in (400, 422), wrong
         for language in ("../de", "de/..", ""):
             one = sent(rows)
@@ -487,7 +555,10 @@ def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
 ) -> None:
     large = sent(b"t,l\n" + b"a,1\n" * (1 << 19))
     answer = httpx.post(f"{worker.url}/tasks", json=large, timeout=60)
-    assert (answer.status_code, answer.json()["code"]) == (400, "upload.label_single")  # it was read
+    assert (answer.status_code, answer.json()["code"]) == (
+        400,
+        "upload.label_single",
+    )  # it was read
     assert httpx.post(f"{worker.url}/model", json=large).status_code == 413
     monkeypatch.setattr(middleware, "MAX_SENT", 1 << 20)
     assert httpx.post(f"{worker.url}/tasks", json=large).status_code == 413
@@ -523,7 +594,9 @@ def test_a_malformed_request_is_refused_not_crashed_on(hurried: Running, said: b
     assert hurried.client.health()["ok"]
 
 
-@pytest.mark.parametrize("job", ["0", "-1", str(1 << 63), "9" * 400, "1.5", "%00", "..%2f..%2fetc", "１", "1e3", "nan"])
+@pytest.mark.parametrize(
+    "job", ["0", "-1", str(1 << 63), "9" * 400, "1.5", "%00", "..%2f..%2fetc", "１", "1e3", "nan"]
+)
 @pytest.mark.parametrize("after", ["", "/snapshot", "/log", "/cancel", "/resume"])
 def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, after: str) -> None:
     ask = httpx.post if after in ("/cancel", "/resume") else httpx.get
@@ -540,7 +613,9 @@ VALUES = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.sampled_from([SECRET, MODEL, "de"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -554,7 +629,10 @@ def near(schema: dict[str, Any], every: dict[str, Any]) -> st.SearchStrategy[Any
     for name, value in fits.items():
         if isinstance(value, dict):
             inner[name] = st.fixed_dictionaries({n: VALUES | st.just(v) for n, v in value.items()})
-    return st.fixed_dictionaries(inner, optional={"mask": VALUES, "options": VALUES, "colour": VALUES}) | VALUES
+    return (
+        st.fixed_dictionaries(inner, optional={"mask": VALUES, "options": VALUES, "colour": VALUES})
+        | VALUES
+    )
 
 
 @cache
@@ -562,7 +640,9 @@ def bodies(path: str) -> st.SearchStrategy[bytes]:
     spec = api_docs.description()
     schema = spec["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     sent = near(schema, spec["components"]["schemas"]).map(lambda value: json.dumps(value).encode())
-    torn = st.sampled_from([b"", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b"1" * 50_000, b"\xff\xfe", b"NaN"])
+    torn = st.sampled_from(
+        [b"", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b"1" * 50_000, b"\xff\xfe", b"NaN"]
+    )
     return sent | st.binary(max_size=40) | torn
 
 
@@ -608,8 +688,13 @@ def test_no_body_makes_a_route_crash_or_talk(
     @settings(max_examples=many, deadline=None)
     @given(body=bodies(path))
     def holds_its_ground(body: bytes) -> None:
-        answer = http.post(f"{worker.url}{path}", content=body, headers={"content-type": "application/json"})
-        assert answer.status_code in (200, 202, 400, 404, 409, 413, 422, 429), (answer.status_code, answer.text)
+        answer = http.post(
+            f"{worker.url}{path}", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code in (200, 202, 400, 404, 409, 413, 422, 429), (
+            answer.status_code,
+            answer.text,
+        )
         assert "Traceback" not in answer.text
         if answer.status_code >= 400:
             assert answer.json().keys() == {"error", "code"}
@@ -641,7 +726,13 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
             connection.sendall(f"{SECRET} {TOKEN}\r\n\r\n".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 400")
         job = client.submit(
-            spec={"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 13}
+            spec={
+                "model": MODEL,
+                "task": "intents",
+                "languages": ["de"],
+                "method": "random",
+                "seed": 13,
+            }
         )
         until(lambda: client.job(job["id"])["state"] == "failed")
     finally:
@@ -689,9 +780,17 @@ class App:
     @contextmanager
     def _socket_opening(self, headers: dict[str, str]) -> Iterator[BinaryIO]:
         """The answer to a request for the session's WebSocket, to be read."""
-        told = {"host": f"127.0.0.1:{self.port}", **headers, "connection": "Upgrade", "upgrade": "websocket"}
+        told = {
+            "host": f"127.0.0.1:{self.port}",
+            **headers,
+            "connection": "Upgrade",
+            "upgrade": "websocket",
+        }
         told |= {"sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
-        lines = [b"GET /_stcore/stream HTTP/1.1", *(f"{name}: {value}".encode() for name, value in told.items())]
+        lines = [
+            b"GET /_stcore/stream HTTP/1.1",
+            *(f"{name}: {value}".encode() for name, value in told.items()),
+        ]
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
             with connection.makefile("rb") as answer:
@@ -758,14 +857,20 @@ def test_files_are_sent_to_the_app_with_its_own_token_only(app: App) -> None:
 def test_only_the_app_s_own_page_opens_a_session(app: App) -> None:
     own = f"http://127.0.0.1:{app.port}"
     assert b" 101 " in app.socket(origin=own)
-    assert b" 101 " in app.socket(host=f"localhost:{app.port}", origin=f"http://localhost:{app.port}")
+    assert b" 101 " in app.socket(
+        host=f"localhost:{app.port}", origin=f"http://localhost:{app.port}"
+    )
     assert b" 403 " in app.socket(origin="http://evil.example")
-    assert b" 403 " in app.socket(host="evil.example", origin="http://evil.example")  # DNS rebinding
+    assert b" 403 " in app.socket(
+        host="evil.example", origin="http://evil.example"
+    )  # DNS rebinding
     assert b" 403 " in app.socket(host=f"evil.example:{app.port}")
 
 
 def test_reported_23_the_app_says_which_option_allows_another_host(app: App) -> None:
-    refusal = app.socket_answer(host=f"app.example:{app.port}", origin=f"http://app.example:{app.port}")
+    refusal = app.socket_answer(
+        host=f"app.example:{app.port}", origin=f"http://app.example:{app.port}"
+    )
     page = app.get("/prune", host=f"app.example:{app.port}", accept="text/html,*/*;q=0.8")
     assert page.status_code == 403
     for text in (refusal, html.unescape(page.text)):
@@ -779,7 +884,9 @@ def test_reported_23_the_app_says_which_option_allows_another_host(app: App) -> 
 def test_reported_23_the_app_says_what_a_proxy_that_changes_the_host_needs(app: App) -> None:
     refusal = app.socket_answer(origin="https://proxy.example")
     health = app.get("/_stcore/health", referer="https://proxy.example/prune?model=m")
-    assert health.status_code == 421  # streamlit's page shows the text of this answer, and none of a 403
+    assert (
+        health.status_code == 421
+    )  # streamlit's page shows the text of this answer, and none of a 403
     for text in (refusal, health.text, app.log()):
         assert "--server.corsAllowedOrigins https://proxy.example" in text
         assert "proxy_set_header Host" in text
@@ -787,7 +894,9 @@ def test_reported_23_the_app_says_what_a_proxy_that_changes_the_host_needs(app: 
     assert app.get("/_stcore/health").status_code == 200
 
 
-@pytest.mark.parametrize("host", ["<script>alert(1)</script>", "a b", "[::1", "x" * 400, "", "app.example:99999"])
+@pytest.mark.parametrize(
+    "host", ["<script>alert(1)</script>", "a b", "[::1", "x" * 400, "", "app.example:99999"]
+)
 def test_reported_23_a_host_that_cannot_be_read_is_not_repeated(app: App, host: str) -> None:
     page = app.get("/", host=host, accept="text/html")
     assert page.status_code in (400, 403)
@@ -806,7 +915,9 @@ def test_reported_23_make_app_passes_host_names_on() -> None:
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = re.findall(r"--server\.allowedHosts (\S+)", lines)
     assert names == ["localhost", "127.0.0.1", "::1", "app.example", "other.example"]
-    without = subprocess.run(command[:-1], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    without = subprocess.run(
+        command[:-1], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert "allowedHosts" not in without
 
 
@@ -838,20 +949,30 @@ def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: R
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "script" not in policy
-    assert not re.search(r"<script|<link|<img|<iframe|<form|\son\w+=|src=|url\(|@import|https?://", answer.text)
+    assert not re.search(
+        r"<script|<link|<img|<iframe|<form|\son\w+=|src=|url\(|@import|https?://", answer.text
+    )
     assert "color-scheme:light dark" in answer.text
     for path, ways in api_docs.description()["paths"].items():
         for way in ways:
             assert f">{way.upper()} {path}</h3>" in answer.text
     anchors = set(re.findall(r'id="([^"]+)"', answer.text))
     assert set(re.findall(r'href="#([^"]+)"', answer.text)) <= anchors
-    for limit in ("1 to 2000 characters", "1 to 48 entries", "from 1 to 100000", "429 Too Many Requests"):
+    for limit in (
+        "1 to 2000 characters",
+        "1 to 48 entries",
+        "from 1 to 100000",
+        "429 Too Many Requests",
+    ):
         assert limit in answer.text
 
 
 def test_the_page_needs_the_token_where_there_is_one(locked: Running) -> None:
     assert httpx.get(f"{locked.url}/docs").status_code == 401
-    assert httpx.get(f"{locked.url}/docs", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert (
+        httpx.get(f"{locked.url}/docs", headers={"authorization": f"Bearer {TOKEN}"}).status_code
+        == 200
+    )
 
 
 def test_whatever_a_description_says_is_text_on_the_page() -> None:
@@ -871,7 +992,9 @@ def test_whatever_a_description_says_is_text_on_the_page() -> None:
 def test_every_status_a_route_answers_with_is_explained() -> None:
     api = api_docs.description()
     routes, text = [what for ways in api["paths"].values() for what in ways.values()], markdown(api)
-    assert all(f"| {code} " in text for what in routes for code in what["responses"] if int(code) >= 400)
+    assert all(
+        f"| {code} " in text for what in routes for code in what["responses"] if int(code) >= 400
+    )
     answers = [line for line in text.splitlines() if line.startswith("- answers: ")]
     assert len(answers) == len(routes)
     assert all("[" in line for line in answers if "200:" in line)
@@ -906,7 +1029,11 @@ def test_nothing_that_runs_what_it_reads_is_called() -> None:
             if isinstance(node, ast.Call) and CALLS.fullmatch(ast.unparse(node.func)):
                 wrong.append(f"{path.name}:{node.lineno} {ast.unparse(node.func)}")
             if isinstance(node, ast.ImportFrom) and node.module == "torch":
-                wrong += [f"{path.name}: from torch import {a.name}" for a in node.names if a.name in ("load", "save")]
+                wrong += [
+                    f"{path.name}: from torch import {a.name}"
+                    for a in node.names
+                    if a.name in ("load", "save")
+                ]
     assert wrong == []
 
 
@@ -915,7 +1042,8 @@ def test_arrays_are_read_without_pickle() -> None:
         ast.unparse(node)
         for path in ROOT.glob("headlab/**/*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and re.search(r"\b(np\.load|read_array)$", ast.unparse(node.func))
+        if isinstance(node, ast.Call)
+        and re.search(r"\b(np\.load|read_array)$", ast.unparse(node.func))
     ]
     assert loads
     assert [call for call in loads if "allow_pickle=False" not in call] == []
@@ -925,11 +1053,16 @@ def test_request_paths_name_no_file() -> None:
     """No route takes text in its path, and no field of a request is a path of a file."""
     spec = api_docs.description()
     kinds = {
-        p["schema"]["type"] for ways in spec["paths"].values() for w in ways.values() for p in w.get("parameters", [])
+        p["schema"]["type"]
+        for ways in spec["paths"].values()
+        for w in ways.values()
+        for p in w.get("parameters", [])
     }
     assert kinds == {"integer"}
     asked = [n for n in spec["components"]["schemas"] if n.endswith(("Request", "Spec"))]
-    fields = {f for name in asked for f in spec["components"]["schemas"][name].get("properties", {})}
+    fields = {
+        f for name in asked for f in spec["components"]["schemas"][name].get("properties", {})
+    }
     assert not [f for f in fields if re.search(r"path|file|folder|dir|cache|output", f)]
 
 
@@ -937,7 +1070,9 @@ def test_request_paths_name_no_file() -> None:
 
 
 def services() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    read: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))[
+        "services"
+    ]
     return read
 
 

@@ -47,7 +47,12 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 
 
 def front_spec(model: Model, **changes: Any) -> dict[str, Any]:
-    spec = {"model": model.name, "task": "tiny", "languages": ["xx", "yy"], "method": "leave-one-out"}
+    spec = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx", "yy"],
+        "method": "leave-one-out",
+    }
     return {**spec, "options": OPTIONS, "dev_size": 12, "test_size": 16, **changes}
 
 
@@ -74,17 +79,29 @@ def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
     (kept,) = Store(tmp_path / "cache").reports().results
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
     assert kept.key == key
-    assert kept.record.tables == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
+    assert (
+        kept.record.tables
+        == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
+    )
     assert any("walk" in line or "curve" in line for line in worker.client.log(job))
     again = worker.client.forecast("front", front_spec(model))
     assert (again["forwards"], again["basis"]) == (0, "the report is in the cache already")
 
 
-def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(worker: Running, model: Model) -> None:
-    spec = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
+def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
+    worker: Running, model: Model
+) -> None:
+    spec = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx"],
+        "mask": mask_of(model).to_json(),
+    }
     spec |= {"batch_sizes": [16], "rounds": 6}
     assert worker.client.forecast("worth", spec)["forwards"] == 3 * 2 * 6 * 32
-    found = Savings.from_json(ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"])
+    found = Savings.from_json(
+        ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"]
+    )
     assert found.removed == 3
     assert found.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in found.speeds] == [16]
@@ -97,16 +114,28 @@ def test_equal_work_has_equal_params() -> None:
     assert full["options"] == {
         "orders": "mean,weakest,cost", "points": 25, "within": 1.0, "heads": None, "by": "bound",
     }  # fmt: skip
-    assert (full["experiment"], full["method"], full["languages"]) == ("front", "shapley", ["xx", "yy"])
+    assert (full["experiment"], full["method"], full["languages"]) == (
+        "front",
+        "shapley",
+        ["xx", "yy"],
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "expected"),
     [
         ("front", {"options": {"within": 1.0, "heads": 3}}, ("front.two_questions",)),
-        ("front", {"options": {"orders": "best"}}, ("experiment.list_item_unknown", "orders", "best")),
+        (
+            "front",
+            {"options": {"orders": "best"}},
+            ("experiment.list_item_unknown", "orders", "best"),
+        ),
         ("front", {"options": {"method": "shapley"}}, ("experiment.option_misplaced",)),
-        ("front", {"options": {"within": 200.0}}, ("experiment.option_invalid", "a float from 0 to 100")),
+        (
+            "front",
+            {"options": {"within": 200.0}},
+            ("experiment.option_invalid", "a float from 0 to 100"),
+        ),
         ("front", {"task": "nothing"}, ("task.unknown", "'nothing'")),
         ("front", {"method": "dance"}, ("method.unknown", "dance")),
         ("experiment", {}, ("experiment.unknown", "'front'")),
@@ -117,7 +146,15 @@ def test_equal_work_has_equal_params() -> None:
 def test_params_that_do_not_fit_are_refused(
     model: Model, kind: str, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
-    worth = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
-    spec = {**(worth if kind == "worth" else front_spec(model) | {"experiment": "front"}), **changes}
+    worth = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx"],
+        "mask": mask_of(model).to_json(),
+    }
+    spec = {
+        **(worth if kind == "worth" else front_spec(model) | {"experiment": "front"}),
+        **changes,
+    }
     with raises(*expected):
         KINDS[kind].check(spec)

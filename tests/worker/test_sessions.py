@@ -58,7 +58,8 @@ def read(language: str, split: str, seed: int) -> Sequence[Example]:
     if language == BROKEN:
         rows[SIZE // 2 :] = [np.append(row, POISON) for row in rows[SIZE // 2 :]]
     return [
-        Example(f"{language}-{n}", " ".join(f"w{w}" for w in row), int(rng.integers(5))) for n, row in enumerate(rows)
+        Example(f"{language}-{n}", " ".join(f"w{w}" for w in row), int(rng.integers(5)))
+        for n, row in enumerate(rows)
     ]
 
 
@@ -108,11 +109,19 @@ def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> d
     if mask is not None:
         return asdict(compare(baseline, evaluator.evaluate(mask))) | beside
     low, high = accuracy_interval(baseline)
-    figures = {"n": baseline.n, "total": baseline.total, "accuracy": baseline.accuracy, "low": low, "high": high}
+    figures = {
+        "n": baseline.n,
+        "total": baseline.total,
+        "accuracy": baseline.accuracy,
+        "low": low,
+        "high": high,
+    }
     return {"language": language} | figures | beside
 
 
-def ask(run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None) -> list[Any]:
+def ask(
+    run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None
+) -> list[Any]:
     return list(run.client.evaluate(NAME, "intents", language, mask, size=size, session=session))
 
 
@@ -124,7 +133,9 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
     assert (answer["language"], answer["total"]) == (LANGUAGES[0], len(found))
     assert found
     for sent, one in zip(answer["answers"], found, strict=True):
-        assert sent == asdict(one) | {name: pytest.approx(getattr(one, name)) for name in ("p_before", "p_after")}
+        assert sent == asdict(one) | {
+            name: pytest.approx(getattr(one, name)) for name in ("p_before", "p_after")
+        }
     with raises("mask.other_model"):
         other = replace(mask, model={"name": NAME, "fingerprint": "0" * 64})
         worker.client.changes(NAME, "intents", LANGUAGES[0], other)
@@ -134,7 +145,9 @@ def weights_alone(model: Model) -> dict[str, Any]:
     """Attention of the untouched model."""
     heads = [Head(*head) for head in HEADS]  # type: ignore[arg-type] # stack, layer, head
     found = attention(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
-    return {f"{h.stack}.{h.layer}.{h.head}": found[h].double().numpy().round(3).tolist() for h in heads}
+    return {
+        f"{h.stack}.{h.layer}.{h.head}": found[h].double().numpy().round(3).tolist() for h in heads
+    }
 
 
 def together(works: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
@@ -167,11 +180,19 @@ class Session:
     """One person: other masks, languages and habits than anybody else, and what must come of it."""
 
     def __init__(self, number: int, model: Model) -> None:
-        self.number, self.name, self.rng = number, f"person {number}", np.random.default_rng([9, number])
-        self.dropped = masks(model, 1000 + number, 1)[0]  # looked at, and left before its figures are there
+        self.number, self.name, self.rng = (
+            number,
+            f"person {number}",
+            np.random.default_rng([9, number]),
+        )
+        self.dropped = masks(model, 1000 + number, 1)[
+            0
+        ]  # looked at, and left before its figures are there
         self.plan = [
             (str(language), mask, alone(model, str(language), mask))
-            for language, mask in zip(self.rng.choice(LANGUAGES, ROUNDS), masks(model, number, ROUNDS), strict=True)
+            for language, mask in zip(
+                self.rng.choice(LANGUAGES, ROUNDS), masks(model, number, ROUNDS), strict=True
+            )
         ]
         # A size that nobody else asks for: nothing of it can be remembered, so it is computed there and then.
         self.own = SIZE - 1 - number
@@ -183,7 +204,9 @@ class Session:
         for language, mask, wanted in self.plan:
             habit = self.rng.integers(4)
             if habit == 0:  # looks at the first figure and leaves
-                with closing(run.client.evaluate(NAME, "intents", language, mask, size=SIZE)) as left:  # type: ignore[type-var]
+                with closing(
+                    run.client.evaluate(NAME, "intents", language, mask, size=SIZE)
+                ) as left:  # type: ignore[type-var]
                     next(left)
             if habit == 1:  # changes the mask before the figures of the one before are there
                 self._supersede(run, language, self.dropped)
@@ -223,7 +246,9 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     assert compared == [ROUNDS] * many
     until(lambda: worker.client.job(job)["state"] == "done", 240)
     for language in ("de", "fr"):
-        wanted = score(model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS)
+        wanted = score(
+            model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS
+        )
         (kept,) = Store(tmp_path).find(language=language)
         assert kept.record.values_sha256() == wanted.values_sha256()
     assert ask(worker, "th", None, SIZE - 50)[-1] == alone(model, "th", None, SIZE - 50)
@@ -239,7 +264,9 @@ def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Mod
         assert worker.client.attention(NAME, TEXT, HEADS)["weights"] == weights
 
 
-def test_gates_are_gone_between_the_steps_of_interleaved_requests(tmp_path: Path, model: Model) -> None:
+def test_gates_are_gone_between_the_steps_of_interleaved_requests(
+    tmp_path: Path, model: Model
+) -> None:
     """What the engine does, by hand: many requests a step each in turn, the model looked at after every one."""
     bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     inputs = model.tokenizer(TEXT, return_tensors="pt")
@@ -261,7 +288,9 @@ def test_gates_are_gone_between_the_steps_of_interleaved_requests(tmp_path: Path
     assert all(got[n] == alone(model, "de", chosen[n]) for n in got)
 
 
-def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over(tmp_path: Path, model: Model) -> None:
+def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over(
+    tmp_path: Path, model: Model
+) -> None:
     """Two sessions ask for the same mask: the slower one ends with the faster one's figure, computing nothing more."""
     bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 6, 1)[0]
@@ -277,7 +306,9 @@ def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over
     assert batches == []
 
 
-def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(worker: Running, model: Model) -> None:
+def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
+    worker: Running, model: Model
+) -> None:
     (mask,) = masks(model, 7, 1)
     wanted = alone(model, "de", mask)
     asked = [lambda n=n: ask(worker, "de", mask, session=f"person {n}") for n in range(6)]  # type: ignore[misc]
@@ -287,7 +318,9 @@ def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(worker: Runn
 
 
 def live_of(bench: Resident, number: int, mask: Mask, got: dict[int, Any]) -> Live:
-    request = EvaluateRequest(model=NAME, task="intents", language="de", mask=mask.to_json(), size=SIZE)
+    request = EvaluateRequest(
+        model=NAME, task="intents", language="de", mask=mask.to_json(), size=SIZE
+    )
 
     def send(record: object) -> None:
         if isinstance(record, BaseModel) and isinstance(record, Figure) and record.done:
@@ -473,13 +506,19 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
     order = [name for name in benches[0].served if name != "hold"]
     first = {name: order.index(name) for name in set(order)}
     last = {name: len(order) - order[::-1].index(name) for name in set(order)}
-    assert max(first.values()) < 19 + 2 * PATIENCE  # everyone's first figure comes in the first round or so
-    assert max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * PATIENCE  # everyone's last in the third
+    assert (
+        max(first.values()) < 19 + 2 * PATIENCE
+    )  # everyone's first figure comes in the first round or so
+    assert (
+        max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * PATIENCE
+    )  # everyone's last in the third
     assert Counter(order) == {"greedy": 45, **{f"modest {n}": 3 for n in range(19)}}
 
 
 @pytest.mark.parametrize("many", SESSIONS)
-def test_sessions_with_every_language_at_once_all_get_their_figures(tmp_path: Path, many: int) -> None:
+def test_sessions_with_every_language_at_once_all_get_their_figures(
+    tmp_path: Path, many: int
+) -> None:
     """As the Prune page asks: one client for all, a stream a language, none read to its end before all are begun."""
     languages = [f"l{chr(97 + n)}" for n in range(15)]
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as run:

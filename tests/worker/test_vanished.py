@@ -68,7 +68,9 @@ def test_nothing_is_done_for_a_client_that_left_before_its_turn(
 ) -> None:
     """Somebody else's evaluation is in the middle of a long batch when the client comes and goes."""
     bench = made[0]
-    other = threading.Thread(target=lambda: list(worker.client.evaluate(MODEL, "intents", "de", session="stays")))
+    other = threading.Thread(
+        target=lambda: list(worker.client.evaluate(MODEL, "intents", "de", session="stays"))
+    )
     other.start()
     until(lambda: bench.log == ["begin stays 512"])
     asked = httpx.URL(worker.url + path)
@@ -86,7 +88,9 @@ def test_nothing_is_done_for_a_client_that_left_before_its_turn(
     assert bench.log[-1] == "end stays 512"
 
 
-def test_a_job_does_not_need_the_client_that_submitted_it(worker: Running, made: list[Watched]) -> None:
+def test_a_job_does_not_need_the_client_that_submitted_it(
+    worker: Running, made: list[Watched]
+) -> None:
     spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
     with httpx.Client(timeout=10) as client:
         job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]

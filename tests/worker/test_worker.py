@@ -42,7 +42,13 @@ from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
-SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+SPEC: dict[str, Any] = {
+    "model": MODEL,
+    "task": "intents",
+    "languages": ["de"],
+    "method": "random",
+    "seed": 1,
+}
 SECRET = "turn off the secret lamp"
 
 
@@ -114,7 +120,9 @@ def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
 def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture) -> None:
     bench = slow_worker.bench
     bench.pause = 0.01
-    bench.free = 2  # the third batch, behind the first figure, does not end before the other request waits
+    bench.free = (
+        2  # the third batch, behind the first figure, does not end before the other request waits
+    )
     bench.go.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(list, slow_worker.evaluate())
@@ -124,7 +132,9 @@ def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture
         bench.go.set()
         assert first.result()[-1]["done"]
         assert second.result()[-1]["done"]
-    order = [bench.figures.index(figure) for figure in (("de", 64), ("fr", 64), ("de", 256), ("de", 512))]
+    order = [
+        bench.figures.index(figure) for figure in (("de", 64), ("fr", 64), ("de", 256), ("de", 512))
+    ]
     assert order == sorted(order)
 
 
@@ -159,7 +169,9 @@ def test_a_newer_request_of_a_session_ends_the_older_ones(
 
 def test_two_languages_of_a_session_do_not_end_each_other(worker: Fixture) -> None:
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda language: list(worker.evaluate(language, session="a")), ("de", "fr")))
+        both = list(
+            pool.map(lambda language: list(worker.evaluate(language, session="a")), ("de", "fr"))
+        )
     assert all(figures[-1]["done"] for figures in both)
 
 
@@ -197,7 +209,9 @@ def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
     assert worker.client.model(MODEL)["grid"] == {"encoder": [4, 4]}
 
 
-def test_too_many_waiting_requests_are_refused(slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_waiting_requests_are_refused(
+    slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 1)
     first = slow_worker.evaluate()
     next(first)
@@ -221,7 +235,10 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
         assert (health["device"], health["model"], health["pid"]) == (None, None, os.getpid())
         ready.set()
         run.client.model(MODEL)
-        assert (run.client.health()["device"], run.client.health()["model"]) == ("fake device", MODEL)
+        assert (run.client.health()["device"], run.client.health()["model"]) == (
+            "fake device",
+            MODEL,
+        )
 
 
 def test_starting_a_worker_does_not_import_torch() -> None:
@@ -298,7 +315,9 @@ def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: F
     worker.client.cancel(running_job)
 
 
-def test_a_failed_job_says_so_and_the_next_one_runs(worker: Fixture, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_job_says_so_and_the_next_one_runs(
+    worker: Fixture, caplog: pytest.LogCaptureFixture
+) -> None:
     bad = worker.client.submit(spec={**SPEC, "seed": 13})["id"]
     good = worker.client.submit(spec=SPEC)["id"]
     until(lambda: worker.client.job(good)["state"] == "done")
@@ -389,8 +408,13 @@ def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path
     jobs = Jobs(path)
     first = jobs.submit("score", SPEC).id
     copy = tmp_path / "copied.db"
-    for suffix in ("", "-wal"):  # as a killed worker leaves it: the job stands in the write-ahead log only
-        copy.with_name(copy.name + suffix).write_bytes(path.with_name(path.name + suffix).read_bytes())
+    for suffix in (
+        "",
+        "-wal",
+    ):  # as a killed worker leaves it: the job stands in the write-ahead log only
+        copy.with_name(copy.name + suffix).write_bytes(
+            path.with_name(path.name + suffix).read_bytes()
+        )
     jobs.close()
     unlocked = Jobs(copy, unlocked=True)
     second = unlocked.submit("score", {**SPEC, "seed": 2}).id
@@ -485,7 +509,17 @@ def test_a_crash_outside_the_device_is_a_sentence_too(
 def test_every_request_is_described(worker: Fixture) -> None:
     described = httpx.get(f"{worker.url}/openapi.json").json()
     assert set(described["paths"]) == {
-        *("/health", "/models", "/tasks", "/sentences", "/model", "/evaluate", "/changes", "/attention", "/gradient"),
+        *(
+            "/health",
+            "/models",
+            "/tasks",
+            "/sentences",
+            "/model",
+            "/evaluate",
+            "/changes",
+            "/attention",
+            "/gradient",
+        ),
         *("/forecast", "/jobs", "/jobs/{job}", "/jobs/{job}/snapshot", "/jobs/{job}/log"),
         *("/jobs/{job}/cancel", "/jobs/{job}/resume", "/check"),
     }
@@ -495,7 +529,9 @@ def test_every_request_is_described(worker: Fixture) -> None:
                 assert typed(way["requestBody"]), (method, path)
             assert all(typed(answer) for answer in way["responses"].values()), (method, path)
             assert {"400", "422", "429"} <= set(way["responses"])
-    asked = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    asked = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
     kinds = {"score", "curve", "experiment", "roles", "finetune", "gates", "front", "worth"}
     assert set(asked["discriminator"]["mapping"]) == kinds
     assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
@@ -506,7 +542,9 @@ def typed(body: dict[str, Any]) -> bool:
     """Whether a body is of named types: one, a list of one, or one of several."""
     ((_, content),) = body["content"].items()
     schema = content["schema"]
-    return "$ref" in schema.get("items", schema) or all("$ref" in one for one in schema.get("oneOf", [{}]))
+    return "$ref" in schema.get("items", schema) or all(
+        "$ref" in one for one in schema.get("oneOf", [{}])
+    )
 
 
 def test_limits_of_a_request(worker: Fixture) -> None:
@@ -541,12 +579,17 @@ def test_a_strange_body_is_refused(worker: Fixture, body: bytes, kind: str, stat
 
 def test_a_body_without_a_length_is_cut_off(worker: Fixture) -> None:
     endless = (b"x" * 65536 for _ in range(64))
-    answer = httpx.post(f"{worker.url}/model", content=endless, headers={"content-type": "application/json"})
+    answer = httpx.post(
+        f"{worker.url}/model", content=endless, headers={"content-type": "application/json"}
+    )
     assert answer.status_code == 413
 
 
 def test_a_page_of_another_site_is_refused(worker: Fixture) -> None:
-    assert httpx.get(f"{worker.url}/tasks", headers={"origin": "https://evil.example"}).status_code == 403
+    assert (
+        httpx.get(f"{worker.url}/tasks", headers={"origin": "https://evil.example"}).status_code
+        == 403
+    )
     assert httpx.get(f"{worker.url}/tasks", headers={"host": "evil.example"}).status_code == 400
     assert httpx.get(f"{worker.url}/tasks", headers={"origin": worker.url}).status_code == 200
 
@@ -556,7 +599,12 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
         assert run.client.model(MODEL)["name"] == MODEL
         for wrong in (None, "wrong", "righ", "rightt"):
             stranger = Client(run.url, wrong)
-            for ask in (stranger.models, stranger.jobs, partial(stranger.log, 1), partial(stranger.delete, 1)):
+            for ask in (
+                stranger.models,
+                stranger.jobs,
+                partial(stranger.log, 1),
+                partial(stranger.delete, 1),
+            ):
                 with raises("token.wrong", "HEADLAB_TOKEN"):
                     ask()
             assert stranger.health()["ok"]
@@ -580,7 +628,10 @@ def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_and_an_open_host_without_token_are_refused(
-    tmp_path: Path, worker: Fixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    worker: Fixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     port = worker.url.rpartition(":")[2]
     assert main(["--port", port, "--cache", str(tmp_path)]) == 2
@@ -678,7 +729,9 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "print(w.pid, flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
@@ -689,7 +742,11 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         (job,) = heir.client().jobs()
         until(lambda: heir.client().job(job["id"])["state"] == "done")
         heir.stop()
-    until(lambda: not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+    until(
+        lambda: (
+            not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text()
+        )
+    )
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])

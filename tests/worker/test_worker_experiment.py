@@ -37,7 +37,8 @@ WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
 def absent_task(data: Path | None = None) -> Task:
     def read(*_: Any) -> Any:
         raise HeadlabError(
-            "task absent needs its files: name their folder with --data or $HEADLAB_DATA", code="data.folder_missing"
+            "task absent needs its files: name their folder with --data or $HEADLAB_DATA",
+            code="data.folder_missing",
         )
 
     return Task("absent", ("a", "b"), ("xx",), False, read)
@@ -50,7 +51,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task(), "absent": absent_task})
+    monkeypatch.setattr(
+        "headlab.tasks.TASKS", {"tiny": lambda _: tiny_task(), "absent": absent_task}
+    )
 
 
 @pytest.fixture
@@ -61,11 +64,18 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 
 def at_work(model: Model, cache: Path) -> Any:
     cache.mkdir(exist_ok=True)
-    return running(cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()))
+    return running(
+        cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    )
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
-    spec = {"experiment": "targeted", "model": model.name, "task": "tiny", "languages": ["xx", "yy"]}
+    spec = {
+        "experiment": "targeted",
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx", "yy"],
+    }
     spec |= {"method": METHOD, "options": {"k": 2, "runs": 2}, "dev_size": 12, "test_size": 16}
     return {**spec, **changes}
 
@@ -86,13 +96,26 @@ def by_library(model: Model) -> Any:
 
 
 def test_equal_work_has_equal_params() -> None:
-    short = {"experiment": "targeted", "model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
+    short = {
+        "experiment": "targeted",
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "method": "tmab",
+    }
     full = KINDS["experiment"].check(short)
-    assert full == KINDS["experiment"].check({**short, "languages": ["xx", "yy"], "method": "shapley"})
+    assert full == KINDS["experiment"].check(
+        {**short, "languages": ["xx", "yy"], "method": "shapley"}
+    )
     assert full == KINDS["experiment"].check(full)
     assert full["options"] == {"k": None, "runs": 10, "leave_one_out": True}
     assert full["method_options"]["samples"] == 8192
-    assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (512, None, 0, "zero")
+    assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (
+        512,
+        None,
+        0,
+        "zero",
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,22 +125,37 @@ def test_equal_work_has_equal_params() -> None:
         ({"task": "nothing"}, ("task.unknown", "'nothing'")),
         ({"task": "absent", "languages": "all"}, ("data.folder_missing", "absent")),
         ({"languages": ["tlh"]}, ("task.language_unknown", "'tlh'")),
-        ({"experiment": "transfer", "languages": ["xx"], "options": {}}, ("experiment.languages_too_few", 2, 1)),
+        (
+            {"experiment": "transfer", "languages": ["xx"], "options": {}},
+            ("experiment.languages_too_few", 2, 1),
+        ),
         ({"method": "gradient"}, ("experiment.option_invalid", "method", "'gradient'")),
         ({"options": {"k": 0}}, ("experiment.option_invalid", "k", 0)),
         ({"options": {"size": 4}}, ("experiment.option_unknown", "size")),
         ({"options": {"method": "shapley"}}, ("experiment.option_misplaced", "method")),
         ({"method_options": {"samples": 4}}, ("method.option_unknown", "samples")),
         ({"options": {"runs": 10**9}}, ("job.number_too_large", "runs", 1000)),
-        ({"method": "shapley", "method_options": {"samples": 10**9}}, ("job.number_too_large", "samples", 1000000000)),
-        ({**WALK, "method_options": {"samples": 10**9}}, ("job.number_too_large", "samples", 1000000000)),
+        (
+            {"method": "shapley", "method_options": {"samples": 10**9}},
+            ("job.number_too_large", "samples", 1000000000),
+        ),
+        (
+            {**WALK, "method_options": {"samples": 10**9}},
+            ("job.number_too_large", "samples", 1000000000),
+        ),
         (
             {**WALK, "options": {"monte_carlo_options": {"samples": 10**9}}},
             ("job.number_too_large", "samples", 1000000000),
         ),
         ({**WALK, "method_options": {"samples": -3}}, ("method.option_invalid", "samples", -3)),
-        ({**WALK, "options": {"monte_carlo_options": {"nope": 1}}}, ("method.option_unknown", "monte-carlo", "nope")),
-        ({**WALK, "options": {"orderings": "foo"}}, ("experiment.list_item_unknown", "orderings", "foo")),
+        (
+            {**WALK, "options": {"monte_carlo_options": {"nope": 1}}},
+            ("method.option_unknown", "monte-carlo", "nope"),
+        ),
+        (
+            {**WALK, "options": {"orderings": "foo"}},
+            ("experiment.list_item_unknown", "orderings", "foo"),
+        ),
     ],
 )
 def test_params_that_do_not_fit_are_refused(
@@ -142,9 +180,21 @@ def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
         experiment.modest({"orderings": "x" * 1001})
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: Running, model: Model) -> None:
-    changes: tuple[dict[str, Any], ...] = ({"experiment": "dance"}, {"dev_size": 0}, {"more": 1}, {"languages": []})
-    for change in (*changes, {"task": "absent", "languages": "all"}, {"options": {"runs": [1]}}, {"test_size": 10**9}):
+def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+    worker: Running, model: Model
+) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"experiment": "dance"},
+        {"dev_size": 0},
+        {"more": 1},
+        {"languages": []},
+    )
+    for change in (
+        *changes,
+        {"task": "absent", "languages": "all"},
+        {"options": {"runs": [1]}},
+        {"test_size": 10**9},
+    ):
         body = {"kind": "experiment", "spec": spec_of(model, **change)}
         answer = httpx.post(f"{worker.url}/jobs", json=body)
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
@@ -166,13 +216,19 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     done = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
     (kept,) = Store(tmp_path / "cache").reports().results
     assert done["result"] == {"keys": [kept.key]}
-    assert [table.rows for table in kept.record.tables] == [table.rows for table in by_library(model).tables]
+    assert [table.rows for table in kept.record.tables] == [
+        table.rows for table in by_library(model).tables
+    ]
     assert done["done"] == done["total"]
     told = [line[21:] for line in worker.client.log(done["id"])]
     assert "xx: leave-one-out scores stored" in told
     assert told.count("xx: answers started") == 1  # not once a mask
     after = worker.client.forecast("experiment", spec_of(model))
-    assert (after["forwards"], after["seconds"], after["basis"]) == (0, 0.0, "the report is in the cache already")
+    assert (after["forwards"], after["seconds"], after["basis"]) == (
+        0,
+        0.0,
+        "the report is in the cache already",
+    )
     again = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
     assert again["result"] == done["result"]
 
@@ -187,7 +243,9 @@ def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -
     assert len(ticks) == 2  # once a file
 
 
-def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(worker: Running, model: Model) -> None:
+def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(
+    worker: Running, model: Model
+) -> None:
     many = spec_of(model, options={"k": 400, "runs": 1})
     job = come_to(worker, int(worker.client.submit("experiment", many)["id"]), "failed")
     assert "400" in job["error"]
@@ -223,7 +281,9 @@ class Pause:
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
     made = Pause(real=experiment.PieceLog.__call__)
-    monkeypatch.setattr(experiment.PieceLog, "__call__", lambda told, run, finished: made(told, run, finished))
+    monkeypatch.setattr(
+        experiment.PieceLog, "__call__", lambda told, run, finished: made(told, run, finished)
+    )
     yield made
     made.go.set()
 
@@ -238,7 +298,9 @@ def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_
 ) -> None:
     job = int(worker.client.submit("experiment", spec_of(model))["id"])
     assert pause.reached.wait(60)
-    assert list(worker.client.evaluate(model.name, "tiny", "xx"))[-1]["done"]  # live requests go first
+    assert list(worker.client.evaluate(model.name, "tiny", "xx"))[-1][
+        "done"
+    ]  # live requests go first
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
     kept = pieces_in(tmp_path / "cache")
@@ -252,7 +314,9 @@ def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_
     assert [t.rows for t in report.record.tables] == [t.rows for t in by_library(model).tables]
 
 
-def test_what_a_killed_worker_leaves_is_gone_on_from(model: Model, tmp_path: Path, pause: Pause) -> None:
+def test_what_a_killed_worker_leaves_is_gone_on_from(
+    model: Model, tmp_path: Path, pause: Pause
+) -> None:
     """A copy of the cache while the job runs is what SIGKILL leaves."""
     with at_work(model, tmp_path / "cache") as first:
         job = int(first.client.submit("experiment", spec_of(model))["id"])
@@ -275,8 +339,23 @@ def test_what_a_killed_worker_leaves_is_gone_on_from(model: Model, tmp_path: Pat
 def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model: Model) -> None:
     def job(number: int, kind: str, state: str, **params: Any) -> Job:
         about = {"model": model.name, "task": "tiny", **params}
-        made = {"id": number, "kind": kind, "params": about, "place": "here", "state": state, "done": 0, "total": 0}
-        made |= {"note": "", "error": None, "result": None, "seconds_left": None, "attempts": 1, "created": 0.0}
+        made = {
+            "id": number,
+            "kind": kind,
+            "params": about,
+            "place": "here",
+            "state": state,
+            "done": 0,
+            "total": 0,
+        }
+        made |= {
+            "note": "",
+            "error": None,
+            "result": None,
+            "seconds_left": None,
+            "attempts": 1,
+            "created": 0.0,
+        }
         return Job(**made, started=None, ended=None)
 
     ours = job(1, "experiment", "cancelled", experiment="targeted")

@@ -35,7 +35,14 @@ from headlab.worker.kinds.kind import Known
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import Measured, Refusal
 
-SHORT: dict[str, Any] = {"steps": 6, "batch": 4, "history": 3, "dev_size": 8, "test_size": 10, "gate_rate": 1.0}
+SHORT: dict[str, Any] = {
+    "steps": 6,
+    "batch": 4,
+    "history": 3,
+    "dev_size": 8,
+    "test_size": 10,
+    "gate_rate": 1.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,13 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
-    about = {"model": model.name, "task": "tiny", "languages": ["yy"], "weights": [0.5, 0.0], "options": SHORT}
+    about = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["yy"],
+        "weights": [0.5, 0.0],
+        "options": SHORT,
+    }
     return {**about, **changes}
 
 
@@ -75,15 +88,24 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    spelled = {"model": "m", "task": "tiny", "languages": ["xx"], "options": {"stacks": "cross, encoder", "high": 2}}
+    spelled = {
+        "model": "m",
+        "task": "tiny",
+        "languages": ["xx"],
+        "options": {"stacks": "cross, encoder", "high": 2},
+    }
     options = KINDS["gates"].check(spelled)["options"]
     assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    full = KINDS["gates"].check({"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]})
+    full = KINDS["gates"].check(
+        {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
+    )
     assert full == KINDS["gates"].check(full)
     assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
     assert full["options"]["steps"] == 400
     assert "weight" not in full["options"]
-    assert KINDS["gates"].check({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [0.01]
+    assert KINDS["gates"].check({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
+        0.01
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +116,10 @@ def test_equal_work_has_equal_params() -> None:
         ({"options": {"size": 4, "more": 1}}, ("option.unknown", "more")),
         ({"options": {"weight": 0.1}}, ("gate.weight_misplaced",)),
         ({"options": {"start": 1.0}}, ("option.invalid", "start", 1.0)),
-        ({"options": {"stacks": "encoders"}}, ("gate.stacks_invalid", "'encoders'", "encoder, decoder, cross", "all")),
+        (
+            {"options": {"stacks": "encoders"}},
+            ("gate.stacks_invalid", "'encoders'", "encoder, decoder, cross", "all"),
+        ),
         ({"options": {"steps": 10**6}}, ("job.number_too_large", "steps", 1000000, "100,000")),
     ],
 )
@@ -113,19 +138,32 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
 
     def read(language: str, split: Any, seed: int) -> Any:
         if (language, split) == ("yy", "train"):
-            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch")
+            raise HeadlabError(
+                "yy.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch"
+            )
         return whole.read(language, split, seed)
 
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)})
+    monkeypatch.setattr(
+        "headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
+    )
     KINDS["gates"].check(spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
         KINDS["gates"].check(spec_of(model, languages=["xx", "yy"]))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: Running, model: Model) -> None:
-    changes: tuple[dict[str, Any], ...] = ({"weights": []}, {"weights": [-1]}, {"weights": ["x"]}, {"more": 1})
+def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+    worker: Running, model: Model
+) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"weights": []},
+        {"weights": [-1]},
+        {"weights": ["x"]},
+        {"more": 1},
+    )
     for change in (*changes, {"weights": [0.1] * 21}, {"languages": ["zz"]}):
-        answer = httpx.post(f"{worker.url}/jobs", json={"kind": "gates", "spec": spec_of(model, **change)})
+        answer = httpx.post(
+            f"{worker.url}/jobs", json={"kind": "gates", "spec": spec_of(model, **change)}
+        )
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
     assert worker.client.jobs() == []
 
@@ -188,8 +226,12 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
             go_on.wait(30)
 
     step = kind.RunProgress.step
-    monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)  # else it may be done before it looks
-    monkeypatch.setattr(kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1])
+    monkeypatch.setattr(
+        "headlab.worker.runner.BETWEEN_SECONDS", 0.0
+    )  # else it may be done before it looks
+    monkeypatch.setattr(
+        kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1]
+    )
     job = submit(worker, spec_of(model, weights=[0.5], options=long))
     assert reached.wait(60)
     worker.client.cancel(job)
@@ -208,7 +250,13 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
 
 
 def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -> Any:
-    spec = {"model": "e5-small-intents", "task": "tiny", "languages": ["yy"], "weights": [0.01], **changes}
+    spec = {
+        "model": "e5-small-intents",
+        "task": "tiny",
+        "languages": ["yy"],
+        "weights": [0.01],
+        **changes,
+    }
     full = KINDS["gates"].check(spec)
     return KINDS["gates"].forecast(full, Known((), (), "cpu", tmp_path, measured))
 
@@ -216,7 +264,11 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
     first = foretell(tmp_path)
     assert first.forecast.seconds is None
-    assert (first.ask.model, first.ask.language, first.ask.roles) == ("e5-small-intents", "yy", None)
+    assert (first.ask.model, first.ask.language, first.ask.roles) == (
+        "e5-small-intents",
+        "yy",
+        None,
+    )
     timed = foretell(tmp_path, Measured(heads=4, seconds=0.001))
     judged = SIZES["dev"] + SIZES["test"]
     assert timed.forecast.forwards == 400 * 32 * 2 + 2 * judged
@@ -233,9 +285,16 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
     assert along.forecast.forwards - timed.forecast.forwards == 400 * 32
 
 
-@pytest.mark.parametrize("examples", ["many", 10**400, 1e308, [3]], ids=["word", "huge", "large", "list"])
-def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(tmp_path: Path, examples: Any) -> None:
-    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured={"dev": {"examples": examples}}))
+@pytest.mark.parametrize(
+    "examples", ["many", 10**400, 1e308, [3]], ids=["word", "huge", "large", "list"]
+)
+def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(
+    tmp_path: Path, examples: Any
+) -> None:
+    keep(
+        tmp_path,
+        dataclasses.replace(made_gates(task="tiny"), measured={"dev": {"examples": examples}}),
+    )
     assert foretell(tmp_path, weights=[0.5]).forecast.seconds is None
     keep(tmp_path, made_gates(task="tiny", weight=0.02))
     assert foretell(tmp_path, weights=[0.5]).forecast.seconds > 0
@@ -256,8 +315,12 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
     assert GatesSpec(model="m", task="t", languages="all").weights == [0.01]
 
 
-def test_a_deleted_job_takes_its_checkpoint_along(worker: Running, model: Model, tmp_path: Path) -> None:
-    job = submit(worker, spec_of(model, weights=[0.5], options={**SHORT, "steps": 400, "trained": "all"}))
+def test_a_deleted_job_takes_its_checkpoint_along(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
+    job = submit(
+        worker, spec_of(model, weights=[0.5], options={**SHORT, "steps": 400, "trained": "all"})
+    )
     until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")

@@ -27,7 +27,13 @@ from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
 from headlab.worker.schemas import Refusal
 
-SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+SPEC: dict[str, Any] = {
+    "model": MODEL,
+    "task": "intents",
+    "languages": ["de"],
+    "method": "random",
+    "seed": 1,
+}
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 
 
@@ -80,7 +86,9 @@ def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
     assert (done["result"], done["place"]) == ({"keys": [f"key {job}"]}, "here")
 
 
-@pytest.mark.parametrize("body", [{"kind": "dance", "spec": SPEC}, {"spec": SPEC}, {"kind": "score", "spec": {}}])
+@pytest.mark.parametrize(
+    "body", [{"kind": "dance", "spec": SPEC}, {"spec": SPEC}, {"kind": "score", "spec": {}}]
+)
 def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, Any]) -> None:
     for path in ("/jobs", "/forecast"):
         assert httpx.post(worker.url + path, json=body).status_code == 422
@@ -95,9 +103,17 @@ def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, 
         ("score", {"place": "moon"}, "place: Input should be 'here' or 'ray'"),
         ("finetune", {"place": "ray"}, "place: Input should be 'here'"),
         ("score", {"place": "ray"}, "this worker has no Ray"),
-        ("score", {"spec": {**SPEC, "method": "gradient", "options": {"batch_size": 5000}}}, "1024 at most"),
+        (
+            "score",
+            {"spec": {**SPEC, "method": "gradient", "options": {"batch_size": 5000}}},
+            "1024 at most",
+        ),
         ("finetune", {"spec": {"task": "intents", "steps": 10**9}}, "less than or equal to 20000"),
-        ("curve", {"spec": {**SPEC, "points": 1}}, "points: Input should be greater than or equal to 2"),
+        (
+            "curve",
+            {"spec": {**SPEC, "points": 1}},
+            "points: Input should be greater than or equal to 2",
+        ),
     ],
 )
 def test_what_is_too_large_or_cannot_be_done_here_is_refused(
@@ -226,7 +242,9 @@ def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ends", ["queued", "cancelled"])
-def test_a_checkpoint_that_another_job_would_go_on_from_stays(worker: Running, tmp_path: Path, ends: str) -> None:
+def test_a_checkpoint_that_another_job_would_go_on_from_stays(
+    worker: Running, tmp_path: Path, ends: str
+) -> None:
     """Two languages, one of them shared with a job that has never run, or that was cancelled in the middle."""
     job = cancelled(worker, languages=["de", "fr"])
     if ends == "queued":
@@ -276,9 +294,7 @@ def old_list(path: Path) -> None:
     db = sqlite3.connect(path)
     for statement in FIRST:
         db.execute(statement)
-    insert = (
-        "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) values(?,?,?,?,?,?,1,1.5,2.5)"
-    )
+    insert = "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) values(?,?,?,?,?,?,1,1.5,2.5)"
     for seed, state in ((1, "running"), (2, "done")):
         params = json.dumps({**SPEC, "seed": seed}, sort_keys=True, separators=(",", ":"))
         db.execute(insert, (f"score:{params}", "score", params, state, 5, 9))
@@ -342,9 +358,14 @@ def test_reported_19_a_job_that_cannot_be_read_does_not_keep_the_others(
         jobs.close()
 
 
-def test_a_change_of_version_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_version_is_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old_list(tmp_path / "jobs.db")
-    broken = (FIRST, ("alter table jobs add column place text not null default 'here'", "create nonsense"))
+    broken = (
+        FIRST,
+        ("alter table jobs add column place text not null default 'here'", "create nonsense"),
+    )
     with monkeypatch.context() as patch:
         patch.setattr("headlab.worker.jobs.STEPS", broken)
         with raises("job.list_unusable"):
@@ -419,7 +440,10 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
 
 def test_two_threads_submit_the_same_work_once(jobs: Jobs) -> None:
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(jobs.submit("score", SPEC).id)) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(jobs.submit("score", SPEC).id))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -433,7 +457,11 @@ def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
     run = Run(tmp_path / ("d" * 64), {"x": 1})
     run.save({"draws": np.array(1)})
     run.log("a line")
-    assert {path.name for path in run.folder.iterdir()} == {"checkpoint.npz", "spec.json", "log.txt"}
+    assert {path.name for path in run.folder.iterdir()} == {
+        "checkpoint.npz",
+        "spec.json",
+        "log.txt",
+    }
     clear(tmp_path, run.folder.name)
     assert not run.folder.exists()
 

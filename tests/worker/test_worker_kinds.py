@@ -55,7 +55,10 @@ SCREENING = METHODS["shapley"].costs.screening
 
 def letters(language: str, split: Split, seed: int) -> list[Example]:
     words = [f"{a} {b}" for a in ("ab", "cd", "ab ab", "cd cd cd") for b in "abcdefgh"]
-    return [Example(f"{language}/{split}/{n}", text, int(text.startswith("cd"))) for n, text in enumerate(words)]
+    return [
+        Example(f"{language}/{split}/{n}", text, int(text.startswith("cd")))
+        for n, text in enumerate(words)
+    ]
 
 
 def letters_task() -> Task:
@@ -88,7 +91,13 @@ def worker(model: Model, base: Path, tmp_path: Path) -> Iterator[Running]:
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
-    spec = {"model": model.name, "task": "tiny", "languages": ["xx"], "method": "shapley", "options": SAMPLED}
+    spec = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx"],
+        "method": "shapley",
+        "options": SAMPLED,
+    }
     return {**spec, **changes}
 
 
@@ -112,7 +121,9 @@ def test_equal_work_has_equal_params(model: Model) -> None:
     short = {"model": model.name, "task": "tiny", "languages": "all", "method": "tmab"}
     full = KINDS["score"].check(short)
     assert full["languages"] == ["xx", "yy"]
-    assert full == KINDS["score"].check({**short, "languages": ["xx", "yy"], "method": "shapley", "options": {}})
+    assert full == KINDS["score"].check(
+        {**short, "languages": ["xx", "yy"], "method": "shapley", "options": {}}
+    )
     curve = KINDS["curve"].check(short)
     assert (curve["split"], curve["size"], curve["points"]) == ("test", None, None)
     assert {k: v for k, v in curve.items() if k not in ("split", "size", "points")} == {
@@ -126,14 +137,28 @@ def test_equal_work_has_equal_params(model: Model) -> None:
 @pytest.mark.parametrize(
     ("kind", "spec", "expected"),
     [
-        ("score", {"model": "m", "task": "nothing", "languages": "all"}, ("task.unknown", "'nothing'")),
-        ("curve", {"model": "m", "task": "tiny", "languages": ["tlh"]}, ("task.language_unknown", "'tlh'")),
-        ("curve", {"model": "m", "task": "tiny", "languages": "all", "method": "magic"}, ("method.unknown", "'magic'")),
+        (
+            "score",
+            {"model": "m", "task": "nothing", "languages": "all"},
+            ("task.unknown", "'nothing'"),
+        ),
+        (
+            "curve",
+            {"model": "m", "task": "tiny", "languages": ["tlh"]},
+            ("task.language_unknown", "'tlh'"),
+        ),
+        (
+            "curve",
+            {"model": "m", "task": "tiny", "languages": "all", "method": "magic"},
+            ("method.unknown", "'magic'"),
+        ),
         ("finetune", {"task": "tiny"}, ("task.language_unknown", "'en'")),
         ("finetune", {"task": "nothing"}, ("task.unknown", "'nothing'")),
     ],
 )
-def test_params_that_do_not_fit_are_refused(kind: str, spec: dict[str, Any], expected: tuple[object, ...]) -> None:
+def test_params_that_do_not_fit_are_refused(
+    kind: str, spec: dict[str, Any], expected: tuple[object, ...]
+) -> None:
     with raises(*expected):
         KINDS[kind].check(spec)
 
@@ -151,7 +176,9 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
     assert [curves[key].language for key in done["result"]["keys"]] == ["xx", "yy"]
     for curve in curves.values():
         scores = score(model, tiny_task(), language=curve.language, **SAMPLED)
-        alone = prune_curve(model, tiny_task(), language=curve.language, scores=scores, size=20, points=4)
+        alone = prune_curve(
+            model, tiny_task(), language=curve.language, scores=scores, size=20, points=4
+        )
         assert alone.values_sha256() == curve.values_sha256()
         assert alone.spec == curve.spec
         assert (curve.split, curve.n, curve.removed.tolist()) == ("test", 20, [0, 4, 8, 12])
@@ -159,7 +186,9 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
     told = [line[21:] for line in worker.client.log(done["id"])]
     assert told[2:4] == ["xx: scores started", "xx: curve started"]
     again = submit(worker, "curve", {**spec, "languages": ["yy"], "points": 5})
-    assert "yy: scores in the cache already" in [line[21:] for line in worker.client.log(again["id"])]
+    assert "yy: scores in the cache already" in [
+        line[21:] for line in worker.client.log(again["id"])
+    ]
     assert worker.client.job(again["id"])["done"] == worker.client.job(again["id"])["total"]
 
 
@@ -212,12 +241,16 @@ def undisturbed(base: Path, out: Path) -> Path:
     return finetune(embedded_base(base), examples, labels, out=out, options=options)
 
 
-def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(worker: Running, base: Path, tmp_path: Path) -> None:
+def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
+    worker: Running, base: Path, tmp_path: Path
+) -> None:
     done = submit(worker, "finetune", TUNED)
     folder = tmp_path / done["result"]["folder"]
     assert folder.parent == tmp_path / "adapters"
     assert done["result"]["accuracy"] == {"en": 1.0, "xx": 1.0}
-    assert done["result"]["accuracy"] == json.loads((folder / "training.json").read_text())["accuracy"]
+    assert (
+        done["result"]["accuracy"] == json.loads((folder / "training.json").read_text())["accuracy"]
+    )
     ours, theirs = weights(folder), weights(undisturbed(base, tmp_path / "alone"))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -226,7 +259,10 @@ def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(worker: Running, ba
     assert again["id"] != done["id"]
     assert again["result"] == done["result"]
     assert folder.stat().st_mtime_ns == changed
-    assert submit(worker, "finetune", {**TUNED, "steps": 3})["result"]["folder"] != done["result"]["folder"]
+    assert (
+        submit(worker, "finetune", {**TUNED, "steps": 3})["result"]["folder"]
+        != done["result"]["folder"]
+    )
 
 
 def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
@@ -243,7 +279,10 @@ def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     done = come_to(worker, job, "done")
     assert not checkpoint.exists()
     assert kept == 10
-    ours, theirs = weights(tmp_path / done["result"]["folder"]), weights(undisturbed(base, tmp_path / "alone"))
+    ours, theirs = (
+        weights(tmp_path / done["result"]["folder"]),
+        weights(undisturbed(base, tmp_path / "alone")),
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
@@ -255,7 +294,9 @@ def weights_of_checkpoint(path: Path) -> int:
         return len(json.loads(file.metadata()["losses"]))
 
 
-def test_a_deleted_fine_tuning_takes_its_checkpoint_along(worker: Running, tmp_path: Path, pause: Pause) -> None:
+def test_a_deleted_fine_tuning_takes_its_checkpoint_along(
+    worker: Running, tmp_path: Path, pause: Pause
+) -> None:
     job = int(worker.client.submit("finetune", TUNED)["id"])
     assert pause.reached.wait(60)
     worker.client.cancel(job)
@@ -285,7 +326,9 @@ def test_live_requests_are_answered_while_a_model_is_trained(
 # Gradients, live
 
 
-@pytest.mark.parametrize("options", [{}, {"form": "token", "normalise": True}, {"split": "test", "size": 9}])
+@pytest.mark.parametrize(
+    "options", [{}, {"form": "token", "normalise": True}, {"split": "test", "size": 9}]
+)
 def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
     worker: Running, model: Model, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -301,7 +344,13 @@ def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
 
 
 def test_a_gradient_of_nothing_is_refused(worker: Running, model: Model) -> None:
-    for change in ({"form": "square"}, {"size": 0}, {"size": 10**6}, {"language": "../x"}, {"batch_size": 7}):
+    for change in (
+        {"form": "square"},
+        {"size": 0},
+        {"size": 10**6},
+        {"language": "../x"},
+        {"batch_size": 7},
+    ):
         body = {"model": model.name, "task": "tiny", "language": "xx", **change}
         assert httpx.post(f"{worker.url}/gradient", json=body).status_code == 422
     with raises("task.language_unknown", "'tlh'"):
@@ -320,13 +369,17 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Runn
         yield run, benches[0]
 
 
-def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(fake: tuple[Running, FakeBench]) -> None:
+def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
+    fake: tuple[Running, FakeBench],
+) -> None:
     worker, bench = fake
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx"], "method": "random"}
     job = int(worker.client.submit("score", spec)["id"])
     until(lambda: worker.client.job(job)["done"] >= 2)
     answers: list[HeadScores] = []
-    asked = threading.Thread(target=lambda: answers.append(worker.client.gradient(MODEL, "tiny", "xx")))
+    asked = threading.Thread(
+        target=lambda: answers.append(worker.client.gradient(MODEL, "tiny", "xx"))
+    )
     asked.start()
     until(lambda: "begin gradient" in bench.log)
     figures = worker.client.evaluate(MODEL, "tiny", "de", session="a")
@@ -348,19 +401,28 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
     for given in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
         options = METHODS["shapley"].resolve({k: v for k, v in given.items() if v != "margin"})
         plan = plan_of(options)
-        assert Tally.start(3, even(1), plan).needed() == pytest.approx([costs.typical_samples(options)] * 3)
+        assert Tally.start(3, even(1), plan).needed() == pytest.approx(
+            [costs.typical_samples(options)] * 3
+        )
         needed = tmab.begin(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()
-        assert needed == pytest.approx([costs.typical_samples(options, SCREENING.largest_weight)] * 3)
+        assert needed == pytest.approx(
+            [costs.typical_samples(options, SCREENING.largest_weight)] * 3
+        )
     assert costs.USUAL_SQUARE == USUAL
 
 
 def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too() -> None:
     method = METHODS["shapley"]
     options = method.resolve({"target": None, "samples": 64})
-    for resumable, want in ((True, 64 + math.ceil(SCREENING.computed_without_target * 64 * 12)), (False, 64 * 12)):
+    for resumable, want in (
+        (True, 64 + math.ceil(SCREENING.computed_without_target * 64 * 12)),
+        (False, 64 * 12),
+    ):
         assert costs.expected_forwards(method, options, 12, 24, (), resumable=resumable)[0] == want
     options = method.resolve({"samples": 1 << 20})
-    screened, plain = (costs.expected_forwards(method, options, 12, 24, (), resumable=r)[0] for r in (True, False))
+    screened, plain = (
+        costs.expected_forwards(method, options, 12, 24, (), resumable=r)[0] for r in (True, False)
+    )
     samples = 24 * math.ceil(costs.typical_samples(options) / 24)  # whole cycles of the examples
     assert plain == samples * 12
     assert screened < plain
@@ -383,10 +445,22 @@ def test_a_forecast_by_hand(fake: tuple[Running, FakeBench]) -> None:
     few = worker.client.forecast("score", {**spec, "options": {"target": 0.05, "samples": 10}})
     assert few["forwards"] == 2 * (28 + 10)
     whole = worker.client.forecast("score", {**spec, "options": {"target": None, "samples": 10}})
-    assert (whole["forwards"], whole["basis"].split(";")[0]) == (2 * (12 + 10), "every sample is drawn")
-    assert worker.client.forecast("score", {**spec, "method": "leave-one-out", "options": {}})["forwards"] == 2 * 24 * 8
-    assert worker.client.forecast("score", {**spec, "method": "random", "options": {}})["seconds"] == 0
-    curve = worker.client.forecast("curve", {**spec, "method": "gradient", "options": {}, "size": 20})
+    assert (whole["forwards"], whole["basis"].split(";")[0]) == (
+        2 * (12 + 10),
+        "every sample is drawn",
+    )
+    assert (
+        worker.client.forecast("score", {**spec, "method": "leave-one-out", "options": {}})[
+            "forwards"
+        ]
+        == 2 * 24 * 8
+    )
+    assert (
+        worker.client.forecast("score", {**spec, "method": "random", "options": {}})["seconds"] == 0
+    )
+    curve = worker.client.forecast(
+        "curve", {**spec, "method": "gradient", "options": {}, "size": 20}
+    )
     assert curve["forwards"] == 2 * 24 + 2 * 20 * 9
     assert curve["seconds"] == pytest.approx((2 * 24 + 2 * 20 * 9) * 0.002)
 
@@ -407,8 +481,13 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
     assert worker.client.forecast("score", spec) == {
         "forwards": 0, "seconds": 0.0, "basis": "the scores are in the cache already",
     }  # fmt: skip
-    for other in ({"target": 0.3}, {"samples": 4096}):  # the stored run may have ended at its 96 samples
-        changed = worker.client.forecast("score", {**spec, "languages": ["yy"], "options": {**SAMPLED, **other}})
+    for other in (
+        {"target": 0.3},
+        {"samples": 4096},
+    ):  # the stored run may have ended at its 96 samples
+        changed = worker.client.forecast(
+            "score", {**spec, "languages": ["yy"], "options": {**SAMPLED, **other}}
+        )
         assert "typical for intervals of this width" in changed["basis"]
 
 
@@ -417,7 +496,10 @@ def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_pa
     stored = score(big, tiny_task(), language="xx", method="random")
     grid = HeadGrid.from_json({"encoder": [20]})
     wide = replace(
-        stored, grid=grid, values=np.zeros(20), spec={**stored.spec, "model": {"name": "m", "fingerprint": ""}}
+        stored,
+        grid=grid,
+        values=np.zeros(20),
+        spec={**stored.spec, "model": {"name": "m", "fingerprint": ""}},
     )
     Store(tmp_path).run(wide.spec).finish(wide, {"device": "cpu"})
     spec = {"model": "m", "task": "tiny", "languages": ["yy"], "method": "exact"}
@@ -434,7 +516,9 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
     submit(worker, "curve", spec)
     done = worker.client.forecast("curve", spec)
     assert (done["forwards"], done["seconds"]) == (0, 0.0)
-    assert done["basis"] == "the scores are in the cache already; the curves are in the cache already"
+    assert (
+        done["basis"] == "the scores are in the cache already; the curves are in the cache already"
+    )
     more = worker.client.forecast("curve", {**spec, "points": 13})
     assert more["forwards"] == 13 * 30
     assert "as in 1 curve computed on such a device (cpu)" in more["basis"]
@@ -444,7 +528,9 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
 def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
     before = worker.client.forecast("finetune", TUNED)
     assert before["forwards"] == 24 * 32 + 2 * 512
-    assert "as in 2 trainings on such a device (cpu)" in before["basis"]  # those of the embedded models
+    assert (
+        "as in 2 trainings on such a device (cpu)" in before["basis"]
+    )  # those of the embedded models
     submit(worker, "finetune", TUNED)
     assert worker.client.forecast("finetune", TUNED)["forwards"] == 0
     longer = worker.client.forecast("finetune", {**TUNED, "steps": 100})
@@ -452,18 +538,28 @@ def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_p
     assert longer["seconds"] > 0
 
 
-def test_a_forecast_answers_while_a_job_holds_another_model(fake: tuple[Running, FakeBench], model: Model) -> None:
+def test_a_forecast_answers_while_a_job_holds_another_model(
+    fake: tuple[Running, FakeBench], model: Model
+) -> None:
     worker, bench = fake
     score(model, tiny_task(), language="xx", method="leave-one-out", store=Store(bench.folder))
-    job = int(worker.client.submit("score", {"model": MODEL, "task": "tiny", "languages": ["xx"], "seed": 1})["id"])
+    job = int(
+        worker.client.submit(
+            "score", {"model": MODEL, "task": "tiny", "languages": ["xx"], "seed": 1}
+        )["id"]
+    )
     until(lambda: worker.client.job(job)["done"] >= 2)
-    unknown = worker.client.forecast("score", {"model": "other", "task": "tiny", "languages": ["xx"]})
+    unknown = worker.client.forecast(
+        "score", {"model": "other", "task": "tiny", "languages": ["xx"]}
+    )
     assert (unknown["forwards"], unknown["seconds"]) == (None, None)
     assert "how many heads the model has is not known yet" in unknown["basis"]
     assert "the worker is computing with fake" in unknown["basis"]
     device = worker.engine.device
     assert device == "fake device"
-    stored = worker.client.forecast("score", spec_of(model, languages=["yy"], method="leave-one-out", options={}))
+    stored = worker.client.forecast(
+        "score", spec_of(model, languages=["yy"], method="leave-one-out", options={})
+    )
     assert stored["forwards"] == 24 * 12
     assert stored["seconds"] is None  # the stored pace is of a cpu, this device is a fake
     assert len(worker.client.models()) == len(EMBEDDED)
@@ -484,15 +580,22 @@ def test_a_forecast_waits_for_nothing_before_the_device_is_there(tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", [None, "shapley", "gradient", "leave-one-out", "confidence"])
-def test_a_pace_is_measured_in_the_method_s_own_forwards(model: Model, tmp_path: Path, method: str | None) -> None:
+def test_a_pace_is_measured_in_the_method_s_own_forwards(
+    model: Model, tmp_path: Path, method: str | None
+) -> None:
     ticks = []
     bench = Resident(tmp_path, "cpu", loader=lambda _: model)
     bench.tick = lambda: ticks.append(1)
-    seen = bench.measure(MeasureRequest(model=model.name, task="tiny", language="xx", method=method))
+    seen = bench.measure(
+        MeasureRequest(model=model.name, task="tiny", language="xx", method=method)
+    )
     assert seen.heads == 12
     assert seen.seconds > 0
     assert ticks
-    assert bench.measure(MeasureRequest(model=model.name, task="tiny", language="xx", method=method)) == seen
+    assert (
+        bench.measure(MeasureRequest(model=model.name, task="tiny", language="xx", method=method))
+        == seen
+    )
     assert list(tmp_path.iterdir()) == []
 
 

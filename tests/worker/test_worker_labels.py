@@ -25,11 +25,18 @@ from headlab.worker.catalogue import KINDS
 from headlab.worker.model_host import Resident
 
 NAMES = ("joy", "fear", "anger", "love", "calm")
-ORDERS = [dict(zip(tiny_task().labels, order, strict=True)) for order in (NAMES, (*NAMES[1:], NAMES[0]))]
+ORDERS = [
+    dict(zip(tiny_task().labels, order, strict=True)) for order in (NAMES, (*NAMES[1:], NAMES[0]))
+]
 KIND_SPECS: dict[str, dict[str, Any]] = {
     "score": {"method": "leave-one-out", "size": 24},
     "curve": {"method": "leave-one-out", "size": 24, "points": 2},
-    "experiment": {"experiment": "transfer", "method": "leave-one-out", "dev_size": 24, "test_size": 24},
+    "experiment": {
+        "experiment": "transfer",
+        "method": "leave-one-out",
+        "dev_size": 24,
+        "test_size": 24,
+    },
     "front": {"method": "leave-one-out", "dev_size": 24, "test_size": 24},
     "gates": {"weights": [0.1], "options": {"steps": 2, "batch": 4}},
     "worth": {"rounds": 6, "batch_sizes": [2]},
@@ -52,13 +59,20 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     with running(
-        tmp_path, partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+        tmp_path,
+        partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()),
     ) as run:
         yield run
 
 
 def spec_of(model: Model, kind: str, **more: Any) -> dict[str, Any]:
-    spec = {"model": model.name, "task": "tiny", "languages": ["xx", "yy"], **KIND_SPECS[kind], **more}
+    spec = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": ["xx", "yy"],
+        **KIND_SPECS[kind],
+        **more,
+    }
     if kind == "worth":
         kept = np.arange(model.grid.size) > 0
         spec["mask"] = Mask(model.grid, kept, model.identity()).to_json()
@@ -72,7 +86,9 @@ def ended(worker: Running, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("told", ORDERS, ids=["in order", "turned"])
-def test_figures_are_those_of_the_stated_classes(worker: Running, model: Model, told: dict[str, str]) -> None:
+def test_figures_are_those_of_the_stated_classes(
+    worker: Running, model: Model, told: dict[str, str]
+) -> None:
     figure = list(worker.client.evaluate(model.name, "tiny", "xx", size=24, label_map=told))[-1]
     task = tiny_task().mapped(told)
     by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
@@ -81,12 +97,15 @@ def test_figures_are_those_of_the_stated_classes(worker: Running, model: Model, 
     gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=told)
     assert gradient.spec["task"]["classes"] == told
     assert (
-        gradient.values == score(model, tiny_task().mapped(told), language="xx", method="gradient", size=24).values
+        gradient.values
+        == score(model, tiny_task().mapped(told), language="xx", method="gradient", size=24).values
     ).all()
 
 
 @pytest.mark.parametrize("kind", KIND_SPECS)
-def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(worker: Running, model: Model, kind: str) -> None:
+def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
+    worker: Running, model: Model, kind: str
+) -> None:
     lost = ended(worker, kind, spec_of(model, kind))
     assert lost["state"] == "failed"
     assert "say which class is which label" in lost["error"]
@@ -96,7 +115,9 @@ def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(worker: Run
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "gates"])
-def test_results_of_other_classes_are_not_taken_for_those_asked_for(worker: Running, model: Model, kind: str) -> None:
+def test_results_of_other_classes_are_not_taken_for_those_asked_for(
+    worker: Running, model: Model, kind: str
+) -> None:
     first, second = (spec_of(model, kind, label_map=told) for told in ORDERS)
     assert ended(worker, kind, first)["state"] == "done"
     assert worker.client.forecast(kind, first)["forwards"] == 0
@@ -114,4 +135,6 @@ def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> N
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
     assert ended(worker, "score", spec_of(model, "score", label_map=ORDERS[1]))["state"] == "done"
-    assert {r.record.spec["task"]["classes"]["a"] for r in Store(tmp_path).find(language="xx")} == {"fear"}
+    assert {r.record.spec["task"]["classes"]["a"] for r in Store(tmp_path).find(language="xx")} == {
+        "fear"
+    }

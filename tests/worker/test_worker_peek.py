@@ -65,15 +65,31 @@ def interrupted(model: Model, root: Path, method: str, reports: int) -> Run:
 
 def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
     options = OPTIONS.get(method, {})
-    return score(model, tiny_task(), language="xx", method=method, size=SIZE, store=Store(root), **options, **more)
+    return score(
+        model,
+        tiny_task(),
+        language="xx",
+        method=method,
+        size=SIZE,
+        store=Store(root),
+        **options,
+        **more,
+    )
 
 
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper"])
-def test_a_look_gives_the_numbers_of_the_samples_so_far(model: Model, tmp_path: Path, method: str) -> None:
+def test_a_look_gives_the_numbers_of_the_samples_so_far(
+    model: Model, tmp_path: Path, method: str
+) -> None:
     run = interrupted(model, tmp_path / "cut", method, 2)
     seen = peek(run, model.grid)
     assert seen is not None
-    assert (seen.language, seen.method, seen.unit, seen.spec) == ("xx", method, "accuracy", run.spec)
+    assert (seen.language, seen.method, seen.unit, seen.spec) == (
+        "xx",
+        method,
+        "accuracy",
+        run.spec,
+    )
     assert seen.samples is not None
     assert seen.low is not None
     assert seen.high is not None
@@ -113,8 +129,12 @@ def test_there_is_nothing_to_see_before_the_end_of_exact(model: Model, tmp_path:
     assert peek(interrupted(model, tmp_path, "exact", 2), model.grid) is None
 
 
-def test_there_is_nothing_to_see_of_a_method_without_snapshots(model: Model, tmp_path: Path) -> None:
-    run = Store(tmp_path).run({"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}})
+def test_there_is_nothing_to_see_of_a_method_without_snapshots(
+    model: Model, tmp_path: Path
+) -> None:
+    run = Store(tmp_path).run(
+        {"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}}
+    )
     run.save({"sums": np.ones(3)})
     assert peek(run, model.grid) is None
 
@@ -138,8 +158,12 @@ def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
             np.testing.assert_array_equal(getattr(back, name), value)
 
 
-@pytest.mark.parametrize("broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}])
-def test_an_answer_that_does_not_fit_is_a_sentence(model: Model, tmp_path: Path, broken: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}]
+)
+def test_an_answer_that_does_not_fit_is_a_sentence(
+    model: Model, tmp_path: Path, broken: dict[str, Any]
+) -> None:
     answer = begin(model, tmp_path, "random").to_json() | broken
     with raises("worker.snapshot_malformed"):
         scores_of({name: value for name, value in answer.items() if value is not ...})
@@ -167,7 +191,9 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def worker(
+    model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Running]:
     """A worker whose job stands still in the middle of its first language."""
     real = score
 
@@ -187,11 +213,19 @@ def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyP
 
 
 def submitted(worker: Running, method: str = "shapley") -> int:
-    spec = {"model": "tiny", "task": "tiny", "languages": ["xx", "yy"], "method": method, "size": SIZE}
+    spec = {
+        "model": "tiny",
+        "task": "tiny",
+        "languages": ["xx", "yy"],
+        "method": method,
+        "size": SIZE,
+    }
     return int(worker.client.submit(spec={**spec, "options": OPTIONS[method]})["id"])
 
 
-def test_a_running_job_is_looked_at_while_the_device_is_busy(worker: Running, model: Model, gate: Gate) -> None:
+def test_a_running_job_is_looked_at_while_the_device_is_busy(
+    worker: Running, model: Model, gate: Gate
+) -> None:
     job = submitted(worker)
     until(lambda: gate.batches > 6)
     told_job, seen = worker.client.snapshot(job)
@@ -242,10 +276,14 @@ def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
 
 
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper", "leave-one-out"])
-def test_no_run_takes_more_forwards_than_were_told(model: Model, tmp_path: Path, method: str) -> None:
+def test_no_run_takes_more_forwards_than_were_told(
+    model: Model, tmp_path: Path, method: str
+) -> None:
     options = METHODS[method].resolve(OPTIONS.get(method, {}))
     told_most = METHODS[method].max_forwards(options, model.grid.size, SIZE)
-    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(method, 0)
+    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(
+        method, 0
+    )
     took = begin(model, tmp_path, method).example_forwards
     assert took <= told_most + walks  # and the untouched model, or a coalition, once a walk
     assert took > told_most / 4

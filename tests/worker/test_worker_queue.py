@@ -24,7 +24,16 @@ from headlab.errors import HeadlabError
 from headlab.store import Store
 from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
-from headlab.worker.engine import MAX_OF_ONE, MAX_WAITING, PATIENCE, Engine, Live, Message, Waiting, superseded
+from headlab.worker.engine import (
+    MAX_OF_ONE,
+    MAX_WAITING,
+    PATIENCE,
+    Engine,
+    Live,
+    Message,
+    Waiting,
+    superseded,
+)
 from headlab.worker.jobs import Jobs
 from headlab.worker.model_host import MOST, Fetches
 from headlab.worker.schemas import Figure, Weights
@@ -38,14 +47,19 @@ EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
 def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
     """A game of three rounds; last: whether it comes to its end."""
     for n in range(1, count + 1):
-        yield Figure(language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count)
+        yield Figure(
+            language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count
+        )
 
 
 class Reader:
     """Somebody who asks for figures, or for one record, and what this reader was sent."""
 
     def __init__(
-        self, session: str | None = None, records: Callable[[], Iterator[BaseModel]] = figures, language: str = "de"
+        self,
+        session: str | None = None,
+        records: Callable[[], Iterator[BaseModel]] = figures,
+        language: str = "de",
     ) -> None:
         self.messages: list[Message] = []
         key = None if session is None else (session, "intents", language, "dev")
@@ -126,7 +140,9 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
 
 
 @pytest.mark.parametrize("session", [None, "patient"])
-def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(session: str | None) -> None:
+def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
+    session: str | None,
+) -> None:
     """Three clients who always have a next quick request take at most PATIENCE turns before each of its figures.
 
     However long they have been at it: what was answered before the evaluation came is not waited for.
@@ -303,7 +319,9 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
                 if turn % 4:
                     worker.client.attention(MODEL, "turn it off", [["encoder", 0, 0]])
                 else:
-                    *_, last = worker.client.evaluate(MODEL, "intents", "de", session=f"person {number}")
+                    *_, last = worker.client.evaluate(
+                        MODEL, "intents", "de", session=f"person {number}"
+                    )
                     assert last["done"]
             except HeadlabError as error:
                 refused.append(error)
@@ -339,13 +357,17 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     bench.free = int(begun)
     bench.go.clear()
     if not begun:  # somebody else's batch keeps the device busy
-        other = threading.Thread(target=lambda: list(worker.client.evaluate(MODEL, "intents", "fr")))
+        other = threading.Thread(
+            target=lambda: list(worker.client.evaluate(MODEL, "intents", "fr"))
+        )
         other.start()
         until(lambda: bench.log != [])
     lines: list[str] = []
 
     def ask() -> None:
-        with httpx.stream("POST", f"{worker.url}/evaluate", json={**EVALUATION, "session": "a"}, timeout=60) as answer:
+        with httpx.stream(
+            "POST", f"{worker.url}/evaluate", json={**EVALUATION, "session": "a"}, timeout=60
+        ) as answer:
             lines.append(str(answer.status_code))
             lines.extend(answer.iter_lines())
 
@@ -356,7 +378,9 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     else:
         until(lambda: worker.engine.waiting == 1)
     newer: list[Any] = []
-    younger = threading.Thread(target=lambda: newer.extend(worker.client.evaluate(**EVALUATION, session="a")))  # type: ignore[arg-type]
+    younger = threading.Thread(
+        target=lambda: newer.extend(worker.client.evaluate(**EVALUATION, session="a"))
+    )  # type: ignore[arg-type]
     younger.start()
     if begun:
         until(lambda: worker.engine.waiting == 1)
@@ -372,7 +396,9 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     assert last["code"] == "worker.request_superseded"
 
 
-def test_reported_16_a_worker_that_stops_tells_those_who_read(tmp_path: Path, bench: FakeBench) -> None:
+def test_reported_16_a_worker_that_stops_tells_those_who_read(
+    tmp_path: Path, bench: FakeBench
+) -> None:
     bench.free = 1
     bench.go.clear()
 
@@ -391,7 +417,9 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(tmp_path: Path, be
     stream = client.evaluate(MODEL, "intents", "de")
     assert next(stream)["n"] == 64
     (connection,) = server.server_state.connections
-    served = connection.transport.get_extra_info("socket")  # a line that waits for an acknowledgement costs 40 ms
+    served = connection.transport.get_extra_info(
+        "socket"
+    )  # a line that waits for an acknowledgement costs 40 ms
     assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
     until(lambda: not engine.alive)

@@ -116,10 +116,16 @@ def test_figures_are_the_library_s(worker: Running) -> None:
 
 
 @pytest.mark.filterwarnings("default:this mask removes")
-def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(worker: Running, tmp_path: Path) -> None:
+def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
+    worker: Running, tmp_path: Path
+) -> None:
     model = load(NAME)
     chosen = masks(model, 6)
-    want = {(language, n): expected(model, language, mask) for language in LANGUAGES for n, mask in enumerate(chosen)}
+    want = {
+        (language, n): expected(model, language, mask)
+        for language in LANGUAGES
+        for n, mask in enumerate(chosen)
+    }
     assert len({figure["accuracy"] for figure in want.values()}) > len(chosen)
     job = worker.client.submit(spec=SPEC)["id"]
     until(lambda: worker.client.job(job)["state"] == "running")
@@ -132,7 +138,9 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(worker: R
             assert got == want[which]
     until(lambda: worker.client.job(job)["state"] == "done")
     for language in LANGUAGES:
-        undisturbed = score(model, toy("intents"), language=language, method="shapley", size=96, samples=256)
+        undisturbed = score(
+            model, toy("intents"), language=language, method="shapley", size=96, samples=256
+        )
         kept = Store(tmp_path).find(language=language)[0].record
         assert kept.values_sha256() == undisturbed.values_sha256()
         assert kept.spec == undisturbed.spec
@@ -150,7 +158,9 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
 
 def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
     model = load(NAME)
-    foreign = Mask(model.grid, np.ones(model.grid.size, bool), {"name": "other", "fingerprint": "0" * 64})
+    foreign = Mask(
+        model.grid, np.ones(model.grid.size, bool), {"name": "other", "fingerprint": "0" * 64}
+    )
     with raises("mask.other_model", "other"):
         ask(worker, "de", foreign)
     with raises("task.language_unknown", "'th'"):
@@ -185,7 +195,10 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
     found = []
     for limit in (1, 400_000, 1 << 30):
         bench = Resident(tmp_path / str(limit), "cpu", loader=load, tasks=toy, state_bytes=limit)
-        streams = [bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name)) for name in LANGUAGES]
+        streams = [
+            bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name))
+            for name in LANGUAGES
+        ]
         figures = []
         for together in zip(*streams, strict=True):
             figures.append(together)
@@ -202,16 +215,18 @@ def counted(forwards: list[int], seed: int = 0) -> Model:
     return model
 
 
-def told(cache: Path, mask: Mask | None = None, seed: int = 0, task: Callable[[str], Task] = toy) -> tuple[Any, int]:
+def told(
+    cache: Path, mask: Mask | None = None, seed: int = 0, task: Callable[[str], Task] = toy
+) -> tuple[Any, int]:
     """A new worker's last figure in German, and how many batches it ran for it."""
     forwards: list[int] = []
     bench = Resident(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
     bench.need(NAME)
     forwards.clear()
     given = None if mask is None else mask.to_json()
-    return list(bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=given)))[-1], len(
-        forwards
-    )
+    return list(
+        bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=given))
+    )[-1], len(forwards)
 
 
 def test_a_second_worker_answers_for_the_untouched_model_from_the_store(tmp_path: Path) -> None:
@@ -228,7 +243,8 @@ def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
     fresh, ran = told(tmp_path)
     other, _ = told(tmp_path, seed=1)  # other weights
     (path, their) = sorted(
-        tmp_path.glob("*/*.npz"), key=lambda path: "bert-1" in path.with_name("spec.json").read_text()
+        tmp_path.glob("*/*.npz"),
+        key=lambda path: "bert-1" in path.with_name("spec.json").read_text(),
     )
     good = path.read_bytes()
     for wrong in (b"", good[:-9], their.read_bytes()):
@@ -242,7 +258,9 @@ def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
 def test_answers_of_another_kind_of_device_are_other_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """So neither live figures nor experiments, which share this, take one device's answers for another's."""
     model = tiny_model("bert", tokenizer=words())
-    evaluator = Evaluator(model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8)
+    evaluator = Evaluator(
+        model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8
+    )
     here = answers_spec(evaluator)
     monkeypatch.setattr(Model, "device", property(lambda _: torch.device("cuda")))
     assert answers_spec(evaluator) == here | {"device": "cuda"}
@@ -256,7 +274,10 @@ def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> Non
         return [replace(first, label=(first.label + 1) % 5), *rest]
 
     elsewhere = tmp_path / "elsewhere"
-    weights, task = {"seed": 1}, {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)}
+    weights, task = (
+        {"seed": 1},
+        {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)},
+    )
     for changed in (weights, task):
         found, batches = told(tmp_path, **changed)
         assert batches == ran
@@ -290,7 +311,9 @@ def hub(tmp_path: Path) -> Iterator[tuple[Running, Slow]]:
     slow = Slow()
     names = (NAME, "some/model")
     loader = lambda name: load(NAME if name in names else name)  # noqa: E731 # both are the one tiny model
-    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)) as run:
+    with running(
+        tmp_path, lambda: Resident(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)
+    ) as run:
         yield run, slow
         slow.arrived.set()
 
@@ -298,7 +321,10 @@ def hub(tmp_path: Path) -> Iterator[tuple[Running, Slow]]:
 def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running, Slow]) -> None:
     worker, slow = hub
     with ThreadPoolExecutor(3) as pool:
-        coming = [pool.submit(worker.client.model, name) for name in ("some/model", "some/model", "no/such")]
+        coming = [
+            pool.submit(worker.client.model, name)
+            for name in ("some/model", "some/model", "no/such")
+        ]
         until(lambda: len(slow.asked) == 2)
         assert ask(worker, "de", None)[-1]["done"]
         assert worker.client.health()["model"] == NAME

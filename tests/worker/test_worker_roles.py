@@ -36,7 +36,10 @@ def conllu(sentences: int) -> str:
     for number in range(sentences):
         words = [f"w{4 + (7 * number + place) % 60}" for place in range(4)]
         rows = zip(words, (2, 3, 0, 3), ("amod", "nsubj", "root", "advmod"), strict=True)
-        out += [f"{at}\t{word}\t_\t_\t_\t_\t{up}\t{relation}\t_\t_" for at, (word, up, relation) in enumerate(rows, 1)]
+        out += [
+            f"{at}\t{word}\t_\t_\t_\t_\t{up}\t{relation}\t_\t_"
+            for at, (word, up, relation) in enumerate(rows, 1)
+        ]
         out.append("")
     return "\n".join(out) + "\n"
 
@@ -63,7 +66,9 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
-    with running(cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())) as run:
+    with running(
+        cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    ) as run:
         yield run
 
 
@@ -88,9 +93,16 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 def test_equal_work_has_equal_params() -> None:
     full = KINDS["roles"].check({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
     assert full == KINDS["roles"].check(full)
-    assert (full["languages"], full["task"], full["split"], full["size"]) == (["zz", "xx"], None, "dev", None)
+    assert (full["languages"], full["task"], full["split"], full["size"]) == (
+        ["zz", "xx"],
+        None,
+        "dev",
+        None,
+    )
     assert full["options"]["positional"] == 0.9
-    texts = KINDS["roles"].check({"model": "m", "task": "tiny", "languages": "all", "source": "task"})
+    texts = KINDS["roles"].check(
+        {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
+    )
     assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
 
 
@@ -104,7 +116,10 @@ def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     [
         ({"languages": ["tlh"]}, ("treebank.missing", "tlh", "bad, xx, zz", "HEADLAB_DATA")),
         ({"split": "test"}, ("treebank.missing", "test", "xx")),
-        ({"languages": ["bad"], "split": "test"}, ("treebank.root_missing", "bad.test.conllu", "line 1")),
+        (
+            {"languages": ["bad"], "split": "test"},
+            ("treebank.root_missing", "bad.test.conllu", "line 1"),
+        ),
         ({"source": "task"}, ("roles.task_unnamed",)),
         ({"source": "task", "task": "nothing"}, ("task.unknown", "'nothing'")),
         ({"source": "task", "task": "tiny"}, ("task.language_unknown", "'zz'")),
@@ -121,7 +136,9 @@ def test_params_that_do_not_fit_are_refused(
     assert caught.value.status == 422
 
 
-def test_without_a_data_folder_a_sentence_says_what_to_do(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_data_folder_a_sentence_says_what_to_do(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HEADLAB_DATA")
     with raises("treebank.missing", "xx, zz", "none", "HEADLAB_DATA"):
         KINDS["roles"].check(spec_of(model))
@@ -129,10 +146,19 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(model: Model, monkeypa
         KINDS["roles"].check(spec_of(model, languages="all"))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: Running, model: Model) -> None:
-    changes: tuple[dict[str, Any], ...] = ({"languages": ["tlh"]}, {"size": 0}, {"more": 1}, {"source": "web"})
+def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+    worker: Running, model: Model
+) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"languages": ["tlh"]},
+        {"size": 0},
+        {"more": 1},
+        {"source": "web"},
+    )
     for change in (*changes, {"languages": ["../x"]}, {"options": {"margin": [1]}}):
-        answer = httpx.post(f"{worker.url}/jobs", json={"kind": "roles", "spec": spec_of(model, **change)})
+        answer = httpx.post(
+            f"{worker.url}/jobs", json={"kind": "roles", "spec": spec_of(model, **change)}
+        )
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
     body = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
     assert httpx.post(f"{worker.url}/jobs", json=body).status_code == 422
@@ -153,7 +179,9 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     assert not list((tmp_path / "cache").glob("*/result.npz"))
     done = come_to(worker, submit(worker, spec_of(model)), "done")
     kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert done["result"]["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
+    assert done["result"]["keys"] == sorted(
+        kept, key=lambda key: kept[key].spec["task"]["language"]
+    )
     own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
     made = kept[done["result"]["keys"][0]]
     assert made.spec == own.spec
@@ -171,7 +199,9 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     assert again["result"] == done["result"]
 
 
-def test_a_task_s_texts_give_the_roles_that_need_no_trees(worker: Running, model: Model, tmp_path: Path) -> None:
+def test_a_task_s_texts_give_the_roles_that_need_no_trees(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
     come_to(worker, submit(worker, spec), "done")
     (kept,) = Store(tmp_path / "cache").reports().results

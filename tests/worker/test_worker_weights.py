@@ -28,7 +28,9 @@ from headlab.tasks.base import Task
 from headlab.worker.answers import answers_of, weights_of
 from headlab.worker.schemas import AttentionRequest
 
-SENTENCE_PAIRS = replace(tiny_task(), read=lambda *of: [replace(one, pair=one.text[:5]) for one in read_tiny(*of)])
+SENTENCE_PAIRS = replace(
+    tiny_task(), read=lambda *of: [replace(one, pair=one.text[:5]) for one in read_tiny(*of)]
+)
 
 
 def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_path: Path) -> None:
@@ -57,7 +59,9 @@ def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) ->
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
     seen = weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)]))
-    assert [len(row) for row in seen.weights["encoder.1.2"]] == [len(seen.tokens)] * len(seen.tokens)
+    assert [len(row) for row in seen.weights["encoder.1.2"]] == [len(seen.tokens)] * len(
+        seen.tokens
+    )
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
             weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)]))
@@ -72,7 +76,9 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
     return logits.double().softmax(-1).flatten(0, -2)[asked].numpy()
 
 
-def assert_answers_are_the_evaluators(model: Model, task: Task, language: str, heads: list[Head], size: int) -> int:
+def assert_answers_are_the_evaluators(
+    model: Model, task: Task, language: str, heads: list[Head], size: int
+) -> int:
     """Labels are those of the evaluator under the same mask, probabilities those of single passes; how many flip."""
     evaluator = Evaluator(model, task, language, "dev", size)
     whole = full_mask(model.grid)
@@ -82,7 +88,11 @@ def assert_answers_are_the_evaluators(model: Model, task: Task, language: str, h
     at, flips = 0, 0
     for row, example in enumerate(evaluator.examples):
         request = AttentionRequest(
-            model="m", text=example.text, pair=example.pair, words=list(example.words), heads=[tuple(h) for h in heads]
+            model="m",
+            text=example.text,
+            pair=example.pair,
+            words=list(example.words),
+            heads=[tuple(h) for h in heads],
         )
         told = answers_of(model, task, request)
         assert [one.word for one in told] == (list(example.words) or [None])
@@ -90,22 +100,38 @@ def assert_answers_are_the_evaluators(model: Model, task: Task, language: str, h
             given = [getattr(one, side) for one in told]
             assert given == [task.labels[label] for label in labels[at : at + len(told)]]
             shares = probabilities(evaluator, row, mask).max(axis=1)
-            np.testing.assert_allclose([getattr(one, f"p_{side}") for one in told], shares, rtol=1e-4)
+            np.testing.assert_allclose(
+                [getattr(one, f"p_{side}") for one in told], shares, rtol=1e-4
+            )
         at += len(told)
         flips += sum(one.on != one.off for one in told)
     return flips
 
 
-@pytest.mark.parametrize(("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS), ("bert", SENTENCE_PAIRS)])
+@pytest.mark.parametrize(
+    ("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS), ("bert", SENTENCE_PAIRS)]
+)
 def test_answers_with_heads_on_and_off_are_those_of_the_evaluator(family: str, task: Task) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
-    assert assert_answers_are_the_evaluators(model, task, task.languages[0], list(model.grid.heads[:6]), 12) > 0
+    assert (
+        assert_answers_are_the_evaluators(
+            model, task, task.languages[0], list(model.grid.heads[:6]), 12
+        )
+        > 0
+    )
 
 
 @pytest.mark.parametrize(("name", "language"), [("intents", "de"), ("slots", "th")])
-def test_answers_of_the_embedded_models_are_those_of_the_evaluator(name: str, language: str) -> None:
+def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
+    name: str, language: str
+) -> None:
     model = load(f"e5-small-{name}")
-    assert assert_answers_are_the_evaluators(model, task_named(name), language, list(model.grid.heads[96:]), 8) > 0
+    assert (
+        assert_answers_are_the_evaluators(
+            model, task_named(name), language, list(model.grid.heads[96:]), 8
+        )
+        > 0
+    )
 
 
 def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
@@ -124,7 +150,8 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
         seen = weights_of(model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **of))
         assert {place for place, word in enumerate(seen.places) if word < 0} == set(seen.special)
         pieces = [
-            [seen.tokens[at] for at, own in enumerate(seen.places) if own == word] for word in range(len(seen.words))
+            [seen.tokens[at] for at, own in enumerate(seen.places) if own == word]
+            for word in range(len(seen.words))
         ]
         return seen.words, pieces
 
@@ -133,14 +160,22 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
     assert ["".join(own).strip("▁") for own in pieces] == words
     assert max(map(len, pieces)) > 1
     assert ask(text="Küchenlampe  ausschalten") == (words, pieces)
-    assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [*words, "Küchenlampe", "an"]
+    assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [
+        *words,
+        "Küchenlampe",
+        "an",
+    ]
 
 
 @pytest.mark.parametrize("family", ["bert", "marian"])
-def test_small_maps_are_of_every_head_that_attends_from_the_sentence(family: str, tmp_path: Path) -> None:
+def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
+    family: str, tmp_path: Path
+) -> None:
     model = load(str(save_family(tmp_path / family, family)))
     heads = [
-        ("encoder", layer, head) for layer, heads in enumerate(model.grid.stacks[0].heads) for head in range(heads)
+        ("encoder", layer, head)
+        for layer, heads in enumerate(model.grid.stacks[0].heads)
+        for head in range(heads)
     ]
     asked = {"model": "m", "text": "w5 w6 w7", "heads": heads}
     seen = weights_of(model, AttentionRequest(**asked, maps=True))
@@ -153,16 +188,22 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(family: str
 
 def byte_model() -> Model:
     """A tiny decoder whose tokens are single bytes, as symbols."""
-    symbols = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    symbols = {
+        symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     backend = Tokenizer(models.BPE(vocab=symbols, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model = tiny_model(
+        "gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
+    )
     model.module.resize_token_embeddings(len(model.tokenizer))
     return model
 
 
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
-    seen = weights_of(byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)]))
+    seen = weights_of(
+        byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)])
+    )
     parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
     assert seen.tokens == [*parts[:3], "▁", *parts[3:]]
     assert len(seen.ids) == len(seen.tokens) == len(seen.weights["decoder.0.0"])
@@ -170,6 +211,8 @@ def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> No
 
 def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
     """64 tokens: 21 letters of three bytes, and the first byte of one more."""
-    seen = weights_of(byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)]))
+    seen = weights_of(
+        byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)])
+    )
     assert (len(seen.tokens), seen.truncated) == (64, True)
     assert seen.tokens[-1] == "戏[1/3]"

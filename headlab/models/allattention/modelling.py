@@ -65,7 +65,11 @@ class AllAttentionConfig(PretrainedConfig):
         self.positions, self.max_position_embeddings = positions, max_position_embeddings
         self.pre_norm, self.dropout = pre_norm, dropout
         self.initializer_range, self.layer_norm_eps = initializer_range, layer_norm_eps
-        self.bos_token_id, self.eos_token_id, self.pad_token_id = bos_token_id, eos_token_id, pad_token_id
+        self.bos_token_id, self.eos_token_id, self.pad_token_id = (
+            bos_token_id,
+            eos_token_id,
+            pad_token_id,
+        )
         self._check()
         super().__init__(**more)
 
@@ -95,11 +99,13 @@ class AllAttentionConfig(PretrainedConfig):
             )
         if self.positions not in POSITIONS:
             raise HeadlabError(
-                f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}", code="model.config_positions_unknown"
+                f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}",
+                code="model.config_positions_unknown",
             )
         if not 0 <= self.dropout < 1:
             raise HeadlabError(
-                f"dropout is {self.dropout}; choose a number from 0 to below 1", code="model.config_dropout_invalid"
+                f"dropout is {self.dropout}; choose a number from 0 to below 1",
+                code="model.config_dropout_invalid",
             )
 
 
@@ -119,7 +125,9 @@ def parameters(config: AllAttentionConfig) -> Parameters:
     wide, size = config.hidden_size, config.head_size
     head = 4 * wide * size + 2 * config.persistent * size
     distances = config.max_position_embeddings * size if config.positions == RELATIVE else 0
-    feed_forward = 2 * wide * config.feed_forward + config.feed_forward + wide if config.feed_forward else 0
+    feed_forward = (
+        2 * wide * config.feed_forward + config.feed_forward + wide if config.feed_forward else 0
+    )
     layers = 0
     for heads in config.heads_per_layer:
         layers += heads * head + (distances if heads else 0) + feed_forward
@@ -166,15 +174,23 @@ class AllAttention(nn.Module):
             for part in (self.query, self.key, self.value)
         )
         scaling = size**-0.5
-        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(~visible, torch.finfo(hidden.dtype).min)
+        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
+            ~visible, torch.finfo(hidden.dtype).min
+        )
         if self.config.positions == RELATIVE:
             added = added + scaling * self._by_distance(query)
         if self.persistent:
             # After the tokens, so that the first columns of the weights are still the tokens'.
-            key = torch.cat([key, self._for_rows(self.persistent_keys * size**0.5, len(key))], dim=2)
-            value = torch.cat([value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2)
+            key = torch.cat(
+                [key, self._for_rows(self.persistent_keys * size**0.5, len(key))], dim=2
+            )
+            value = torch.cat(
+                [value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2
+            )
             added = functional.pad(added, (0, self.persistent))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, plain_attention)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, plain_attention
+        )
         dropout = self.config.dropout if self.training else 0.0
         context, _ = attend(self, query, key, value, added, dropout=dropout, scaling=scaling)
         found: torch.Tensor = self.out(context.flatten(2))
@@ -191,9 +207,13 @@ class AllAttention(nn.Module):
         appendix B).
         """
         tokens = query.shape[2]
-        largest_first = torch.arange(tokens - 1, -1, -1, device=query.device).clamp(max=len(self.distances) - 1)
+        largest_first = torch.arange(tokens - 1, -1, -1, device=query.device).clamp(
+            max=len(self.distances) - 1
+        )
         products = query @ self.distances[largest_first].T
-        padded = functional.pad(products, (1, 0)).reshape(len(query), self.heads, tokens + 1, tokens)
+        padded = functional.pad(products, (1, 0)).reshape(
+            len(query), self.heads, tokens + 1, tokens
+        )
         moved: torch.Tensor = padded[:, :, 1:]
         return moved
 
@@ -230,7 +250,9 @@ class AllAttentionLayer(nn.Module):
         self.pre_norm, self.dropout = config.pre_norm, nn.Dropout(config.dropout)
         self.attention = AllAttention(config, heads) if heads else None
         self.feed_forward = FeedForward(config) if config.feed_forward else None
-        if heads or not config.pre_norm:  # post-norm layers without heads still normalise their input
+        if (
+            heads or not config.pre_norm
+        ):  # post-norm layers without heads still normalise their input
             self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         if self.feed_forward is not None:
             self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -289,11 +311,19 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         if config.positions == LEARNED:
             self.places = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(AllAttentionLayer(config, heads) for heads in config.heads_per_layer)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.pre_norm else nn.Identity()
+        self.layers = nn.ModuleList(
+            AllAttentionLayer(config, heads) for heads in config.heads_per_layer
+        )
+        self.norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            if config.pre_norm
+            else nn.Identity()
+        )
         self.post_init()  # type: ignore[no-untyped-call]
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> BaseModelOutput:
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> BaseModelOutput:
         """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
 
         Raises HeadlabError for a text longer than the learned positions.
@@ -302,7 +332,9 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         hidden = self.embeddings(input_ids)
         if self.config.positions == LEARNED:
             hidden = hidden + self._places(input_ids, attention_mask)
-        visible = torch.ones(tokens, tokens, dtype=torch.bool, device=input_ids.device).tril()[None, None]
+        visible = torch.ones(tokens, tokens, dtype=torch.bool, device=input_ids.device).tril()[
+            None, None
+        ]
         if attention_mask is not None:
             visible = visible & attention_mask.bool()[:, None, None, :]
         hidden = self.dropout(hidden)
@@ -317,7 +349,8 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
         if needed > most:
             raise HeadlabError(
-                f"{needed} tokens given; this model has {most} positions; shorten the text", code="model.text_too_long"
+                f"{needed} tokens given; this model has {most} positions; shorten the text",
+                code="model.text_too_long",
             )
         found: torch.Tensor = self.places(places)
         return found
@@ -332,7 +365,10 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, labels: torch.Tensor | None = None
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
     ) -> CausalLMOutput:
         """Scores [row, token, vocabulary] of each token's successor; arguments as in `AllAttentionModel`.
 
@@ -342,7 +378,9 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         logits = functional.linear(hidden, self.model.embeddings.weight)
         loss = None
         if labels is not None:
-            loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED)
+            loss = functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+            )
         return CausalLMOutput(loss=loss, logits=logits)
 
 
@@ -363,7 +401,9 @@ ROWS, COLUMNS = ("query", "key", "value"), ("out",)
 PERSISTENT = ("persistent_keys", "persistent_values")
 
 
-def remove_heads(model: AllAttentionForCausalLM, mask: Mask, *, rescale: bool = False) -> AllAttentionForCausalLM:
+def remove_heads(
+    model: AllAttentionForCausalLM, mask: Mask, *, rescale: bool = False
+) -> AllAttentionForCausalLM:
     """A smaller model without the heads the mask removes and their persistent vectors; the given one is unchanged.
 
     Its outputs equal those of the given one with these heads' gates at 0.  rescale: multiply each layer's attention
@@ -394,7 +434,9 @@ def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
 
 
 @torch.no_grad()
-def _weights_without(model: AllAttentionForCausalLM, kept: Sequence[Bools], rescale: bool) -> dict[str, torch.Tensor]:
+def _weights_without(
+    model: AllAttentionForCausalLM, kept: Sequence[Bools], rescale: bool
+) -> dict[str, torch.Tensor]:
     found = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     for number, (layer, stay) in enumerate(zip(model.model.layers, kept, strict=True)):
         attention = layer.attention
@@ -403,7 +445,9 @@ def _weights_without(model: AllAttentionForCausalLM, kept: Sequence[Bools], resc
         path = f"model.layers.{number}.attention"
         if not stay.any():
             gone = [
-                n for n in found if n.startswith(f"{path}.") or (model.config.pre_norm and n.startswith(f"{path}_"))
+                n
+                for n in found
+                if n.startswith(f"{path}.") or (model.config.pre_norm and n.startswith(f"{path}_"))
             ]
             for name in gone:
                 del found[name]
@@ -413,12 +457,19 @@ def _weights_without(model: AllAttentionForCausalLM, kept: Sequence[Bools], resc
     return found
 
 
-def _layer_without(attention: AllAttention, path: str, heads: torch.Tensor, scale: float) -> dict[str, torch.Tensor]:
+def _layer_without(
+    attention: AllAttention, path: str, heads: torch.Tensor, scale: float
+) -> dict[str, torch.Tensor]:
     """The changed tensors of one attention, for the kept heads."""
     size = attention.config.head_size
     places = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
-    out = {f"{path}.{name}.weight": getattr(attention, name).weight[places].clone() for name in ROWS}
-    out |= {f"{path}.{name}.weight": getattr(attention, name).weight[:, places] * scale for name in COLUMNS}
+    out = {
+        f"{path}.{name}.weight": getattr(attention, name).weight[places].clone() for name in ROWS
+    }
+    out |= {
+        f"{path}.{name}.weight": getattr(attention, name).weight[:, places] * scale
+        for name in COLUMNS
+    }
     if attention.config.persistent:
         out |= {f"{path}.{name}": getattr(attention, name)[heads].clone() for name in PERSISTENT}
     return out

@@ -28,7 +28,10 @@ def read(language: str, split: Split, seed: int) -> Sequence[Example]:
     """
     data_versions()
     if seed < 0:
-        raise HeadlabError(f"task intents was given seed {seed}; use 0 or a larger whole number", code="seed.invalid")
+        raise HeadlabError(
+            f"task intents was given seed {seed}; use 0 or a larger whole number",
+            code="seed.invalid",
+        )
     from headlab.tasks.intents.splits import build  # needs the source packages, checked above
 
     return build(language, seed).examples.get(split, ())

@@ -97,7 +97,9 @@ def card() -> str:
         hassil_version=versions["hassil"],
         intents_version=versions["home-assistant-intents"],
     )
-    classes: list[list[object]] = [[i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)]
+    classes: list[list[object]] = [
+        [i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)
+    ]
     pinned = "" if versions == PINNED else f"\n**Not the pinned versions** ({PINNED}).\n"
     parts = [
         intro,
@@ -126,7 +128,9 @@ def counts(splits: Splits, split: str) -> Counter[int]:
 
 def data_hash(splits: Splits) -> str:
     """sha256 over all splits of a language: ids, texts, labels, in order."""
-    return content_key({s: [[e.id, e.text, e.label] for e in rows] for s, rows in splits.examples.items()})
+    return content_key(
+        {s: [[e.id, e.text, e.label] for e in rows] for s, rows in splits.examples.items()}
+    )
 
 
 def slashed(numbers: dict[str, int]) -> str:
@@ -149,7 +153,8 @@ def language_table(all_splits: dict[str, Splits]) -> str:
                 "templates per split": slashed(templates),
                 "examples per split": slashed(examples),
                 "classes": len({template.label for template in splits.book.templates}),
-                "single-template classes": ", ".join(LABELS[label] for label in splits.shared) or "none",
+                "single-template classes": ", ".join(LABELS[label] for label in splits.shared)
+                or "none",
                 "ambiguous sentences left out": splits.ambiguous,
                 "repeats refused": splits.repeats,
                 "data hash": data_hash(splits)[:12],
@@ -164,7 +169,11 @@ def short_table(all_splits: dict[str, Splits]) -> str:
     for language, splits in all_splits.items():
         for split, examples in splits.examples.items():
             got, share = counts(splits, split), len(examples) // len(LABELS)
-            rows += [[language, split, f"`{LABELS[i]}`", got[i], share] for i in range(len(LABELS)) if got[i] < share]
+            rows += [
+                [language, split, f"`{LABELS[i]}`", got[i], share]
+                for i in range(len(LABELS))
+                if got[i] < share
+            ]
     text = "## Classes below an equal share\nTheir templates cannot say more; the other classes fill up evenly.\n\n"
     return text + table(["language", "split", "class", "examples", "equal share"], rows)
 
@@ -173,10 +182,15 @@ def template_table(all_splits: dict[str, Splits]) -> str:
     """Templates per class and split."""
     rows: list[list[object]] = []
     for i, label in enumerate(LABELS):
-        cells = ({s: len(plan.get(i, ())) for s, plan in splits.plan.items()} for splits in all_splits.values())
+        cells = (
+            {s: len(plan.get(i, ())) for s, plan in splits.plan.items()}
+            for splits in all_splits.values()
+        )
         rows.append([f"`{label}`", *(slashed(cell) for cell in cells)])
     head = ["class", *all_splits]
-    return "## Templates per class\nEnglish train/dev/test, other languages dev/test.\n\n" + table(head, rows)
+    return "## Templates per class\nEnglish train/dev/test, other languages dev/test.\n\n" + table(
+        head, rows
+    )
 
 
 def samples(all_splits: dict[str, Splits]) -> str:
@@ -209,7 +223,10 @@ or `{outside}`. {labels} labels, plain; which they are, and their share of the w
 def slots_section(languages: Sequence[str]) -> str:
     """The section on the task `slots`, at seed 0."""
     counts = {
-        language: {split: Counter(label for e in read(language, split, 0) for label in e.labels) for split in SPLITS}
+        language: {
+            split: Counter(label for e in read(language, split, 0) for label in e.labels)
+            for split in SPLITS
+        }
         for language in languages
     }
     train = counts["en"]["train"]
@@ -256,7 +273,11 @@ class Judge:
         """Labels of the classes whose templates match the text."""
         area = {"area": self._book.words.slots["area"][0]}
         results = recognize_all(
-            text, self._intents, slot_lists=dict(self._lists), intent_context=area, language=self._book.language
+            text,
+            self._intents,
+            slot_lists=dict(self._lists),
+            intent_context=area,
+            language=self._book.language,
         )
         names = {result.intent.name for result in results}
         return {label for label, c in enumerate(CLASSES) if names & set(c.intents)}
@@ -271,11 +292,18 @@ class Judge:
 
 def slot_lists(words: Words) -> dict[str, TextSlotList]:
     """Fillers of each open slot; the source's wildcards would match any words."""
-    names = [(name, name, {"domain": DOMAINS.get(kind, kind)}) for kind, some in words.names.items() for name in some]
-    rooms = [(room, room, {"domain": "light"}) for room in words.slots["area"]]  # "the kitchen lights"
+    names = [
+        (name, name, {"domain": DOMAINS.get(kind, kind)})
+        for kind, some in words.names.items()
+        for name in some
+    ]
+    rooms = [
+        (room, room, {"domain": "light"}) for room in words.slots["area"]
+    ]  # "the kitchen lights"
     out = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
     return out | {
-        name: TextSlotList.from_strings(words.slots[slot], allow_template=False) for name, slot in WILDCARDS.items()
+        name: TextSlotList.from_strings(words.slots[slot], allow_template=False)
+        for name, slot in WILDCARDS.items()
     }
 
 
@@ -283,5 +311,8 @@ def ambiguous_templates(book: Book, templates: Iterable[Template]) -> dict[str, 
     """Group -> names of the other classes, for the templates that hassil also assigns to another class."""
     judge = Judge(book)
     found = {template.group: judge.others(template) for template in templates}
-    names = {group: [CLASSES[label].name for label in sorted(labels)] for group, labels in sorted(found.items())}
+    names = {
+        group: [CLASSES[label].name for label in sorted(labels)]
+        for group, labels in sorted(found.items())
+    }
     return {group: others for group, others in names.items() if others}

@@ -10,7 +10,17 @@ from functools import lru_cache
 import numpy as np
 
 from headlab.tasks.base import Example
-from headlab.tasks.intents.templates import LABELS, SIZES, TRAIN_LANGUAGE, Book, Dice, Said, Template, read_book, sample
+from headlab.tasks.intents.templates import (
+    LABELS,
+    SIZES,
+    TRAIN_LANGUAGE,
+    Book,
+    Dice,
+    Said,
+    Template,
+    read_book,
+    sample,
+)
 
 # Share of a class's templates, weighted by how many sentences they can give (up to ENOUGH).
 SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}
@@ -66,7 +76,11 @@ class Draw:
         """A new sentence of at least `least` words; None if TRIES draws gave none."""
         for _ in range(TRIES):
             said = sample(self.book, template, self.dice)
-            if said is None or (key := said.text.casefold()) in self.banned or len(said.text.split()) < least:
+            if (
+                said is None
+                or (key := said.text.casefold()) in self.banned
+                or len(said.text.split()) < least
+            ):
                 continue
             holder = self.owner.setdefault(key, template)
             if holder is template and key not in self.said:
@@ -131,7 +145,9 @@ def seeded(seed: int, language: str, purpose: str) -> Dice:
 def assign(book: Book, dice: Dice) -> Plan:
     """Assign every template to one split; the only template of a class goes to both dev and test."""
     shares = SHARES[book.language == TRAIN_LANGUAGE]
-    plan: dict[str, dict[int, list[Template]]] = {split: {} for split in ("dev", "test", "train") if split in shares}
+    plan: dict[str, dict[int, list[Template]]] = {
+        split: {} for split in ("dev", "test", "train") if split in shares
+    }
     for label in range(len(LABELS)):
         templates = book.of(label)
         if len(templates) == 1:
@@ -141,7 +157,9 @@ def assign(book: Book, dice: Dice) -> Plan:
     return plan
 
 
-def deal(templates: Sequence[Template], shares: Mapping[str, float], dice: Dice) -> Iterator[tuple[Template, str]]:
+def deal(
+    templates: Sequence[Template], shares: Mapping[str, float], dice: Dice
+) -> Iterator[tuple[Template, str]]:
     """Each template with the split that is furthest below its share, of the intent plus of the class.
 
     Templates with most sentences come first; ties are in random order.
@@ -163,5 +181,13 @@ def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example
     out = []
     for i, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
-        out.append(Example(f"intents/{language}/{split}/{i:05d}-{digest}", text, template.label, None, template.group))
+        out.append(
+            Example(
+                f"intents/{language}/{split}/{i:05d}-{digest}",
+                text,
+                template.label,
+                None,
+                template.group,
+            )
+        )
     return tuple(out)

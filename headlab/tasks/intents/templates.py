@@ -32,7 +32,23 @@ from headlab.errors import HeadlabError
 
 # The 17 classes, the 15 languages and the pinned sources of the task `intents`.
 
-LANGUAGES = ("en", "de", "fr", "es", "ru", "bg", "el", "ar", "th", "vi", "zh-CN", "eu", "fi", "hu", "ml")
+LANGUAGES = (
+    "en",
+    "de",
+    "fr",
+    "es",
+    "ru",
+    "bg",
+    "el",
+    "ar",
+    "th",
+    "vi",
+    "zh-CN",
+    "eu",
+    "fi",
+    "hu",
+    "ml",
+)
 TRAIN_LANGUAGE = "en"
 PINNED = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
 SIZES = {"train": 8000, "dev": 512, "test": 1000}
@@ -50,10 +66,14 @@ class IntentClass:
 CLASSES = (
     IntentClass("turn_on", ("HassTurnOn",), "switch on, open, lock, run a scene or script"),
     IntentClass("turn_off", ("HassTurnOff",), "switch off, close, unlock"),
-    IntentClass("get_state", ("HassGetState",), "ask for the state of a device, or where a person is"),
+    IntentClass(
+        "get_state", ("HassGetState",), "ask for the state of a device, or where a person is"
+    ),
     IntentClass("set_light", ("HassLightSet",), "brightness, colour, colour temperature"),
     IntentClass("set_position", ("HassSetPosition",), "open a cover or valve to a percentage"),
-    IntentClass("get_temperature", ("HassClimateGetTemperature",), "ask for the temperature indoors"),
+    IntentClass(
+        "get_temperature", ("HassClimateGetTemperature",), "ask for the temperature indoors"
+    ),
     IntentClass("set_temperature", ("HassClimateSetTemperature",), "set the heating"),
     IntentClass("get_weather", ("HassGetWeather",), "ask for the weather"),
     IntentClass("media_pause", ("HassMediaPause", "HassMediaUnpause"), "pause or resume playback"),
@@ -63,10 +83,18 @@ CLASSES = (
         ("HassSetVolume", "HassSetVolumeRelative", "HassMediaPlayerMute", "HassMediaPlayerUnmute"),
         "volume, louder, quieter, mute, unmute",
     ),
-    IntentClass("list_add", ("HassListAddItem", "HassShoppingListAddItem"), "add an item to a list"),
+    IntentClass(
+        "list_add", ("HassListAddItem", "HassShoppingListAddItem"), "add an item to a list"
+    ),
     IntentClass("timer_start", ("HassStartTimer",), "start a timer, or give a delayed command"),
-    IntentClass("timer_adjust", ("HassIncreaseTimer", "HassDecreaseTimer"), "add time to a timer, or take it away"),
-    IntentClass("timer_cancel", ("HassCancelTimer", "HassCancelAllTimers"), "cancel one timer or all"),
+    IntentClass(
+        "timer_adjust",
+        ("HassIncreaseTimer", "HassDecreaseTimer"),
+        "add time to a timer, or take it away",
+    ),
+    IntentClass(
+        "timer_cancel", ("HassCancelTimer", "HassCancelAllTimers"), "cancel one timer or all"
+    ),
     IntentClass("timer_pause", ("HassPauseTimer", "HassUnpauseTimer"), "pause or resume a timer"),
     IntentClass(
         "vacuum",
@@ -145,7 +173,9 @@ class Words:
 def load_words(language: str) -> Words:
     """The fillers of a language, from its file."""
     data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
-    clean = tuple((re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"])
+    clean = tuple(
+        (re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"]
+    )
     return Words(
         data["names"],
         {slot: data[slot] for slot in SLOTS},
@@ -157,7 +187,9 @@ def load_words(language: str) -> Words:
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
     """Groups of the templates that `ambiguous_templates` found to fit other classes too -> those classes."""
-    found: dict[str, dict[str, list[str]]] = json.loads((files(__package__) / "ambiguous.json").read_text("utf-8"))
+    found: dict[str, dict[str, list[str]]] = json.loads(
+        (files(__package__) / "ambiguous.json").read_text("utf-8")
+    )
     return found.get(language, {})
 
 
@@ -251,10 +283,14 @@ def read_book(language: str, *, ambiguous: bool = False) -> Book:
                 for sentence in block.sentences:
                     variant = make_variant(sentence, block, intents.expansion_rules, words)
                     found.setdefault((label, skeleton(variant)), []).append((name, variant))
-    templates = tuple(merged(language, key, rows, intents.expansion_rules, lists) for key, rows in found.items())
+    templates = tuple(
+        merged(language, key, rows, intents.expansion_rules, lists) for key, rows in found.items()
+    )
     dropped = () if ambiguous else ambiguous_groups(language)
     templates = tuple(t for t in templates if t.group not in dropped)
-    return Book(language, templates, intents.expansion_rules, lists, words, sum(map(len, found.values())))
+    return Book(
+        language, templates, intents.expansion_rules, lists, words, sum(map(len, found.values()))
+    )
 
 
 def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
@@ -269,7 +305,9 @@ def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
     return out | dict(words.lists)
 
 
-def make_variant(sentence: Sentence, block: IntentData, rules: Mapping[str, Sentence], words: Words) -> Variant:
+def make_variant(
+    sentence: Sentence, block: IntentData, rules: Mapping[str, Sentence], words: Words
+) -> Variant:
     """A sentence with the names that its context allows."""
     source = " ".join((sentence.text or "").split())
     refs = set(sentence.list_names(dict(rules)))
@@ -293,7 +331,11 @@ def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
 def skeleton(variant: Variant) -> str:
     """The template without its optional words, or the whole template if nothing but names would be left."""
     bare = " ".join(render(variant.expression, optional=False).lower().split())
-    return bare if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", bare)) else variant.source.lower()
+    return (
+        bare
+        if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", bare))
+        else variant.source.lower()
+    )
 
 
 def render(expression: Expression, *, optional: bool) -> str:
@@ -330,13 +372,18 @@ def merged(
 
 
 def capacity(
-    expression: Expression, names: int, rules: Mapping[str, Sentence], lists: Mapping[str, Sequence[Value]]
+    expression: Expression,
+    names: int,
+    rules: Mapping[str, Sentence],
+    lists: Mapping[str, Sequence[Value]],
 ) -> int:
     """Upper bound on the number of sentences of an expression, at most MOST."""
     if isinstance(expression, Group):
         sizes = [capacity(item, names, rules, lists) for item in expression.items]
         total = sum(sizes) if isinstance(expression, Alternative) else prod(sizes)
-        return min(total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1), MOST)
+        return min(
+            total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1), MOST
+        )
     if isinstance(expression, RuleReference):
         return capacity(rules[expression.rule_name].expression, names, rules, lists)
     if isinstance(expression, ListReference):
@@ -423,7 +470,11 @@ class Walk:
         assert isinstance(expression, Group)
         if isinstance(expression, Alternative):
             return self.choice(expression)
-        items = self.dice.shuffled(expression.items) if isinstance(expression, Permutation) else expression.items
+        items = (
+            self.dice.shuffled(expression.items)
+            if isinstance(expression, Permutation)
+            else expression.items
+        )
         return [piece for item in items for piece in self.pieces(item)]
 
     def choice(self, expression: Alternative) -> list[Piece]:

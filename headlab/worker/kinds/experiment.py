@@ -14,10 +14,30 @@ from headlab.scores import HeadScores
 from headlab.store import Run
 from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment, study
 from headlab.tasks.base import Example, Split, Task
-from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, Part, about, measured, named, task_of, total, within
+from headlab.worker.kinds.kind import (
+    Estimate,
+    Kind,
+    Known,
+    Lab,
+    Part,
+    about,
+    measured,
+    named,
+    task_of,
+    total,
+    within,
+)
 from headlab.worker.kinds.score import LARGEST
 from headlab.worker.runner import Running, WatchedStore
-from headlab.worker.schemas import ExperimentSpec, Forecast, FrontSpec, Measured, MeasureRequest, Refusal, WorthSpec
+from headlab.worker.schemas import (
+    ExperimentSpec,
+    Forecast,
+    FrontSpec,
+    Measured,
+    MeasureRequest,
+    Refusal,
+    WorthSpec,
+)
 
 if TYPE_CHECKING:
     from headlab.records import Progress
@@ -27,7 +47,14 @@ if TYPE_CHECKING:
 # Experiment jobs: an analysis from a paper, assembled from stored scores, answers and curves.
 
 # Upper limits of options that are counts.
-MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
+MOST = {
+    "runs": 1000,
+    "samples": 1 << 20,
+    "points": 4096,
+    "k": 1 << 20,
+    "top": 1 << 20,
+    "examples": 100_000,
+}
 TEXT = 1000
 
 
@@ -36,7 +63,9 @@ Experimental = TypeVar("Experimental", bound=ExperimentSpec)
 
 def fill(spec: Experimental) -> Experimental:
     """The spec, filled in. Raises HeadlabError for anything unknown or invalid, or if the task's data are missing."""
-    by_key = study if isinstance(spec, FrontSpec) else experiment  # a front has jobs of its own kind
+    by_key = (
+        study if isinstance(spec, FrontSpec) else experiment
+    )  # a front has jobs of its own kind
     chosen_study, chosen = by_key(spec.experiment), task_of(spec, spec.languages)
     chosen_study.check_languages(len(chosen.languages))
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
@@ -66,7 +95,9 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
             modest(within(value, LARGEST))
         if isinstance(value, str) and len(value) > TEXT:
             raise Refusal(
-                f"{name} has {len(value)} characters; a job may have {TEXT} at most", 422, code="job.text_too_long"
+                f"{name} has {len(value)} characters; a job may have {TEXT} at most",
+                422,
+                code="job.text_too_long",
             )
     return within(options, MOST)
 
@@ -79,7 +110,9 @@ def options_of(spec: ExperimentSpec) -> dict[str, Any]:
     return {**spec.options, **given}
 
 
-def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None) -> Pieces:
+def pieces_of(
+    lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None
+) -> Pieces:
     """The pieces that the experiment is assembled from.  running: is notified of what is stored."""
     from headlab.studies.run import Pieces
 
@@ -138,7 +171,10 @@ def _peek(run: Run, grid: HeadGrid) -> HeadScores | None:
 
 
 def _words(run: Run) -> str:
-    kind, about = run.spec.get("kind", "scores"), run.spec.get("method") or run.spec.get("order") or {}
+    kind, about = (
+        run.spec.get("kind", "scores"),
+        run.spec.get("method") or run.spec.get("order") or {},
+    )
     name = about.get("name") or about.get("method") if isinstance(about, Mapping) else None
     return f"{name} {kind}" if name else str(kind)
 
@@ -156,7 +192,9 @@ def run(lab: Lab, running: Running, spec: ExperimentSpec) -> Mapping[str, Any]:
         running.progress(step.done, step.total, step.note, fresh=fresh)
         fresh = False
 
-    report = run_experiment(spec.experiment, pieces, options=options_of(spec), on_progress=on_progress)
+    report = run_experiment(
+        spec.experiment, pieces, options=options_of(spec), on_progress=on_progress
+    )
     done = max(1, pieces.forwards)
     running.progress(done, done, "the report is stored")
     return {"keys": [content_key(report.spec)]}
@@ -166,9 +204,13 @@ def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
     """Forecast by the device's thread, which has the model: every piece's key depends on it."""
     if known.measured is not None and known.measured.forecast is not None:
         return Estimate(known.measured.forecast)
-    unknown = Forecast(forwards=None, seconds=None, basis="what the cache lacks for it is not known yet")
+    unknown = Forecast(
+        forwards=None, seconds=None, basis="what the cache lacks for it is not known yet"
+    )
     language = named(spec.languages)[0]
-    ask = MeasureRequest(model=spec.model, **about(spec), language=language, experiment=spec.model_dump())
+    ask = MeasureRequest(
+        model=spec.model, **about(spec), language=language, experiment=spec.model_dump()
+    )
     return Estimate(unknown, None if known.measured is not None else ask)
 
 
@@ -238,10 +280,21 @@ def foresee_worth(spec: WorthSpec, known: Known) -> Estimate:
     """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""
     rows = sum(max(ROWS, size) for size in set(spec.batch_sizes))
     pace, paced = measured(known)
-    part = Part(MODELS * PASSES * spec.rounds * rows, pace, (f"{spec.rounds} rounds at each batch size", paced))
-    return total([part], MeasureRequest(model=spec.model, **about(spec), language=named(spec.languages)[0]))
+    part = Part(
+        MODELS * PASSES * spec.rounds * rows,
+        pace,
+        (f"{spec.rounds} rounds at each batch size", paced),
+    )
+    return total(
+        [part], MeasureRequest(model=spec.model, **about(spec), language=named(spec.languages)[0])
+    )
 
 
 WORTH = Kind(
-    "worth", WorthSpec, fill_worth, run_worth, foresee_worth, "What a mask saves, measured on the worker's own device."
+    "worth",
+    WorthSpec,
+    fill_worth,
+    run_worth,
+    foresee_worth,
+    "What a mask saves, measured on the worker's own device.",
 )

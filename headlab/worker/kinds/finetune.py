@@ -45,7 +45,12 @@ def fill(spec: FinetuneSpec) -> FinetuneSpec:
 def label_of(spec: FinetuneSpec, chosen: Task) -> str:
     """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
     data = chosen.data_hash(chosen.examples(LANGUAGE, "train"))
-    made_of = {"task": chosen.name, "data": data, "options": options_of(spec).record(), "base": BASE_SHA256}
+    made_of = {
+        "task": chosen.name,
+        "data": data,
+        "options": options_of(spec).record(),
+        "base": BASE_SHA256,
+    }
     return f"{ADAPTERS}/{content_key(made_of)[:24]}"
 
 
@@ -133,4 +138,11 @@ def _steps_seen(known: Known) -> Iterator[float]:
             continue  # a record in another format says nothing about the pace
 
 
-FINETUNE = Kind("finetune", FinetuneSpec, fill, run, foresee, "A fine-tuning job, run on the worker's own device.")
+FINETUNE = Kind(
+    "finetune",
+    FinetuneSpec,
+    fill,
+    run,
+    foresee,
+    "A fine-tuning job, run on the worker's own device.",
+)

@@ -35,8 +35,16 @@ if TYPE_CHECKING:  # it imports torch
     from headlab.training.steps import Watch
 
 WEIGHT = "weight"
-MOST = {"steps": 100_000, "batch": 4096, "history": 1000, "size": 1_000_000}  # a request may not ask for more
-LEARNED = {"gates": 2, "all": 3}  # forward passes that a training example costs: it goes forward and back
+MOST = {
+    "steps": 100_000,
+    "batch": 4096,
+    "history": 1000,
+    "size": 1_000_000,
+}  # a request may not ask for more
+LEARNED = {
+    "gates": 2,
+    "all": 3,
+}  # forward passes that a training example costs: it goes forward and back
 JUDGED = ("dev", "test")
 
 
@@ -48,11 +56,15 @@ def fill(spec: GatesSpec) -> GatesSpec:
             code="gate.weight_misplaced",
         )
     chosen, options = task_of(spec, spec.languages), of(spec, spec.weights[0])
-    full = within({name: getattr(options, name) for name in GateOptions.table() if name != WEIGHT}, MOST, ",")
+    full = within(
+        {name: getattr(options, name) for name in GateOptions.table() if name != WEIGHT}, MOST, ","
+    )
     for language in chosen.languages:
         examples(chosen, language, options)
     weights = sorted(set(map(float, spec.weights)))
-    return spec.model_copy(update={"languages": list(chosen.languages), "options": full, "weights": weights})
+    return spec.model_copy(
+        update={"languages": list(chosen.languages), "options": full, "weights": weights}
+    )
 
 
 def of(spec: GatesSpec, weight: float) -> GateOptions:
@@ -78,7 +90,11 @@ def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
         for weight in spec.weights:
             watch = RunProgress(running, f"{language}, λ {weight:g}", len(keys), parts)
             store = lab.watched(running, language)
-            keys.append(content_key(learn(given, of(spec, weight), store=store, watch=watch.callbacks()).spec))
+            keys.append(
+                content_key(
+                    learn(given, of(spec, weight), store=store, watch=watch.callbacks()).spec
+                )
+            )
     running.progress(parts * PART, parts * PART, f"{', '.join(languages)} done")
     return {"keys": keys}
 
@@ -105,7 +121,9 @@ class RunProgress:
 
     def measuring(self) -> None:
         """Called before the mask is evaluated."""
-        self._running.progress(self._at + PART - 1, self._of, f"{self._name}: measuring", fresh=True)
+        self._running.progress(
+            self._at + PART - 1, self._of, f"{self._name}: measuring", fresh=True
+        )
 
 
 def foresee(spec: GatesSpec, known: Known) -> Estimate:
@@ -114,18 +132,22 @@ def foresee(spec: GatesSpec, known: Known) -> Estimate:
     languages, options, chosen = named(spec.languages), of(spec, spec.weights[0]), task(spec.task)
     sizes = {name: examples(chosen, name, options) for name in languages} if kept else {}
     asked = [(name, weight) for name in languages for weight in spec.weights]
-    left = [(name, weight) for name, weight in asked if not any(_same(r, spec, name, weight, sizes) for r in kept)]
+    left = [
+        (name, weight)
+        for name, weight in asked
+        if not any(_same(r, spec, name, weight, sizes) for r in kept)
+    ]
     ask = MeasureRequest(model=spec.model, **about(spec), language=languages[0])
     if not left:
         return total([Part(0, None, ("these gates are in the cache already",))], ask)
     judged = {name: _judged(chosen, name, options) for name, _ in left}
     forwards = sum(forwards_of(options, judged[name]) for name, _ in left)
     pace, paced = _pace(kept, known)
-    there = f"; {len(asked) - len(left)} of {len(asked)} runs are in the cache already" * (len(left) < len(asked))
-    many = f"{len(left)} runs" if len(left) > 1 else "one run"
-    words = (
-        f"{many} of {options.steps} steps of {options.batch} examples, each worth {LEARNED[options.trained]} forwards"
+    there = f"; {len(asked) - len(left)} of {len(asked)} runs are in the cache already" * (
+        len(left) < len(asked)
     )
+    many = f"{len(left)} runs" if len(left) > 1 else "one run"
+    words = f"{many} of {options.steps} steps of {options.batch} examples, each worth {LEARNED[options.trained]} forwards"
     return total([Part(forwards, pace, (f"{words}, and the masks measured{there}", paced))], ask)
 
 
@@ -136,7 +158,9 @@ def forwards_of(options: GateOptions, judged: int) -> int:
 
 def _judged(chosen: Task, language: str, options: GateOptions) -> int:
     sizes = (options.dev_size, options.test_size)
-    return sum(_count(chosen, language, split, size) for split, size in zip(JUDGED, sizes, strict=True))
+    return sum(
+        _count(chosen, language, split, size) for split, size in zip(JUDGED, sizes, strict=True)
+    )
 
 
 def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
@@ -148,7 +172,11 @@ def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
 
 def _pace(kept: Sequence[Result[LearnedGates]], known: Known) -> tuple[float | None, str]:
     """Seconds per forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
-    seen = [pace for result in kept if result.meta.get("device") == known.device and (pace := _took(result))]
+    seen = [
+        pace
+        for result in kept
+        if result.meta.get("device") == known.device and (pace := _took(result))
+    ]
     many = f"{len(seen)} runs" if len(seen) > 1 else "a run"
     return median_pace(seen, known, f"{many} of such gates on such a device ({known.device})")
 
@@ -158,7 +186,11 @@ def _took(result: Result[LearnedGates]) -> float:
     told = [part for part in result.record.measured.values() if isinstance(part, Mapping)]
     try:
         judged = sum(int(part.get("examples") or 0) for part in told)
-        given = {name: value for name, value in result.record.spec["options"].items() if name in GateOptions.table()}
+        given = {
+            name: value
+            for name, value in result.record.spec["options"].items()
+            if name in GateOptions.table()
+        }
         return float(result.record.seconds) / forwards_of(options_of(given), judged)
     except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
         return 0.0
@@ -171,15 +203,30 @@ def _about(result: Result[LearnedGates], spec: GatesSpec) -> bool:
 
 
 def _same(
-    result: Result[LearnedGates], spec: GatesSpec, language: str, weight: float, sizes: Mapping[str, int]
+    result: Result[LearnedGates],
+    spec: GatesSpec,
+    language: str,
+    weight: float,
+    sizes: Mapping[str, int],
 ) -> bool:
     """Whether a stored run is what the job would compute, as far as can be known without the model."""
     own = result.record.spec
-    got = (result.record.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
+    got = (
+        result.record.language,
+        own.get("seed"),
+        own.get("options"),
+        own.get("task", {}).get("size"),
+    )
     want = (language, spec.seed, of(spec, weight).record(), sizes[language])
     return got == want and same_classes(own.get("task", {}), spec.label_map)
 
 
 GATES: Kind[GatesSpec] = Kind(
-    "gates", GatesSpec, fill, run, foresee, "Learned gates, trained on the worker's own device.", status=422
+    "gates",
+    GatesSpec,
+    fill,
+    run,
+    foresee,
+    "Learned gates, trained on the worker's own device.",
+    status=422,
 )

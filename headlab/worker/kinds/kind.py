@@ -21,7 +21,15 @@ from headlab.store import Result, Store
 from headlab.tables import Report
 from headlab.tasks import task
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Forecast, Measured, MeasureRequest, OnTask, Refusal, ScoreSpec, Strict
+from headlab.worker.schemas import (
+    Forecast,
+    Measured,
+    MeasureRequest,
+    OnTask,
+    Refusal,
+    ScoreSpec,
+    Strict,
+)
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
@@ -148,7 +156,11 @@ HOMES = {
 def kind_of(key: str) -> Kind[Any]:
     """A kind by its key. Raises Refusal (422)."""
     if key not in HOMES:
-        raise Refusal(f"unknown kind of job {key!r}; choose from {', '.join(HOMES)}", 422, code="job.kind_unknown")
+        raise Refusal(
+            f"unknown kind of job {key!r}; choose from {', '.join(HOMES)}",
+            422,
+            code="job.kind_unknown",
+        )
     kind: Kind[Any] = getattr(implementation(HOMES[key], "headlab.worker.kinds"), key.upper())
     return kind
 
@@ -170,7 +182,8 @@ def named(languages: list[str] | str) -> list[str]:
     """The languages of a filled-in spec. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
         raise HeadlabError(
-            'a job names its languages; "all" is filled in when it is submitted', code="job.languages_unnamed"
+            'a job names its languages; "all" is filled in when it is submitted',
+            code="job.languages_unnamed",
         )
     return languages
 
@@ -180,13 +193,18 @@ def within(options: dict[str, Any], most: Mapping[str, int], form: str = "") -> 
     for name, limit in most.items():
         if isinstance(value := options.get(name), int) and value > limit:
             raise Refusal(
-                f"{name} is {value}; a job may ask for {limit:{form}} at most", 422, code="job.number_too_large"
+                f"{name} is {value}; a job may ask for {limit:{form}} at most",
+                422,
+                code="job.number_too_large",
             )
     return options
 
 
 def in_turn(
-    running: Running, languages: Sequence[str], make: Callable[[int, str], HeadScores | Curve | Report], parts: int = 1
+    running: Running,
+    languages: Sequence[str],
+    make: Callable[[int, str], HeadScores | Curve | Report],
+    parts: int = 1,
 ) -> dict[str, list[str]]:
     """Keys of what `make` returns for each language, given its place and name.  parts: of the work of each."""
     total, keys = len(languages) * parts * PART, []
@@ -197,7 +215,9 @@ def in_turn(
     return {"keys": keys}
 
 
-def reporter(running: Running, language: str, at: int, languages: int) -> Callable[[Progress], None]:
+def reporter(
+    running: Running, language: str, at: int, languages: int
+) -> Callable[[Progress], None]:
     """Callback that reports progress of one language as the job's; its first call may come from a checkpoint."""
     fresh = True
 
@@ -261,12 +281,16 @@ def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
 def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Part:
     """Cost of the scores that the store lacks. Raises HeadlabError if the model has too many heads for the method."""
     own = [r for r in known.results if is_of(r.record, asked.model, asked.task)]
-    stored = {r.record.language for r in own if r.record.language in languages and _same(r.record, asked)}
+    stored = {
+        r.record.language for r in own if r.record.language in languages and _same(r.record, asked)
+    }
     left = [name for name in languages if name not in stored]
     if not left:
         return Part(0, None, ("the scores are in the cache already",))
     there = len(languages) - len(left)
-    before = (f"{there} of {len(languages)} languages {'is' if there == 1 else 'are'} in the cache already",)
+    before = (
+        f"{there} of {len(languages)} languages {'is' if there == 1 else 'are'} in the cache already",
+    )
     chosen, heads = method(asked.method), heads_of(asked.model, known)
     pace, paced = _pace(asked, known)
     if heads is None:
@@ -275,13 +299,19 @@ def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Par
     examples = len(task(asked.task).examples(left[0], asked.split, asked.size))
     seen = [r.record for r in own if costs.alike(r.record, chosen, asked.options)]
     resumable = known.measured is None or known.measured.resumable
-    each, why = costs.expected_forwards(chosen, asked.options, heads, examples, seen, resumable=resumable)
-    return Part(each * len(left), pace, (*(before if there else ()), why, *((paced,) if each else ())))
+    each, why = costs.expected_forwards(
+        chosen, asked.options, heads, examples, seen, resumable=resumable
+    )
+    return Part(
+        each * len(left), pace, (*(before if there else ()), why, *((paced,) if each else ()))
+    )
 
 
 def heads_of(model: str, known: Known) -> int | None:
     """Number of heads, from stored results or from what was just measured; None where unknown."""
-    stored = (r.record.grid.size for r in known.results if spec_of(r.record, "model", "name") == model)
+    stored = (
+        r.record.grid.size for r in known.results if spec_of(r.record, "model", "name") == model
+    )
     return next(stored, None if known.measured is None else known.measured.heads)
 
 
@@ -309,12 +339,18 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
     here = [r.record for r in known.results if r.meta.get("device") == known.device]
-    here = [s for s in here if is_of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
+    here = [
+        s
+        for s in here
+        if is_of(s, asked.model, asked.task) and costs.current(s, method(asked.method))
+    ]
     pace = costs.pace(here, asked.model, asked.task, asked.method)
     if pace is None:
         return measured(known, asked.method)
     plural = "s" if len(here) > 1 else ""
-    return pace, pace_words(pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})")
+    return pace, pace_words(
+        pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})"
+    )
 
 
 def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
@@ -326,10 +362,15 @@ def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
 def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
     """Whether a result is what a job would compute, as far as can be known without the model."""
     got, of = scores.spec, scores.spec["task"]
-    by = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
+    by = (
+        got["method"]["name"],
+        got["method"]["options"],
+    )  # whatever its version: see `headlab.methods.run.stored`
     same = (*by, got["seed"], got["ablation"], of["split"])
     want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
     # A split may have fewer examples than were asked for; then all of them were taken.
     if same != want or not same_classes(of, asked.label_map):
         return False
-    return bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))
+    return bool(
+        of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size))
+    )

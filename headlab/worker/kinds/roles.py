@@ -62,7 +62,8 @@ def _of_treebank(spec: RolesSpec) -> RolesSpec:
 def _of_task(spec: RolesSpec) -> RolesSpec:
     if spec.task is None:
         raise HeadlabError(
-            "source task needs the name of a task; give one, or use source treebank", code="roles.task_unnamed"
+            "source task needs the name of a task; give one, or use source treebank",
+            code="roles.task_unnamed",
         )
     chosen = task(spec.task, spec.languages)
     chosen.examples(chosen.languages[0], spec.split, 1)
@@ -116,11 +117,21 @@ def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
 
 def foresee(spec: RolesSpec, known: Known) -> Estimate:
     """Cost of one pass over the sentences of the languages whose report the store lacks."""
-    kept = [r for r in Store(known.root).reports().results if r.record.name == NAME and _of(r, spec.model)]
+    kept = [
+        r
+        for r in Store(known.root).reports().results
+        if r.record.name == NAME and _of(r, spec.model)
+    ]
     languages = named(spec.languages)
     sizes = {language: _size(spec, language) for language in languages}
-    left = [language for language in languages if not any(_same(r, spec, language, sizes[language]) for r in kept)]
-    ask = MeasureRequest(model=spec.model, task=spec.task or TREEBANK, language=languages[0], roles=spec.model_dump())
+    left = [
+        language
+        for language in languages
+        if not any(_same(r, spec, language, sizes[language]) for r in kept)
+    ]
+    ask = MeasureRequest(
+        model=spec.model, task=spec.task or TREEBANK, language=languages[0], roles=spec.model_dump()
+    )
     if not left:
         return total([Part(0, None, ("the reports are in the cache already",))], ask)
     forwards = sum(sizes[language] for language in left)
@@ -160,14 +171,18 @@ def _same(result: Result[Report], spec: RolesSpec, language: str, size: int) -> 
     of = own.get("task")
     fits = isinstance(of, Mapping) and all(of.get(part) == value for part, value in want.items())
     options = own.get("options")
-    alike = isinstance(options, Mapping) and all(options.get(part) == value for part, value in spec.options.items())
+    alike = isinstance(options, Mapping) and all(
+        options.get(part) == value for part, value in spec.options.items()
+    )
     return fits and alike and own.get("version") == VERSION
 
 
 def _pace(kept: Sequence[Result[Report]], known: Known) -> tuple[float | None, str]:
     here = [r.record for r in kept if r.meta.get("device", known.device) == known.device]
     seen = [report.seconds / report.example_forwards for report in here if report.example_forwards]
-    return median_pace(seen, known, f"{len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
+    return median_pace(
+        seen, known, f"{len(seen)} report{'s' if len(seen) > 1 else ''} of its roles"
+    )
 
 
 ROLES = Kind(

@@ -41,7 +41,9 @@ def fill(spec: ScoreSpec) -> ScoreSpec:
     chosen = method(spec.method)
     languages = task_of(spec, spec.languages).languages
     options = within(chosen.resolve(spec.options), LARGEST)
-    return spec.model_copy(update={"method": chosen.key, "languages": list(languages), "options": options})
+    return spec.model_copy(
+        update={"method": chosen.key, "languages": list(languages), "options": options}
+    )
 
 
 def run(lab: Lab, running: Running, spec: ScoreSpec) -> Mapping[str, Any]:
@@ -64,10 +66,14 @@ def measure(spec: ScoreSpec) -> MeasureRequest:
     timed = None if method(spec.method).costs.in_walks else spec.method
     options = {} if timed is None else dict(spec.options)
     language = named(spec.languages)[0]
-    return MeasureRequest(model=spec.model, **about(spec), language=language, method=timed, options=options)
+    return MeasureRequest(
+        model=spec.model, **about(spec), language=language, method=timed, options=options
+    )
 
 
-SCORE = Kind("score", ScoreSpec, fill, run, foresee, "Head scores, and where they are computed.", Place)
+SCORE = Kind(
+    "score", ScoreSpec, fill, run, foresee, "Head scores, and where they are computed.", Place
+)
 
 
 # Curve jobs: accuracy as heads are removed in the order of their scores, language after language.
@@ -82,7 +88,9 @@ def ordering(spec: CurveSpec) -> ScoreSpec:
 def fill_curve(spec: CurveSpec) -> CurveSpec:
     """The spec with every default filled in. Raises HeadlabError for an unknown task, language, method or option."""
     full = fill(ordering(spec))
-    return spec.model_copy(update={name: getattr(full, name) for name in ("method", "languages", "options")})
+    return spec.model_copy(
+        update={name: getattr(full, name) for name in ("method", "languages", "options")}
+    )
 
 
 def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
@@ -90,10 +98,16 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
     from headlab.studies.curves import prune_curve  # imports torch
 
     languages = named(spec.languages)
-    model, chosen, steps = lab.need(spec.model), lab.task(spec.task, spec.label_map), 2 * len(languages)
+    model, chosen, steps = (
+        lab.need(spec.model),
+        lab.task(spec.task, spec.label_map),
+        2 * len(languages),
+    )
 
     def made(at: int, language: str) -> Curve:
-        scores = lab.scored(running, ordering(spec), language, reporter(running, language, 2 * at, steps))
+        scores = lab.scored(
+            running, ordering(spec), language, reporter(running, language, 2 * at, steps)
+        )
         return prune_curve(
             model,
             chosen,
@@ -115,11 +129,17 @@ def foresee_curve(spec: CurveSpec, known: Known) -> Estimate:
     """Cost of the missing scores and of the points, each one forward pass per example."""
     languages = named(spec.languages)
     ask = MeasureRequest(model=spec.model, **about(spec), language=languages[0])
-    return total([scores_part(ordering(spec), languages, known), _points_part(spec, languages, known)], ask)
+    return total(
+        [scores_part(ordering(spec), languages, known), _points_part(spec, languages, known)], ask
+    )
 
 
 def _points_part(spec: CurveSpec, languages: list[str], known: Known) -> Part:
-    left = [name for name in languages if not any(_same(curve.record, spec, name) for curve in known.curves)]
+    left = [
+        name
+        for name in languages
+        if not any(_same(curve.record, spec, name) for curve in known.curves)
+    ]
     if not left:
         return Part(0, None, ("the curves are in the cache already",))
     heads, (pace, paced) = heads_of(spec.model, known), _curve_pace(spec, known)
@@ -140,19 +160,34 @@ def _curve_pace(spec: CurveSpec, known: Known) -> tuple[float | None, str]:
     ]
     seen = [curve.seconds / curve.example_forwards for curve in here if curve.example_forwards]
     plural = "s" if len(seen) > 1 else ""
-    return median_pace(seen, known, f"{len(seen)} curve{plural} computed on such a device ({known.device})")
+    return median_pace(
+        seen, known, f"{len(seen)} curve{plural} computed on such a device ({known.device})"
+    )
 
 
 def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
     """Whether a curve is what the job would compute, as far as can be known without the model."""
     order = curve.spec["order"]
-    got = (curve.language, curve.split, order["method"], order["options"], order["seed"], curve.spec["ablation"])
+    got = (
+        curve.language,
+        curve.split,
+        order["method"],
+        order["options"],
+        order["seed"],
+        curve.spec["ablation"],
+    )
     want = (language, spec.split, spec.method, dict(spec.options), spec.seed, spec.ablation)
-    if not is_of(curve, spec.model, spec.task) or got != want or not same_classes(curve.spec["task"], spec.label_map):
+    if (
+        not is_of(curve, spec.model, spec.task)
+        or got != want
+        or not same_classes(curve.spec["task"], spec.label_map)
+    ):
         return False
     if (spec.points or curve.grid.size + 1) != len(curve.removed):
         return False
-    return bool(curve.spec["task"]["size"] == len(task(spec.task).examples(language, spec.split, spec.size)))
+    return bool(
+        curve.spec["task"]["size"] == len(task(spec.task).examples(language, spec.split, spec.size))
+    )
 
 
 CURVE = Kind(
