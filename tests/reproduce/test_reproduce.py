@@ -66,8 +66,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 tags = rng.choice(udpos.LABELS, 9)
                 lines = [
                     f"{i}\t{w}\t_\t{tag}" + "\t_" * 6
-                    for i, (w, tag) in enumerate(zip(words(), tags), 1)
-                ]  # noqa: B905
+                    for i, (w, tag) in enumerate(zip(words(), tags, strict=False), 1)
+                ]
                 trees.append("\n".join([*lines, "", ""]))
             (root / "ud" / f"{language}.{split}.conllu").write_text("".join(trees))
     return root

@@ -329,9 +329,11 @@ def test_every_pair_is_compared_once_at_a_level_that_holds_for_all() -> None:
 def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Generator) -> None:
     found = [language_of(rng, {"shapley": 0.8, "gradient": 0.6}) for _ in range(2)]
     (pair, chance) = pairs_of(found, [("shapley", "gradient"), ("shapley", "random")], 0)
-    area = lambda curve: np.mean(
-        [reference.area(list(a), list(curve.removed)) for a in curve.correct.T]
-    )  # noqa: E731
+
+    def area(curve: Any) -> float:
+        areas = [reference.area(list(a), list(curve.removed)) for a in curve.correct.T]
+        return float(np.mean(areas))
+
     slow = {
         name: [np.mean([area(c) for c in of.curves[name]]) for of in found]
         for name in found[0].curves
