@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from headlab.report.commands import job_of, shell_lines
 from headlab.training.l0_table import accuracy_name
 from headlab.ui import contrast, gates_figures, gates_page, gates_store
+from headlab.ui.experiments_report import made_again
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import every_gate
 from headlab.ui.names import plain
@@ -40,8 +40,8 @@ def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
         gates, table = result.record, every_gate(result.record)
         show(table, result.key)
-        command = shell_lines(*job_of("gates", gates.spec))
-        how_made(gates_store.facts(result), command, table, f"gates-{gates.language}", result.key)
+        commands = made_again("gates", result)
+        how_made(gates_store.facts(result), commands, table, f"gates-{gates.language}", result.key)
 
 
 def body(choice, shelf):

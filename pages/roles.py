@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from headlab.report.commands import job_of, shell_lines
 from headlab.ui import contrast, roles_form, roles_page, roles_store
 from headlab.ui.experiments import facts
+from headlab.ui.experiments_report import made_again
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known, pick_one
@@ -59,8 +59,8 @@ def made(kept):
             if table := kept.roles.table(name):
                 show(table, kept.key)
         report = kept.result.record
-        command = shell_lines("roles", job_of("report", report.spec)[1])
-        how_made(facts(kept.result), command, report, f"roles-{kept.language}", kept.key)
+        commands = made_again("report", kept.result)
+        how_made(facts(kept.result), commands, report, f"roles-{kept.language}", kept.key)
 
 
 def body(choice, shelf):

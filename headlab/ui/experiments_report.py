@@ -177,12 +177,18 @@ def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
         if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
-        how_made(facts(result), made_again(result), result.record, result.record.name, result.key)
+        commands = made_again("report", result)
+        how_made(facts(result), commands, result.record, result.record.name, result.key)
 
 
-def made_again(result: Result[Report]) -> Again:
-    """The commands that make a stored report again, with paths of its files where they are noted beside it."""
-    return known_in(Store()).again("report", result.record.spec)
+def made_again(kind: str, result: Result[Any]) -> Again:
+    """The commands that make a stored result again, with paths of its files where they are noted.
+
+    Args:
+        kind: Of the result, as its spec names it.
+        result: A report, or learned gates.
+    """
+    return known_in(Store()).again(kind, result.record.spec)
 
 
 # What a page shows as one HTML file, as `headlab report` writes it.

@@ -543,7 +543,7 @@ def _show(front: Front, now: History) -> None:
     with st.expander("More tables, and how it was made"):
         for name in (CHOICE, CONFIRMED, FRONT):
             show(front.report.table(name), front.result.key)
-        draw_commands(made_again(front.result))
+        draw_commands(made_again("report", front.result))
 
 
 def _figure(front: Front, now: History) -> None:
