@@ -3,8 +3,9 @@
     python benchmarks/bad_inputs/until_computing.py score --model model -o samples=10000000
 
 A number may be legal and still mean hours of work. So a command is ended once `MODULES_RUN` modules
-of a model have been run, or one is given a batch of `NUMBERS_AT_ONCE`, and a worker once it is ready
-to listen. That counts as accepted, since all arguments have been checked by then.
+of a model have been run, one is given a batch of `NUMBERS_AT_ONCE`, or a training has made
+`TRAINING_STEPS`, and a worker once it is ready to listen. That counts as accepted, since all
+arguments have been checked by then.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from unittest import mock
 
 MODULES_RUN = 2000
 NUMBERS_AT_ONCE = 500_000
+TRAINING_STEPS = 4
 
 
 class Computing(BaseException):
@@ -31,8 +33,10 @@ def ended_when_computing() -> Iterator[None]:
     import uvicorn
     from torch import Tensor
     from torch.nn.modules.module import register_module_forward_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     modules_run = 0
+    training_steps = 0
 
     def count(_: Any, arguments: tuple[Any, ...]) -> None:
         nonlocal modules_run
@@ -41,17 +45,24 @@ def ended_when_computing() -> Iterator[None]:
         if modules_run > MODULES_RUN or numbers > NUMBERS_AT_ONCE:
             raise Computing
 
+    def count_step(*_: Any) -> None:
+        nonlocal training_steps
+        training_steps += 1
+        if training_steps > TRAINING_STEPS:
+            raise Computing
+
     def listen(_: uvicorn.Server, sockets: Sequence[socket]) -> None:
         for listening in sockets:
             listening.close()
         raise Computing
 
-    hook = register_module_forward_pre_hook(count)
+    hooks = (register_module_forward_pre_hook(count), register_optimizer_step_pre_hook(count_step))
     try:
         with mock.patch.object(uvicorn.Server, "run", listen):
             yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def main() -> int:

@@ -515,6 +515,8 @@ def _tokenizer(folder: Path, name: str) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             raise TypeError(f"its tokenizer_class is {type(tokenizer).__name__}, which is none")
+        if not tokenizer.model_input_names:
+            raise ValueError("model_input_names in its tokenizer_config.json names no inputs")
         # if its files are missing, transformers creates a tokenizer with an empty vocabulary
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise HeadlabError(

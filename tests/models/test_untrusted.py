@@ -178,6 +178,13 @@ def test_reported_19_a_tokenizer_class_that_is_none(copied: Callable[[str], Path
     assert refusals(folder)
 
 
+def test_reported_19_a_tokenizer_that_names_no_inputs(copied: Callable[[str], Path]) -> None:
+    folder = copied("t5")
+    change_json(folder / "tokenizer_config.json", model_input_names=[])
+    with raises("tokenizer.unreadable", "model_input_names"):
+        headlab.load(folder, device="cpu")
+
+
 def test_reported_19_a_tokenizer_that_fails_at_the_first_text(
     copied: Callable[[str], Path],
 ) -> None:
