@@ -289,18 +289,20 @@ def _inputs(counts: Mapping[str, Any]) -> list[str]:
     rows = []
     for family, of_family in counts["families"].items():
         figures = " | ".join(f"{of_family[name]:,}" for name in columns)
-        rows.append(f"| {family.replace('-', ' ')} | {figures} |")
+        # A family that was tried alone names the commit itself.
+        commit = of_family.get("commit", counts["commit"])[:7]
+        rows.append(f"| {family.replace('-', ' ')} | {figures} | {commit} |")
     return [
         f"## {counts['bad_inputs']:,} bad inputs",
         "",
-        "Each is valid but for one thing, and no two are alike. All are tried in one process with 10 s",
-        "for each, one in fifty again as a process of its own or over a socket; both are counted.",
-        "Taken are those whose one wrong thing",
-        f"does not matter. Drawn from seed {counts['seed']} at commit {counts['commit']}, with `python",
-        "benchmarks/reliability.py inputs`.",
+        "Each is valid but for one thing, and no two are alike. All are tried in one process, with 10 s",
+        "of its processor's time for each, and one in fifty again as a process of its own or over a",
+        "socket; both are counted. Taken are those whose one wrong thing does not matter. Drawn from",
+        f"seed {counts['seed']}, with `python benchmarks/reliability.py inputs`.",
         "",
-        "| family | inputs | also for real | taken | refused in a sentence | tracebacks | no answer | HTTP 500 |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| family | inputs | also for real | taken | refused in a sentence | tracebacks | no answer "
+        "| HTTP 500 | commit |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
         *rows,
     ]
 
