@@ -11,7 +11,7 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from headlab.errors import HeadlabError, require_type
 from headlab.locks import Flock, flock, is_older_than
@@ -265,7 +265,7 @@ OF_A_DISK = (
 )  # fmt: skip
 
 
-def is_of_a_disk(error: BaseException) -> bool:
+def is_of_a_disk(error: BaseException) -> TypeGuard[OSError]:
     """Whether an error says that a file or a folder could not be written, and not that a network failed."""
     return isinstance(error, OSError) and error.errno in OF_A_DISK
 

@@ -30,6 +30,7 @@ from tiny_task import tiny_tokenizer
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
+from bad_inputs.json_values import dumped, shown, spots
 from headlab.errors import HeadlabError
 from headlab.models.load import examine
 from headlab.shrink.model import shrink_model
@@ -418,18 +419,10 @@ def _named_input(folder: Path, model: SavedModel, name: str) -> BadInput:
 # Keys of JSON files.
 
 
-def _dumped(value: Any) -> bytes:
-    return json.dumps(value).encode("utf-8", "surrogatepass")
-
-
 def _odd(rng: random.Random, more: Sequence[Any] = ()) -> Any:
     if more and rng.random() < 0.5:
         return rng.choice(more)
     return rng.choice((*ODD, *PLAUSIBLE))
-
-
-def _shown(value: Any) -> str:
-    return f"{value!r:.70}" if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def _change_config(rng: random.Random, model: SavedModel) -> Change:
@@ -439,10 +432,10 @@ def _change_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{CONFIG} without {key}", {CONFIG: _dumped(config)})
+        return Change(f"{CONFIG} without {key}", {CONFIG: dumped(config)})
     value = _odd(rng, CONFIG_VALUES.get(key, ()))
     facts[key] = value
-    return Change(f"{CONFIG} with {key} = {_shown(value)}", {CONFIG: _dumped(config)})
+    return Change(f"{CONFIG} with {key} = {shown(value)}", {CONFIG: dumped(config)})
 
 
 def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
@@ -450,42 +443,30 @@ def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *TOKENIZER_VALUES])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: _dumped(facts)})
+        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: dumped(facts)})
     value = _odd(rng, TOKENIZER_VALUES.get(key, ()))
     facts[key] = value
     return Change(
-        f"{TOKENIZER_CONFIG} with {key} = {_shown(value)}", {TOKENIZER_CONFIG: _dumped(facts)}
+        f"{TOKENIZER_CONFIG} with {key} = {shown(value)}", {TOKENIZER_CONFIG: dumped(facts)}
     )
 
 
 def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
     """Change a value somewhere in tokenizer.json, seldom one of its many words."""
     facts = json.loads(model.files[TOKENIZER])
-    spots = list(_spots(facts, ()))
-    few = [spot for spot in spots if "vocab" not in spot[:-1]]
-    path = rng.choice(few if rng.random() < 0.85 else spots)
+    paths = list(spots(facts, ()))
+    paths_without_words = [path for path in paths if "vocab" not in path[:-1]]
+    path = rng.choice(paths_without_words if rng.random() < 0.85 else paths)
     inside = facts
     for key in path[:-1]:
         inside = inside[key]
     where = ".".join(map(str, path))
     if rng.random() < 0.15:
         del inside[path[-1]]
-        return Change(f"{TOKENIZER} without {where}", {TOKENIZER: _dumped(facts)})
+        return Change(f"{TOKENIZER} without {where}", {TOKENIZER: dumped(facts)})
     value = _odd(rng, TOKENIZER_JSON_VALUES)
     inside[path[-1]] = value
-    return Change(f"{TOKENIZER} with {where} = {_shown(value)}", {TOKENIZER: _dumped(facts)})
-
-
-def _spots(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The path of every value inside a JSON value."""
-    parts: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        parts = list(value.items())
-    elif isinstance(value, list):
-        parts = list(enumerate(value))
-    for key, part in parts:
-        yield (*path, key)
-        yield from _spots(part, (*path, key))
+    return Change(f"{TOKENIZER} with {where} = {shown(value)}", {TOKENIZER: dumped(facts)})
 
 
 # Weights.
@@ -498,7 +479,7 @@ def _parted(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _joined(header: Any, numbers: bytes) -> bytes:
-    text = _dumped(header)
+    text = dumped(header)
     return struct.pack("<Q", len(text)) + text + numbers
 
 
@@ -562,11 +543,11 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
     elif what == 6:
         value = _odd(rng)
         header["__metadata__"] = value
-        wrong = f"with metadata {_shown(value)}"
+        wrong = f"with metadata {shown(value)}"
     else:
         value = _odd(rng)
         header[name] = value
-        wrong = f"with {_shown(value)} for {name}"
+        wrong = f"with {shown(value)} for {name}"
     return Change(f"{WEIGHTS} {wrong}", {WEIGHTS: _joined(header, numbers)})
 
 
@@ -621,10 +602,10 @@ def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
         )
         return Change(
             f"two weights files, index {wrong}",
-            {**files, spoiled_file: content, INDEX: _dumped(index)} | NONE,
+            {**files, spoiled_file: content, INDEX: dumped(index)} | NONE,
         )
     wrong = _spoil_index(rng, index)
-    return Change(f"two weights files, index {wrong}", {**files, INDEX: _dumped(index)} | NONE)
+    return Change(f"two weights files, index {wrong}", {**files, INDEX: dumped(index)} | NONE)
 
 
 NONE: Mapping[str, None] = {WEIGHTS: None}  # the file in whose place there are two
@@ -651,7 +632,7 @@ def _spoil_index(rng: random.Random, index: Any) -> str:
         return f"has more.{name}, which no file has"
     key = rng.choice(("metadata", "weight_map"))
     index[key] = _odd(rng)
-    return f"has {_shown(index[key])} for {key}"
+    return f"has {shown(index[key])} for {key}"
 
 
 # Bytes and files.

@@ -34,6 +34,7 @@ from made_roles import made_roles
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
+from bad_inputs.json_values import dumped, shown, spots
 from headlab.cli.lists import row
 from headlab.errors import HeadlabError
 from headlab.masks import (
@@ -192,29 +193,9 @@ def _input(
 # Ways to spoil: a value of a JSON document, an array of an archive, or bytes.
 
 
-def _dumped(value: Any) -> bytes:
-    return json.dumps(value).encode("utf-8", "surrogatepass")
-
-
-def _shown(value: Any) -> str:
-    return f"{value!r:.60}" if not isinstance(value, float) or math.isfinite(value) else str(value)
-
-
-def _spots(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The path of every value inside a JSON value."""
-    parts: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        parts = list(value.items())
-    elif isinstance(value, list):
-        parts = list(enumerate(value))
-    for key, part in parts:
-        yield (*path, key)
-        yield from _spots(part, (*path, key))
-
-
 def _spoil_value(rng: random.Random, document: Any) -> str:
     """Change one value of a JSON document in place; what was changed, in words."""
-    path = rng.choice(list(_spots(document, ())))
+    path = rng.choice(list(spots(document, ())))
     inside = document
     for key in path[:-1]:
         inside = inside[key]
@@ -226,12 +207,12 @@ def _spoil_value(rng: random.Random, document: Any) -> str:
     if drawn < 0.25 and isinstance(inside, dict):
         name = rng.choice(("more", "", "format", "version", "kind", "\u202e", "x" * 300))
         inside[name] = rng.choice(ODD)
-        return f"{name!r:.30} added beside {where}: {_shown(inside[name])}"
+        return f"{name!r:.30} added beside {where}: {shown(inside[name])}"
     if drawn < 0.33 and isinstance(inside, list):
         inside.append(rng.choice((inside[-1], *PLAUSIBLE)))
-        return f"one more beside {where}: {_shown(inside[-1])}"
+        return f"one more beside {where}: {shown(inside[-1])}"
     inside[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
-    return f"{where} = {_shown(inside[path[-1]])}"
+    return f"{where} = {shown(inside[path[-1]])}"
 
 
 def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
@@ -239,7 +220,7 @@ def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
         return Spoiled("spoiled bytes", spoiled(rng, [data]))
     document = json.loads(data)
     wrong = _spoil_value(rng, document)
-    return Spoiled(wrong, _dumped(document))
+    return Spoiled(wrong, dumped(document))
 
 
 def _arrays(data: bytes) -> dict[str, bytes]:
@@ -328,7 +309,7 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
 
 
 def _mask_bytes(rng: random.Random) -> bytes:
-    return _dumped(VERSION_1) if rng.random() < 0.25 else _dumped(MASK_RECORD.to_json())
+    return dumped(VERSION_1) if rng.random() < 0.25 else dumped(MASK_RECORD.to_json())
 
 
 def _mask_input(place: Path, rng: random.Random) -> BadInput:
@@ -470,7 +451,7 @@ def _result_input(
     """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
-    key, spec_data, data = content_key(result.spec), _dumped(result.spec), result.data
+    key, spec_data, data = content_key(result.spec), dumped(result.spec), result.data
     drawn = rng.random()
     if drawn < 0.1:
         change = _spoil_json(rng, spec_data)
@@ -478,7 +459,7 @@ def _result_input(
         spec_data = change.data
     elif drawn < 0.35:
         wrong = _spoil_value(rng, spec)
-        spec_data, key = _dumped(spec), _key_of(spec, key)
+        spec_data, key = dumped(spec), _key_of(spec, key)
         change = Spoiled(f"{SPEC} {wrong}, in the folder of that name", spec_data)
     elif drawn < 0.65 and b'"told_sha256"' not in data and _about_of(data).get("report"):
         change = _resealed(rng, data)
@@ -586,7 +567,7 @@ def _report_input(place: Path, rng: random.Random) -> BadInput:
             "reports": {"intents": {report.name: document}},
             "command": "headlab experiment gap",
         }
-    change = _spoil_json(rng, _dumped(document))
+    change = _spoil_json(rng, dumped(document))
     file = place / "report.json"
     return _input(
         place,

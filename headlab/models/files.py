@@ -214,7 +214,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             code="hub.model_unknown",
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
-        if isinstance(error, OSError) and is_of_a_disk(error):
+        if is_of_a_disk(error):
             raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
         raise HeadlabError(
             f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",

@@ -65,6 +65,7 @@ from headlab.models.shrunk_cut import PREFIX as SHRUNK
 from headlab.models.special_ids import check_named_tokens, generation_padding, is_known
 from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.untrusted import (
+    can_be_built,
     growing_no_larger,
     require_possible_counts,
     require_readable_names,
@@ -487,7 +488,7 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
     own_keys = [key for key in own_values if key not in OF_NO_CLASS]
     others = [key for key in own_keys if key in values and values[key] != own_values[key]]
     absent = [key for key in own_keys if key not in values]
-    if not others and absent and not _can_be_built(kind, config):
+    if not others and absent and not can_be_built(kind, config):
         others = absent
     if others:
         raise HeadlabError(
@@ -496,16 +497,6 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
             "the model type belongs to",
             code="model.type_of_another_class",
         )
-
-
-def _can_be_built(kind: type[PreTrainedModel], config: Any) -> bool:
-    """Whether a class finds all that it reads in a configuration; tried without memory."""
-    try:
-        with torch.device("meta"):
-            kind(config)
-    except Exception:  # a class that reads what is not there raises anything
-        return False
-    return True
 
 
 def _tokenizer(folder: Path, name: str) -> Any:

@@ -6,11 +6,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.models.untrusted import can_be_built
 
 PAD, START = "pad_token_id", "decoder_start_token_id"
 SIZES = ("vocab_size", "decoder_vocab_size", "src_vocab_size", "tgt_vocab_size")
@@ -98,21 +98,11 @@ def check_named_tokens(kind: type[PreTrainedModel], config: Any, name: str) -> N
     """
     padding = getattr(config.get_text_config(), PAD, None)
     is_unknown = padding is not None and not is_known(padding, config)
-    if is_unknown and (reads_last_token(kind) or not _can_be_built(kind, config)):
+    if is_unknown and (reads_last_token(kind) or not can_be_built(kind, config, AssertionError)):
         raise _unknown_token(PAD, padding, config, name)
     start = getattr(config, START, None)
     if config.is_encoder_decoder and start is not None and not is_known(start, config):
         raise _unknown_token(START, start, config, name)
-
-
-def _can_be_built(kind: type[PreTrainedModel], config: Any) -> bool:
-    """Whether torch takes a padding token for a model's embeddings; tried without memory."""
-    try:
-        with torch.device("meta"):
-            kind(config)
-    except AssertionError:
-        return False
-    return True
 
 
 def _unknown_token(setting: str, token_id: Any, config: Any, name: str) -> HeadlabError:

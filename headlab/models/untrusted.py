@@ -116,6 +116,23 @@ ALWAYS = 1 << 22
 BUFFERED = 1 << 28
 
 
+def can_be_built(kind: type[nn.Module], config: Any, refusal: type[Exception] = Exception) -> bool:
+    """Whether a class can be built with a configuration; tried without memory.
+
+    Args:
+        kind: The class.
+        config: The configuration.
+        refusal: What the class raises where it cannot; other errors are not caught. By default any,
+            as a class that reads what is not there raises anything.
+    """
+    try:
+        with torch.device("meta"):
+            kind(config)
+    except refusal:
+        return False
+    return True
+
+
 class _Overgrown(Exception):
     """The class has more numbers than can belong to the weights that are there."""
 

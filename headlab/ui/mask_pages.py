@@ -315,13 +315,11 @@ def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mas
         if not isinstance(now, History) or now.kept.all():
             continue
         whose = key.removeprefix(HISTORY)
-        name = NOW if is_same_model(whose, fingerprint) else f"{NOW}, another model ({whose[:8]})"
-        model = {
-            "name": choice.model if is_same_model(whose, fingerprint) else None,
-            "fingerprint": whose,
-        }
+        is_chosen_model = is_same_model(whose, fingerprint)
+        name = NOW if is_chosen_model else f"{NOW}, another model ({whose[:8]})"
+        model = {"name": choice.model if is_chosen_model else None, "fingerprint": whose}
         mask = Mask(now.grid, now.kept, model, now.chosen)
-        if is_same_model(whose, fingerprint):
+        if is_chosen_model:
             asked = Question(
                 choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map
             )
