@@ -58,6 +58,8 @@ class Nursery:
         """Begin a command. die_at: (event, what its paths end with, how many-th) at which it kills itself."""
         self._count += 1
         out, err = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err"))
+        for output in (out, err):
+            output.touch()  # a child killed before it opens them has said nothing, and can be read
         pid = self._say({"start": arguments, "out": str(out), "err": str(err), "die_at": die_at})
         return Child(self, pid, out, err)
 
