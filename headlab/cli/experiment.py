@@ -88,7 +88,7 @@ def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
     """The report; its cost is printed on stderr first."""
     from headlab.studies.run import forecast, run_experiment
 
-    typer.echo(f"{key}: {forecast(key, pieces, options)}", err=True)
+    typer.echo(f"{key}: {forecast(key, pieces, options).sentence}", err=True)
     with progress_bar(key) as show:
 
         def on_progress(step: Progress) -> None:

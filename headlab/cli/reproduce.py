@@ -113,7 +113,7 @@ def _steps(part: Held, name: str, show: Show) -> Any:
     from headlab.reproduce.held import steps
 
     for step in (s for s in steps(part.plan) if s.task == name):
-        typer.echo(f"{step.name}: {part.cost(step)}", err=True)
+        typer.echo(f"{step.name}: {part.cost(step).sentence}", err=True)
 
         def on_progress(now: Progress, title: str = step.name) -> None:
             show(f"{title} {now.note}", now.done, now.total)

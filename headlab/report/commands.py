@@ -1,7 +1,6 @@
-"""The command lines equivalent to jobs and results, with notes on what a command cannot express.
+"""How stored results and masks are made again: their commands, and notes on what a command cannot express.
 
-How each kind of job reads on the command line is said here alone, with the flags that `JOBS` declares: pages print it
-for a job or a form, the report for a stored result, whose spec `job_of` turns into the job that makes it.
+A result's spec says which job makes it, and the job how it reads on the command line.
 """
 
 from __future__ import annotations
@@ -9,214 +8,31 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.labels import write_map
+from headlab.jobs.command import Surroundings, where_words
+from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.job import Job
+from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.masks.snippet import UNVERSIONED
 from headlab.methods.table import METHODS
-from headlab.options import Option, option_words, written
+from headlab.options import written
 from headlab.records import part
-from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
-from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
 from headlab.store.places import NOT_KNOWN, Places
-from headlab.studies.table import (
-    EXPERIMENTS,
-    FRONT,
-    JOBS,
-    METHOD,
-    METHOD_OPTIONS,
-    Experiment,
-    Settings,
-)
+from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
 from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK
-from headlab.training.l0_options import ALL as EVERY
-from headlab.training.l0_options import GateOptions
 
-ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
 WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
 COMMIT = re.compile(r"[0-9a-f]{40}")  # the revision of a model of the hub
-MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
 Spec = Mapping[str, Any]
-WHERE: Settings = {
-    name: Option(None, "") for name in ("model", "task", "data", "label_map", "languages")
-}
-ON_TASK: Settings = {name: option for name, option in WHERE.items() if name != "languages"}
-ON_SENTENCES: Settings = {name: WHERE[name] for name in ("model", "task", "data")}
-DTYPE: Settings = {"dtype": Option("float32", "")}
-
-
-def word(value: Any) -> str:
-    """A detail of a job as one word: entries with commas between, None as the number of all examples."""
-    if isinstance(value, Mapping):
-        return write_map(value)
-    if value is None:
-        return str(ALL_EXAMPLES)
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def said(details: Spec, known: Settings, always: Sequence[str] = ()) -> list[str]:
-    """The flags of a job's details, without those that are missing or, but for `always`, at their defaults."""
-    words: list[str] = []
-    for name, option in known.items():
-        if name in details and (name in always or details[name] != option.default):
-            words += [f"--{(option.flag or name).replace('_', '-')}", word(details[name])]
-    return words
-
-
-def lines(kind: str, details: Spec, *, paths: bool = True) -> list[list[str]]:
-    """The commands equivalent to a job of this kind, each as words; empty if there are none.
-
-    A declared task is named by its file, which can be read wherever the command is typed; its name is known only where
-    $HEADLAB_TASKS or the cache folder is the same.
-
-    Args:
-        kind: Of the job.
-        details: Of the job.
-        paths: Whether a declared task's file is named; otherwise it is the task's name.
-    """
-    if kind not in LINES:
-        return []
-    task = details.get("task")
-    declaration = declaration_of(task) if paths and isinstance(task, str) else None
-    if declaration is not None:
-        details = {**details, "task": str(declaration)}
-    return LINES[kind](details)
-
-
-def shell_lines(kind: str, details: Spec) -> str:
-    """The same, quoted for a shell, one command per line."""
-    return "\n".join(map(shlex.join, lines(kind, details)))
-
-
-def _method(details: Spec, options: str) -> list[str]:
-    """The method and its non-default options; all options of an unknown method. options: the detail that holds them."""
-    key = str(details[METHOD])
-    known = METHODS[key].options if key in METHODS else {}
-    return ["--method", key, *option_words("-o", details.get(options) or {}, known)]
-
-
-def _scores(kind: str, details: Spec) -> list[list[str]]:
-    words = _method(details, "options")
-    return [
-        ["headlab", kind, *said(details, WHERE), *words, *said(details, {**JOBS[kind], **DTYPE})]
-    ]
-
-
-def _experiment(details: Spec) -> list[list[str]]:
-    about = EXPERIMENTS[details["experiment"]]
-    uses_method = METHOD in about.options and details.get(METHOD) is not None
-    return [[
-        "headlab", "experiment", about.key, *said(details, WHERE),
-        *(_method(details, METHOD_OPTIONS) if uses_method else ()),
-        *option_words("--option", _shortened(about, details), about.options),
-        *said(details, {**JOBS["experiment"], **DTYPE}),
-    ]]  # fmt: skip
-
-
-def _shortened(about: Experiment, details: Spec) -> dict[str, Any]:
-    """The experiment's own options; those that hold a method's options keep only non-default ones."""
-    own = dict(details["options"])
-    if METHOD_OPTIONS in about.options_of:
-        own[METHOD_OPTIONS] = details.get(METHOD_OPTIONS) or {}
-    for name, key in about.options_of.items():
-        if isinstance(inner := own.get(name), Mapping):
-            usual = METHODS[key].options
-            own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
-    return own
-
-
-def exactly(value: float) -> str:
-    """A number as text: `%g` where that is exact, else all digits."""
-    return short if float(short := f"{value:g}") == value else str(value)
-
-
-def _front(details: Spec) -> list[list[str]]:
-    options, usual = details["options"], FRONT.options
-    question = "heads" if options.get("heads") is not None else "within"
-    asked = {name: usual[name] for name in ("by", "orders", "points")}
-    return [[
-        "headlab", FRONT.key, *said(details, WHERE), f"--{question}", exactly(options[question]),
-        *(["--every"] if options["points"] is None else []),
-        *said({name: value for name, value in options.items() if value is not None}, asked),
-        *_method(details, METHOD_OPTIONS), *said(details, {**JOBS[FRONT.key], **DTYPE}),
-    ]]  # fmt: skip
-
-
-def _gates(details: Spec) -> list[list[str]]:
-    """One command per language; weights keep every digit, since another weight is another run."""
-    options, given = dict(details.get("options") or {}), details.get("weights")
-    stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
-    weights = (
-        [repr(w) for w in given if isinstance(w, int | float)]
-        if isinstance(given, list | tuple)
-        else []
-    )
-    return [[
-        "headlab", "gates", *said(details, ON_TASK), "--language", language,
-        *(word for weight in weights for word in ("--weight", weight)),
-        *([] if stacks == EVERY else ["--stacks", str(stacks)]), *(["--train-model"] if trained == EVERY else []),
-        *option_words("-o", options, GateOptions.table()), *said(details, {**JOBS["gates"], **DTYPE}),
-    ] for language in details.get("languages") or ()]  # fmt: skip
-
-
-def _roles(details: Spec) -> list[list[str]]:
-    """One command per language."""
-    file = ["--conllu", str(details.get("trees", "FILE"))] if details.get("split") == FILE else []
-    known = {name: option for name, option in JOBS[ROLES].items() if not (file and name == "split")}
-    return [[
-        "headlab", ROLES, *said(details, ON_SENTENCES), "--language", language, *file, *said(details, known),
-        *option_words("-o", details.get("options") or {}, ROLE_OPTIONS),
-        *said(details, {"frequencies": Option(None, ""), **DTYPE}),
-    ] for language in details.get("languages") or ()]  # fmt: skip
-
-
-def _worth(details: Spec) -> list[list[str]]:
-    known = {**WHERE, **JOBS["worth"]}
-    return [
-        ["headlab", "worth", "--mask", MASK_FILE, *said(details, known, ("rounds", "batch_sizes"))]
-    ]
-
-
-def _evaluate(details: Spec) -> list[list[str]]:
-    """The accuracy of a mask, and the list of the answers that it changes."""
-    settings: Settings = {name: Option(None, "") for name in ("mask", "split", "size", "changes")}
-    return [["headlab", "evaluate", *said(details, {**WHERE, **settings}, ("split",))]]
-
-
-def _finetune(details: Spec) -> list[list[str]]:
-    return [
-        [
-            "headlab",
-            "finetune",
-            str(details["task"]),
-            *said(details, JOBS["finetune"], ("steps", "learning_rate")),
-        ]
-    ]
-
-
-LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
-    "score": partial(_scores, "score"),
-    "curve": partial(_scores, "curve"),
-    "experiment": _experiment,
-    FRONT.key: _front,
-    "gates": _gates,
-    ROLES: _roles,
-    "worth": _worth,
-    "evaluate": _evaluate,
-    "finetune": _finetune,
-}
-
-
-# From a stored result's spec to the job that makes it again.
 
 
 @dataclass(frozen=True)
@@ -237,80 +53,26 @@ class Again:
         return tuple(tuple(map(shlex.quote, words)) for words in self.commands)
 
 
-def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
-    """The kind and details of the job that makes a result of this spec; sizes are actual, not as requested.
+def kind_of_job(kind: str, spec: Spec) -> str:
+    """The kind of job that makes a result.
 
-    The details include a dtype other than float32, which no job can ask for.
+    Args:
+        kind: Of the result.
+        spec: Of the result.
     """
-    if kind == "report":
-        kind = {ROLES: ROLES, FRONT.key: FRONT.key}.get(str(spec.get("experiment")), "experiment")
-    languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
-    details = {"model": part(spec, "model", "name"), **on_task(spec), "languages": languages}
-    details |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
-    told = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
-    told = {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
-    return kind, details | DETAILS[kind](spec) | told
+    if kind != "report":
+        return kind
+    name = str(spec.get("experiment"))
+    return name if name in (ROLES, FRONT.key) else ExperimentJob.key
 
 
-def _score_details(spec: Spec) -> dict[str, Any]:
-    return {METHOD: part(spec, "method", "name"), "options": spec["method"]["options"],
-            "size": part(spec, "task", "size")}  # fmt: skip
+def job_that_makes(kind: str, spec: Spec) -> Job:
+    """The job that makes a result of this spec; sizes are actual, not as requested.
 
-
-def _curve_details(spec: Spec) -> dict[str, Any]:
-    order, removed = spec["order"], spec["removed"]
-    points = None if len(removed) == removed[-1] + 1 else len(removed)
-    return {METHOD: order["method"], "options": order["options"] or {}, "split": part(spec, "task", "split"),
-            "size": part(spec, "task", "size"), "points": points}  # fmt: skip
-
-
-def _gates_details(spec: Spec) -> dict[str, Any]:
-    options = {name: value for name, value in spec["options"].items() if name != "weight"}
-    return {"weights": [spec["options"]["weight"]], "options": options}
-
-
-def _report_details(spec: Spec) -> dict[str, Any]:
-    """Details of an experiment or a front: the method and its options are separate from the other options."""
-    given = spec.get("options")
-    options = dict(given) if isinstance(given, Mapping) else {}
-    beside = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
-    sizes = {
-        f"{split}_size": largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")
-    }
-    return {"experiment": spec.get("experiment"), **beside, "options": options, **sizes}
-
-
-def largest(sizes: Any) -> int | None:
-    """The largest number of examples in a report's list of them, a number a language; None without one."""
-    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
-    return max(counts, default=None)
-
-
-def _roles_details(spec: Spec) -> dict[str, Any]:
-    name, options = part(spec, "task", "name"), part(spec, "options")
-    counted = part(spec, "frequencies", "source") not in (None, "none", "wordfreq")
-    return {
-        "task": None if name == TREEBANK else name,
-        "source": "treebank" if name == TREEBANK else "task",
-        "split": part(spec, "task", "split") or "dev",
-        "size": part(spec, "task", "size"),
-        "options": dict(options) if isinstance(options, Mapping) else {},
-        **({"frequencies": "FILE"} if counted else {}),
-    }
-
-
-UNTOLD_OF = {
-    "gates": ("ablation",),
-    ROLES: ("seed", "ablation"),
-}  # details that jobs of a kind do not have
-DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
-    "score": _score_details,
-    "curve": _curve_details,
-    "experiment": _report_details,
-    FRONT.key: _report_details,
-    "gates": _gates_details,
-    ROLES: _roles_details,
-}
+    Raises:
+        LookupError: No job makes a result of this kind, or the spec lacks what one needs.
+    """
+    return JOBS[kind_of_job(kind, spec)].from_spec(spec)
 
 
 def again(
@@ -333,11 +95,12 @@ def again(
     try:
         if reason := _cannot(kind, spec):
             return Again((), (reason,))
-        job, details = job_of(kind, spec)
-        _require(job, spec)
-        details |= {} if dev_size is None else {"dev_size": dev_size}
-        commands = lines(job, located(details, places), paths=paths)
-        notes = (*_beside(job, spec, dev_size, places), *_shared(spec, places, paths))
+        job = job_that_makes(kind, spec)
+        if not job.is_stated(spec):
+            raise LookupError("it does not say all that a command needs")
+        around = surroundings(spec, places, paths=paths)
+        commands = job.commands(replace(around, dev_size=dev_size))
+        notes = (*_beside(job.key, spec, dev_size, places), *_shared(spec, places, paths))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
     return Again(tuple(map(tuple, commands)), notes)
@@ -372,23 +135,32 @@ class Known:
 # Names that mean a file, as the path that it has here.
 
 
-def located(details: Spec, places: Places) -> dict[str, Any]:
-    """The details of a job with paths in place of names, where it is known which files they mean.
+def surroundings(spec: Spec, places: Places, *, paths: bool = True) -> Surroundings:
+    """What the commands of a result name besides its job: paths in place of names, and its precision.
 
     Args:
-        details: Of the job, as `job_of` gives them.
+        spec: Of the result.
         places: Where its files are on this machine.
+        paths: Whether a declared task's file is named; otherwise it is the task's name.
     """
-    paths: dict[str, Any] = {"model": model_word(str(details["model"]), places.model)}
-    if places.data is not None:
-        paths["data"] = str(places.data)
-    if places.declaration is not None and details.get("task") not in (None, *TASKS):
-        paths["task"] = str(places.declaration)
-    if places.trees is not None:
-        paths["trees"] = str(places.trees)
-    if places.corpus is not None and "frequencies" in details:
-        paths["frequencies"] = str(places.corpus)
-    return {**details, **paths}
+    model = part(spec, "model", "name")
+    task = part(spec, "task", "name")
+    declaration = None
+    if isinstance(task, str) and task != TREEBANK:
+        declaration = places.declaration if task not in TASKS else None
+        if declaration is None and paths:
+            declaration = declaration_of(task)
+    frequencies = None
+    if part(spec, "frequencies", "source") not in (None, "none", "wordfreq"):
+        frequencies = str(places.corpus or "FILE")
+    return Surroundings(
+        model=None if model is None else model_word(str(model), places.model),
+        task=None if declaration is None else str(declaration),
+        data=None if places.data is None else str(places.data),
+        trees=None if places.trees is None else str(places.trees),
+        frequencies=frequencies,
+        dtype=part(spec, "model", "dtype"),
+    )
 
 
 def model_word(name: str, folder: Path | None) -> str:
@@ -411,26 +183,6 @@ def leads_to(name: str, folder: Path) -> bool:
         return Path(name).samefile(folder)
     except (OSError, ValueError):  # there is nothing of this name, or no file can have it
         return False
-
-
-def _require(job: str, spec: Spec) -> None:
-    """Raise LookupError unless a spec has all that a command of this kind needs: a default would be another run."""
-    named = [
-        part(spec, *path) for path in (("model", "name"), ("task", "name"), ("task", "language"))
-    ]
-    there = [isinstance(name, str) and bool(name) for name in named]
-    there += [name in spec for name in ("seed", "ablation") if name not in UNTOLD_OF.get(job, ())]
-    if job in ("experiment", FRONT.key):
-        there += [
-            bool(part(spec, "task", "sizes", "dev")),
-            isinstance(part(spec, "task", "sizes", "test"), list),
-        ]
-    if job not in ("score", "curve"):
-        there += [isinstance(spec.get("options"), Mapping)]
-    if job == "gates":
-        there += [isinstance(part(spec, "options", "weight"), int | float)]
-    if not all(there):
-        raise LookupError("it does not say all that a command needs")
 
 
 def _cannot(kind: str, spec: Spec) -> str:
@@ -627,11 +379,17 @@ def _pruned(file: MaskFile) -> Again:
         or chosen.get("method") not in METHODS
     ):
         return Again(made.commands, (*made.notes, NO_COMMAND))
-    where = located({**on_task(spec), "model": file.model}, file.known.places(spec))
+    around = surroundings(spec, file.known.places(spec), paths=False)
+    where = where_words(
+        replace(around, model=file.model),
+        task=part(spec, "task", "name"),
+        label_map=part(spec, "task", "classes"),
+        languages=[str(part(of_scores, "language"))],
+    )
     words = [
         "headlab",
         "prune",
-        *said({**where, "languages": [str(part(of_scores, "language"))]}, WHERE),
+        *where,
         *_scores_of(chosen["method"], spec, file.known.scored(spec)),
         *("--rule", str(chosen["rule"])),
     ]
@@ -664,12 +422,6 @@ def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
         if value is not None:
             words += [flag, str(value)]
     return words
-
-
-def on_task(spec: Spec) -> dict[str, Any]:
-    """The task of a spec, as the details of a job have it, with the model's class of each label if that is recorded."""
-    classes = part(spec, "task", "classes")
-    return {"task": part(spec, "task", "name"), **({"label_map": classes} if classes else {})}
 
 
 def _mask_of_gates(file: MaskFile) -> Again:

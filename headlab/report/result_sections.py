@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.jobs.command import where_words
+from headlab.jobs.experiment import largest
+from headlab.jobs.worth import MASK_FILE
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.masks.compare import Seen, accuracy_notes, seen
@@ -28,19 +32,14 @@ from headlab.pictures import (
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.commands import (
     MADE_FROM,
-    MASK_FILE,
     NOT_SHRUNK,
-    WHERE,
     Again,
     Known,
     MaskFile,
     cut,
     joined,
-    largest,
-    located,
     model_word,
-    on_task,
-    said,
+    surroundings,
 )
 from headlab.report.figures import drawn
 from headlab.report.maps import (
@@ -586,12 +585,19 @@ def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
     """Flags of `headlab evaluate`: the task and languages a mask was chosen for, and the examples of its figures."""
     figures = part(mask.chosen, EVALUATED, "test") or {}
     languages = mask.chosen.get("languages")
-    where = located({**on_task(spec), "model": ""}, known.places(spec))
-    where = {name: value for name, value in where.items() if value and name != "model"}
-    if where and isinstance(figures.get("label_map"), Mapping):
-        where["label_map"] = figures["label_map"]
-    if where and languages:
-        where["languages"] = list(map(str, languages))
+    around = surroundings(spec, known.places(spec), paths=False)
+    task = part(spec, "task", "name")
+    where: list[str] = []
+    if task or around.data:
+        label_map = figures.get("label_map")
+        if not isinstance(label_map, Mapping):
+            label_map = part(spec, "task", "classes")
+        where = where_words(
+            replace(around, model=None),
+            task=task,
+            label_map=label_map,
+            languages=list(map(str, languages)) if languages else None,
+        )
     of_report = largest(part(spec, "task", "sizes", "test")) if figures else None
     ablation = (
         "zero" if mask.ablation == MIXED else None
@@ -600,7 +606,7 @@ def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
         "size": figures.get("size") or of_report,
         "ablation": figures.get("ablation") or ablation,
     }
-    words = ["--split", "test", *said(where, WHERE)]
+    words = ["--split", "test", *where]
     for name, value in settings.items():
         if value is not None:
             words += [f"--{name}", str(value)]

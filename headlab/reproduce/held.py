@@ -13,7 +13,8 @@ from headlab.hooks.model import Model
 from headlab.records import Progress, content_key
 from headlab.reproduce.models import nli_folder
 from headlab.store import ADAPTERS, Store
-from headlab.studies.run import Cost, Pieces, forecast, run_experiment
+from headlab.methods.forecast import Forecast
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tables import Report
 from headlab.tasks import task as task_of
 from headlab.tasks import udpos, xnli
@@ -199,7 +200,7 @@ class Held:
         """The pieces that a step is built from."""
         return self._curves if step.curves else self._every
 
-    def cost(self, step: Step) -> Cost:
+    def cost(self, step: Step) -> Forecast:
         """Forecast cost of a step, given what is in the store."""
         return forecast(step.experiment, self.pieces(step), step.options)
 

@@ -20,6 +20,7 @@ from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
+from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.method import BACKWARD_PASS_COST
 from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored, timed
 from headlab.methods.table import METHODS, RANDOM_METHOD
@@ -30,7 +31,7 @@ from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.table import METHOD, METHOD_OPTIONS, METHOD_VERSIONS, Experiment, Say, study
-from headlab.tables import Report, duration
+from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.tasks.equal_texts import notes_by_language
 
@@ -561,26 +562,6 @@ SPLITS: tuple[Split, ...] = ("dev", "test")
 HOME = "headlab.studies"  # package of the modules that the table names by one word
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The expected cost of an experiment.
-
-    forwards: forward passes, one example each.  seconds: None where the pace is unknown.  words: what the estimate
-    is based on.  lacking: the pieces missing from the store.
-    """
-
-    forwards: int
-    seconds: float | None
-    words: str
-    lacking: tuple[Ask, ...] = ()
-
-    def __str__(self) -> str:
-        if not self.forwards and not self.lacking:
-            return self.words
-        often = "" if self.seconds is None else f", about {duration(self.seconds)}"
-        return f"{self.forwards:,} forwards{often}: {self.words}"
-
-
 def run_experiment(
     key: str,
     pieces: Pieces,
@@ -603,7 +584,7 @@ def run_experiment(
     if kept is not None:
         return kept
     before, began = pieces.forwards, time.perf_counter()
-    expected = sum(ask.forwards for ask in _lacking(about, pieces, resolved))
+    expected = sum(ask.forwards for ask in _missing(about, pieces, resolved))
     with _Watch(pieces, expected, on_progress) as watch:
         tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
@@ -614,25 +595,40 @@ def run_experiment(
     return report
 
 
-def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
+def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Forecast:
     """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
     about, resolved = prepared(key, pieces, options)
-    if (
-        pieces.store is not None
-        and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None
-    ):
-        return Cost(0, 0.0, "the report is in the cache already")
-    lacking = _lacking(about, pieces, resolved)
-    if not lacking:
-        return Cost(0, 0.0, "every piece is in the cache already")
+    if _is_stored(about, pieces, resolved):
+        return sum_of([Part(0, None, ("the report is in the cache already",))])
+    missing = _missing(about, pieces, resolved)
+    if not missing:
+        return sum_of([Part(0, None, ("every piece is in the cache already",))])
     pace = Pace(pieces)
-    seconds = [ask.forwards * pace.of(ask) for ask in lacking]
-    return Cost(
-        sum(a.forwards for a in lacking),
-        sum(seconds),
-        f"{_named(lacking)}; {pace.words}",
-        tuple(lacking),
+    paces = [pace.of(ask) for ask in missing]
+    words = (_named(missing), pace.words)
+    return sum_of(
+        [
+            Part(ask.forwards, seconds_a_forward, words)
+            for ask, seconds_a_forward in zip(missing, paces, strict=True)
+        ]
     )
+
+
+def missing_pieces(
+    key: str, pieces: Pieces, options: Mapping[str, Any] | None = None
+) -> tuple[Ask, ...]:
+    """The pieces of an experiment that have to be computed; none if its report is stored."""
+    about, resolved = prepared(key, pieces, options)
+    if _is_stored(about, pieces, resolved):
+        return ()
+    return tuple(_missing(about, pieces, resolved))
+
+
+def _is_stored(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> bool:
+    """Whether the report is in the store."""
+    if pieces.store is None:
+        return False
+    return pieces.store.run(report_spec(about, pieces, options)).kept_report() is not None
 
 
 def prepared(
@@ -677,15 +673,17 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
     }
 
 
-def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    asked: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
-    return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.is_missing]
+def _missing(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """The different pieces that have to be computed."""
+    needed: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
+    different = {ask.what: ask for ask in needed}
+    return [ask for ask in different.values() if ask.is_missing]
 
 
-def _named(lacking: Sequence[Ask]) -> str:
+def _named(missing: Sequence[Ask]) -> str:
     """The missing pieces by kind, in words."""
     kinds: dict[str, tuple[int, set[str]]] = {}
-    for ask in lacking:
+    for ask in missing:
         kind = f"{ask.method} scores" if ask.kind == "scores" else ask.kind
         forwards, languages = kinds.get(kind, (0, set()))
         kinds[kind] = forwards + ask.forwards, languages | {ask.language}

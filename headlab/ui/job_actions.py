@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Job
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.records import content_key
 from headlab.scores import HeadScores
 from headlab.ui.form_values import Form, Values, entered, wrong
-from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, progress_line
+from headlab.ui.job_format import LIVE, JobRow, describe, forecast_line, in_order, progress_line
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
 from headlab.ui.presses import Button, button, follow, row
@@ -77,32 +78,36 @@ def said() -> None:
         st.error(plain(sentence))
 
 
-def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
+def start(job: Job, place: str = "here") -> None:
     """Queue a job as this session's own."""
-    held = asked_for()
+    requests = asked_for()
 
-    def do(worker: Client) -> None:
-        before = {job["id"] for job in worker.jobs() if job["state"] in LIVE}
-        made = worker.submit(kind, spec, place)
-        held.mine.add(made["id"])
-        held.started = Started(made["id"], made["state"], made["id"] in before)
+    def submit(worker: Client) -> None:
+        live = {row["id"] for row in worker.jobs() if row["state"] in LIVE}
+        submitted = worker.submit(job.key, job.params(), place)
+        requests.mine.add(submitted["id"])
+        was_live = submitted["id"] in live
+        requests.started = Started(submitted["id"], submitted["state"], was_live)
 
-    ask(do)
+    ask(submit)
 
 
 def start_planned(
-    kind: str,
-    form: Form,
-    spec: Callable[[Values], Mapping[str, Any]],
-    typed: Mapping[str, str] | None,
+    form: Form, make_job: Callable[[Values], Job], typed: Mapping[str, str] | None
 ) -> None:
-    """Queue the job of a form, as its widgets are now, not as they were when the button was drawn."""
+    """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
+
+    Args:
+        form: Whose values the job is made of.
+        make_job: Makes it; its HeadlabError is shown.
+        typed: What was typed last, as in `entered`.
+    """
     try:
-        made = spec(entered(form.values(), typed))
+        job = make_job(entered(form.values(), typed))
     except HeadlabError as error:
         asked_for().forget(str(error))
         return
-    start(kind, made)
+    start(job)
 
 
 def show(job: int | None) -> None:
@@ -169,36 +174,48 @@ def delete(job: int) -> None:
 
 
 def end_form(
-    kind: str, spec: Mapping[str, Any], wrong: str, press: Callable[..., None], *args: Any, key: str, form: str,
+    job: Job,
+    trouble: str,
+    press: Callable[..., None],
+    *args: Any,
+    key: str,
+    form: str,
     before: str = "What it will take:",
-) -> None:  # fmt: skip
+) -> None:
     """What is wrong with the form, or else the forecast of its job; and Start.
 
-    press: called by Start with `args` and what was typed last.  key: of the button.  form: key prefix of the form's
-    widgets.  before: text before the forecast.
+    Args:
+        job: Of the form.
+        trouble: Why it cannot be started; empty if it can.
+        press: Called by Start, with `args` and what was typed last.
+        args: Of `press`.
+        key: Of the button.
+        form: Prefix of the keys of the form's widgets.
+        before: Text before the forecast.
     """
-    if wrong:
-        st.warning(plain(wrong))
+    if trouble:
+        st.warning(plain(trouble))
     else:
-        draw(kind, spec, before, "")
+        draw(job, before, "")
     button(
         "Start",
         kind="primary",
         icon="play_arrow",
         key=key,
-        disabled=bool(wrong),
+        disabled=bool(trouble),
         on_press=press,
         args=args,
         form=form,
     )
 
 
-def terminal(*commands: str, about: str = "") -> None:
-    """The equivalent terminal commands, folded. about: a note above them."""
+def terminal(*jobs: Job, about: str = "") -> None:
+    """The terminal commands of jobs, folded. about: a note above them."""
     with st.expander("The same from a terminal"):
         if about:
             st.caption(about)
-        st.code("\n".join(commands), language="bash", wrap_lines=True)
+        lines = "\n".join(job.terminal_lines() for job in jobs)
+        st.code(lines, language="bash", wrap_lines=True)
 
 
 # The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
@@ -208,26 +225,26 @@ FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0,
 Forecast = Latest[dict[str, Any]]
 
 
-def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:
+def draw(job: Job, before: str, otherwise: str) -> None:
     """A caption: `before`, then the forecast as soon as it arrives.
 
     otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
     """
-    held = _asked(kind, spec)
+    held = _asked(job)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
-    with st.container(key=f"forecast-{_key(kind, spec)[:12]}"):
+    with st.container(key=f"forecast-{_key(job)[:12]}"):
         if held is not None and held.value is not None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            follow(_poll, every)(kind, spec, before, otherwise)
+            follow(_poll, every)(job, before, otherwise)
 
 
-def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:
+def _poll(job: Job, before: str, otherwise: str) -> None:
     with guarded():
-        held = _asked(kind, spec)
+        held = _asked(job)
         if held is not None and held.value is not None:
             st.rerun()
         asking = held is not None and not held.error
@@ -244,26 +261,26 @@ def words(held: Forecast | None, otherwise: str) -> str:
     return plain(f"not known: {held.error or 'the worker has not answered yet'}.")
 
 
-def at_once(kind: str, spec: Mapping[str, Any], otherwise: str) -> str:
+def at_once(job: Job, otherwise: str) -> str:
     """The forecast in words, if it arrives within FIRST_SECONDS."""
-    held = _asked(kind, spec)
+    held = _asked(job)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
     return words(held, otherwise)
 
 
-def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
-    """The forecast of a spec, requested unless this session did so recently; a failed request is retried sooner."""
+def _asked(job: Job) -> Forecast | None:
+    """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
     known: dict[str, tuple[float, Forecast]] = st.session_state.setdefault(KNOWN, {})
-    key, now = _key(kind, spec), time.monotonic()
+    key, now = _key(job), time.monotonic()
     asked, held = known.get(key, (-FRESH_SECONDS, None))
     if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
         worker = supervisor().client()
 
         def ask() -> Generator[dict[str, Any]]:
-            yield worker.forecast(kind, spec)
+            yield worker.forecast(job.key, job.params())
 
         known.pop(key, None)
         known[key] = now, Latest(ask)
@@ -272,18 +289,18 @@ def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
     return known[key][1]
 
 
-def told_pace(kind: str, spec: Mapping[str, Any]) -> float | None:
-    """Seconds a forward pass by the forecast of a spec; None if this session has none, or nothing is to be run."""
+def told_pace(job: Job) -> float | None:
+    """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
     known: dict[str, tuple[float, Forecast]] = st.session_state.get(KNOWN, {})
-    _, held = known.get(_key(kind, spec), (0.0, None))
+    _, held = known.get(_key(job), (0.0, None))
     told = {} if held is None or held.value is None else held.value
     return (
         told["seconds"] / told["forwards"] if told.get("seconds") and told.get("forwards") else None
     )
 
 
-def _key(kind: str, spec: Mapping[str, Any]) -> str:
-    return content_key([kind, dict(spec)])
+def _key(job: Job) -> str:
+    return content_key([job.key, job.params()])
 
 
 # Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
@@ -293,9 +310,9 @@ States = tuple[tuple[int, str], ...]
 GOES_ON = "Finished work is kept; the same job resumes from there."
 
 
-def progress() -> list[Job]:
+def progress() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
-    jobs: list[Job] = []
+    jobs: list[JobRow] = []
     with guarded():
         said()
         jobs = known_jobs()
@@ -312,7 +329,7 @@ def progress() -> list[Job]:
     return jobs
 
 
-def watch(jobs: Sequence[Job]) -> None:
+def watch(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
     follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
 
@@ -325,7 +342,7 @@ def _watch(drawn: States) -> None:
             st.rerun()
 
 
-def _states(jobs: Sequence[Job]) -> States:
+def _states(jobs: Sequence[JobRow]) -> States:
     return tuple((job["id"], job["state"]) for job in jobs)
 
 
@@ -343,7 +360,7 @@ def asked(what_then: str) -> None:
             page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
 
 
-def known_jobs(choice: Choice | None = None) -> list[Job]:
+def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     """Live jobs, the running ones first; none if no worker is connected.
 
     choice: only score jobs of its model, task and method.  Reruns the page if a job has ended since this session's
@@ -357,7 +374,7 @@ def known_jobs(choice: Choice | None = None) -> list[Job]:
     return live if choice is None else [job for job in live if _is_of(job, choice)]
 
 
-def _is_of(job: Job, choice: Choice) -> bool:
+def _is_of(job: JobRow, choice: Choice) -> bool:
     params = job.get("params") or {}
     asked = tuple(params.get(name) for name in ("model", "task", "method", "label_map"))
     return job.get("kind", "score") == "score" and asked == (
@@ -365,7 +382,7 @@ def _is_of(job: Job, choice: Choice) -> bool:
     )  # fmt: skip
 
 
-def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
+def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
     """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
 
     tell: report why a job of this session failed; False if the page already shows it.
@@ -389,12 +406,12 @@ def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
         st.rerun()
 
 
-def failure(job: Job) -> str:
+def failure(job: JobRow) -> str:
     """Why a job failed, as a sentence."""
     return f"{describe(job)}: {job['state']}. {job.get('error') or ''}".rstrip()
 
 
-def bar(job: Job) -> None:
+def bar(job: JobRow) -> None:
     """A job's progress and a button that cancels it."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
         with st.container():
@@ -407,7 +424,7 @@ def cancel_button(job: int) -> Button:
     return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
 
 
-def far(job: Job, words: str = "") -> None:
+def far(job: JobRow, words: str = "") -> None:
     """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
     words: text before it.
@@ -423,7 +440,7 @@ def _far(number: int, words: str) -> None:
         _bar(client().job(number), words)
 
 
-def _bar(job: Job, words: str) -> None:
+def _bar(job: JobRow, words: str) -> None:
     st.progress(
         share_of(job), plain(" · ".join(word for word in (words, progress_line(job)) if word))
     )

@@ -11,7 +11,7 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.tables import duration
 from headlab.ui.names import language_title, plain
 
-Job = Mapping[str, Any]
+JobRow = Mapping[str, Any]
 LIVE = ("queued", "running")
 KINDS = {
     "score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment",
@@ -24,17 +24,17 @@ NAMED = 3
 class Queue(NamedTuple):
     """Jobs in display order: running, waiting (oldest first), ended."""
 
-    running: list[Job]
-    waiting: list[Job]
-    ended: list[Job]
+    running: list[JobRow]
+    waiting: list[JobRow]
+    ended: list[JobRow]
 
     @property
-    def live(self) -> list[Job]:
+    def live(self) -> list[JobRow]:
         """Running and waiting jobs, the running ones first."""
         return [*self.running, *self.waiting]
 
 
-def in_order(jobs: Iterable[Job]) -> Queue:
+def in_order(jobs: Iterable[JobRow]) -> Queue:
     """The jobs as a queue; of those that ended, the newest first."""
     every = sorted(jobs, key=lambda job: job["id"])
     ended = [job for job in every if job["state"] not in LIVE]
@@ -45,7 +45,7 @@ def in_order(jobs: Iterable[Job]) -> Queue:
     )
 
 
-def describe(job: Job) -> str:
+def describe(job: JobRow) -> str:
     """A job in few words: method and languages by their keys."""
     params = job.get("params") or {}
     languages = params.get("languages") or []
@@ -53,7 +53,7 @@ def describe(job: Job) -> str:
     return f"{what} for {', '.join(languages)}" if languages else what
 
 
-def title(job: Job) -> str:
+def title(job: JobRow) -> str:
     """A job as a heading: what is computed, and for which languages."""
     params = job.get("params") or {}
     method = METHODS.get(str(params.get("method")))
@@ -79,7 +79,7 @@ def spelled(languages: Sequence[str]) -> str:
     return ", ".join(map(language_title, languages))
 
 
-def details(job: Job) -> list[tuple[str, str]]:
+def details(job: JobRow) -> list[tuple[str, str]]:
     """What a job computes, as (name, value) pairs; options that differ from the method's default show it."""
     params = dict(job.get("params") or {})
     method = METHODS.get(str(params.get("method")))
@@ -150,13 +150,13 @@ def place(name: str) -> str:
     return "this worker" if name == "here" else "Ray"
 
 
-def share(job: Job) -> float:
+def share(job: JobRow) -> float:
     """The share of a job that is done, from 0 to 1."""
     done, total = job.get("done") or 0, job.get("total") or 0
     return min(1.0, max(0.0, done / total)) if total else 0.0
 
 
-def progress_line(job: Job) -> str:
+def progress_line(job: JobRow) -> str:
     """Progress of a live job: share, what it is computing, time left."""
     words = [
         f"{100 * share(job):.0f} %" if job.get("total") else str(job["state"]),
@@ -167,7 +167,7 @@ def progress_line(job: Job) -> str:
     return " · ".join(word for word in words if word)
 
 
-def waiting_line(job: Job, position: int, now: float) -> str:
+def waiting_line(job: JobRow, position: int, now: float) -> str:
     """A waiting job's place in the queue. position: from 1.  now: Unix seconds."""
     line = "next in line" if position == 1 else f"number {position} in line"
     attempts = job.get("attempts") or 0
@@ -176,7 +176,7 @@ def waiting_line(job: Job, position: int, now: float) -> str:
     )
 
 
-def ended_line(job: Job, now: float) -> str:
+def ended_line(job: JobRow, now: float) -> str:
     """How and when a job ended, how long it took, and its attempts where there was more than one."""
     ended, started = job.get("ended"), job.get("started")
     words = [str(job["state"])]

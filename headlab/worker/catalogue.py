@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from fastapi import FastAPI
 from pydantic import Field, create_model
 
 from headlab.errors import HeadlabError
+from headlab.jobs.fields import Place, Strict
+from headlab.jobs.job import Job
+from headlab.jobs.table import JOBS
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
 from headlab.tasks.own import Draft, Upload, save
-from headlab.worker.kinds.kind import HOMES, Kind, kind_of
 from headlab.worker.schemas import (
     CheckRequest,
     ExampleCard,
@@ -24,34 +25,42 @@ from headlab.worker.schemas import (
     ModelCard,
     SavedTask,
     SentencesRequest,
-    Strict,
     TaskCard,
     TaskRequest,
 )
 
-# The kinds of jobs by key, and the requests for them, as types made from the kinds.
-
-KINDS: Mapping[str, Kind[Any]] = MappingProxyType({key: kind_of(key) for key in HOMES})
-# By kind: the function that checks and fills in a job's params.
-CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
-    {key: kind.check for key, kind in KINDS.items()}
-)
+# Requests for jobs, as types made from the kinds of jobs.
 
 
-def _request(kind: Kind[Any]) -> type[Strict]:
-    """The type of a request for a job of a kind: its key, its spec, and where it runs."""
+class Submission(Strict):
+    """A request for a job: the key of its kind, its fields, and where it runs."""
+
+    kind: str
+    spec: Job
+    place: Place = "here"
+
+
+def submission_type() -> Any:
+    """The union of the requests for every kind of job, told apart by `kind`; packages may have added some."""
+    requests = tuple(_request_type(job_class) for job_class in JOBS.values())
+    return Annotated[Union[requests], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
+
+
+def _request_type(job_class: type[Job]) -> type[Submission]:
     fields: dict[str, Any] = {
-        "kind": (Literal[kind.key], ...),
-        "spec": (kind.spec, ...),
-        "place": (kind.places, "here"),
+        "kind": (Literal[job_class.key], ...),
+        "spec": (job_class, ...),
+        "place": (Literal[job_class.places], "here"),
     }
-    return create_model(f"{kind.key.capitalize()}Job", __base__=Strict, __doc__=kind.says, **fields)
+    name = "".join(word.capitalize() for word in job_class.key.split("-"))
+    return create_model(
+        f"{name}Submission", __base__=Submission, __doc__=job_class.summary, **fields
+    )
 
 
-if TYPE_CHECKING:
-    Submission = Any
-else:
-    Submission = Annotated[Union[tuple(map(_request, KINDS.values()))], Field(discriminator="kind")]  # noqa: UP007
+def checks() -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """By kind of job: the function that checks a job's fields and fills them in."""
+    return {key: job_class.check_params for key, job_class in JOBS.items()}
 
 
 # The models, the tasks and their sentences.
@@ -63,7 +72,7 @@ IMPORTING = threading.Lock()
 def read_entry_points() -> None:
     """Read the entry points of installed packages once, before requests arrive: their modules may import torch."""
     with IMPORTING:
-        for registry in (METHODS, EXPERIMENTS, TASKS):
+        for registry in (METHODS, EXPERIMENTS, TASKS, JOBS):
             tuple(registry)
 
 

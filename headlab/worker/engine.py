@@ -14,6 +14,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from headlab.errors import HeadlabError
+from headlab.jobs.fields import Place
+from headlab.jobs.job import Refusal
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.worker.jobs import Jobs
@@ -21,9 +23,7 @@ from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (
     LOG_NAME,
     EvaluateRequest,
-    Job,
-    Place,
-    Refusal,
+    JobRow,
     Submitted,
     code_of,
     is_last,
@@ -434,7 +434,7 @@ class Engine:
         self._wake.set()
         return submitted
 
-    def resume(self, job: int) -> Job:
+    def resume(self, job: int) -> JobRow:
         """Queue a cancelled or failed job again."""
         resumed = self.jobs.resume(job)
         self._wake.set()

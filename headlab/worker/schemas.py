@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import logging
-import math
 import traceback
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Base64Bytes, BaseModel, Field, StringConstraints
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
-from headlab.methods.table import DEFAULT_METHOD
-from headlab.options import Option
+from headlab.jobs.fields import (
+    MAX_EXAMPLES,
+    Ablation,
+    LabelMap,
+    Language,
+    Name,
+    OnTask,
+    Place,
+    SplitName,
+    Strict,
+)
 from headlab.records import Change, Omissions
-from headlab.studies.table import HOW, JOBS
-from headlab.training.l0_options import GateOptions
 
-# The base class of all types, and the description of the resident model.
-
-
-class Strict(BaseModel):
-    """A record that rejects unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+# The description of the resident model.
 
 
 class LoadedModel(Strict):
@@ -54,42 +54,15 @@ MAX_CHARACTERS = 2000
 MAX_TOKENS = 64
 MAX_HEADS = 48
 MAX_SENTENCES = 1000
-Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")
-]
-Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
-Size = Annotated[int, Field(ge=1, le=100_000)]
-Ablation = Literal["zero", "mean"]
-SplitName = Literal["train", "dev", "test"]
-Place = Literal["here", "ray"]
-LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
-Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+Size = Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-
-
-class Refusal(HeadlabError):
-    """A refused request, with its HTTP status."""
-
-    def __init__(self, sentence: str, status: int, *, code: str) -> None:
-        super().__init__(sentence, code=code)
-        self.status = status
 
 
 class ModelRequest(Strict):
     """A model to load and describe."""
 
     model: Name
-
-
-class OnTask(Strict):
-    """Work on a task.
-
-    label_map: {label: class of the model, by its name or number}; None matches names, or tries all orders on dev.
-    """
-
-    task: Name
-    label_map: LabelMap = None
 
 
 class EvaluateRequest(OnTask):
@@ -145,21 +118,6 @@ class GradientRequest(OnTask):
     size: Size = 512
     form: Literal["example", "token", "batch"] = "example"
     normalise: bool = False
-
-
-class MeasureRequest(OnTask):
-    """Work to time briefly; method None: plain forward passes.
-
-    experiment: spec of an experiment job, whose cost is wanted instead of a pace.  roles: spec of a role job, whose
-    pace is wanted.
-    """
-
-    model: Name
-    language: Language
-    method: Name | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-    experiment: dict[str, Any] | None = None
-    roles: dict[str, Any] | None = None
 
 
 class Health(Strict):
@@ -348,7 +306,7 @@ class Weights(Strict):
     maps: dict[str, str] = Field(default_factory=dict)
 
 
-class Job(Strict):
+class JobRow(Strict):
     """One row of the job list.
 
     done, total: in the job's own units.  seconds_left: None where unknown.  result: what a finished job
@@ -396,7 +354,7 @@ class Scores(Strict):
 class Snapshot(Strict):
     """A job and, while it runs, the current language's scores so far; None where there are none."""
 
-    job: Job
+    job: JobRow
     scores: Scores | None = None
 
 
@@ -419,171 +377,11 @@ class Deleted(Strict):
     deleted: Literal[True] = True
 
 
-class Forecast(Strict):
-    """What a job will cost: forward passes and seconds, None where unknown; basis: of both, in words."""
-
-    forwards: int | None
-    seconds: float | None
-    basis: str
-
-
-class Measured(Strict):
-    """What was just measured of a model: its number of heads, and seconds per forward pass of the work in question.
-
-    resumable: whether a pass can start at any layer.  forecast: the cost of an experiment, if requested.
-    """
-
-    heads: int
-    seconds: float
-    resumable: bool = True
-    forecast: Forecast | None = None
-
-
 class Problem(Strict):
     """Why a request was refused: a sentence, and a code for the problem that stays when sentences change."""
 
     error: str
     code: str
-
-
-# What jobs ask for.
-
-Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
-Options = Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)]
-OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-BatchSize = Annotated[int, Field(ge=1, le=1024)]
-
-
-def setting(known: Option) -> Any:
-    """A field of a job's spec: the default of a setting, and its limits if it is a number."""
-    names = ("gt", "lt") if known.open else ("ge", "le")
-    limits: dict[str, Any] = {
-        name: limit
-        for name, limit in zip(names, (known.low, known.high), strict=True)
-        if math.isfinite(limit)
-    }
-    return Field(default=known.default, **limits)
-
-
-class ScoreSpec(OnTask):
-    """Head scores of a model by one method, in some languages of a task ("all": in every one).
-
-    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
-    """
-
-    model: Name
-    languages: Languages
-    method: Name = DEFAULT_METHOD
-    options: Options = Field(default_factory=dict)
-    seed: Seed = setting(HOW["seed"])
-    split: SplitName = "dev"
-    size: int = setting(JOBS["score"]["size"])
-    ablation: Ablation = setting(HOW["ablation"])
-
-
-class CurveSpec(OnTask):
-    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
-
-    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
-    default ones.
-    """
-
-    model: Name
-    languages: Languages
-    method: Name = DEFAULT_METHOD
-    options: Options = Field(default_factory=dict)
-    seed: Seed = setting(HOW["seed"])
-    split: SplitName = setting(JOBS["curve"]["split"])
-    size: int | None = setting(JOBS["curve"]["size"])
-    ablation: Ablation = setting(HOW["ablation"])
-    points: int | None = setting(JOBS["curve"]["points"])
-
-
-class ExperimentSpec(OnTask):
-    """An experiment on some languages of a task ("all": every one).
-
-    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
-    dev_size, test_size: examples of each split, None for all.
-    """
-
-    experiment: Name
-    model: Name
-    languages: Languages
-    method: Name = DEFAULT_METHOD
-    method_options: Options = Field(default_factory=dict)
-    options: OwnOptions = Field(default_factory=dict)
-    seed: Seed = setting(HOW["seed"])
-    dev_size: int | None = setting(JOBS["experiment"]["dev_size"])
-    test_size: int | None = setting(JOBS["experiment"]["test_size"])
-    ablation: Ablation = setting(HOW["ablation"])
-
-
-class FrontSpec(ExperimentSpec):
-    """A front on some languages of a task ("all": every one).
-
-    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
-    docs/front.md.  dev_size, test_size: examples of each split, None for all.
-    """
-
-    experiment: Literal["front"] = "front"
-
-
-class RolesSpec(Strict):
-    """Roles of a model's heads in some languages ("all": every one of the source).
-
-    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
-    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
-    `headlab.roles.table`.
-    """
-
-    model: Name
-    task: Name | None = None
-    languages: Languages
-    source: Literal["treebank", "task"] = "treebank"
-    split: SplitName = setting(JOBS["roles"]["split"])
-    size: int | None = setting(JOBS["roles"]["size"])
-    options: Options = Field(default_factory=dict)
-
-
-class GatesSpec(OnTask):
-    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
-
-    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
-    """
-
-    model: Name
-    languages: Languages
-    weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
-        default_factory=lambda: [GateOptions().weight]
-    )
-    options: Options = Field(default_factory=dict)
-    seed: Seed = setting(HOW["seed"])
-
-
-class WorthSpec(OnTask):
-    """What a mask saves, on examples of some languages of a task ("all": every one).
-
-    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
-    """
-
-    model: Name
-    languages: Languages
-    mask: dict[str, Any]
-    batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(
-        default=[*map(int, JOBS["worth"]["batch_sizes"].default.split(","))]
-    )
-    rounds: int = setting(JOBS["worth"]["rounds"])
-    seed: Seed = setting(HOW["seed"])
-
-
-class FinetuneSpec(Strict):
-    """An adapter for a task, trained on its English train split and measured on dev in every language."""
-
-    task: Name
-    steps: int = setting(JOBS["finetune"]["steps"])
-    learning_rate: float = setting(JOBS["finetune"]["learning_rate"])
-    seed: Seed = setting(HOW["seed"])
 
 
 # What is reported and logged when something fails: neither ever contains a user's sentence or a token.

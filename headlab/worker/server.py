@@ -34,14 +34,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
+from headlab.jobs.job import Refusal
+from headlab.jobs.known import Estimate, Known, Measured
+from headlab.jobs.table import job_class
 from headlab.locks import LockedFile
+from headlab.methods.forecast import Forecast
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
-from headlab.worker.catalogue import CHECKS, IMPORTING, Submission
+from headlab.worker.catalogue import IMPORTING, Submission, checks, submission_type
 from headlab.worker.engine import Engine, Live, Message, left_by_reader
 from headlab.worker.jobs import Jobs
-from headlab.worker.kinds.kind import Estimate, Known, kind_of
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,
@@ -61,16 +64,13 @@ from headlab.worker.schemas import (
     Deleted,
     EvaluateRequest,
     Figure,
-    Forecast,
     GradientRequest,
     Health,
-    Job,
     JobLog,
+    JobRow,
     LoadedModel,
-    Measured,
     ModelRequest,
     Problem,
-    Refusal,
     Scores,
     Snapshot,
     Submitted,
@@ -196,7 +196,7 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     known = Known(
         store.scan().results, store.curves().results, device.split(":")[0], store.root, measured
     )
-    return kind_of(request.kind).forecast(params, known)
+    return job_class(request.kind).model_validate(params).forecast(known)
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.
@@ -205,13 +205,13 @@ JobId = Annotated[int, PathParameter(ge=1, lt=1 << 63)]
 
 
 def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
-    @app.post("/jobs", status_code=202)
+    submission = submission_type()
+
     def submit(request: Submission) -> Submitted:
         """Queue a job; the same work submitted twice is one job, wherever it is computed."""
         _admit(request, admit)
         return engine.submit(request.kind, request.spec.model_dump(), request.place)
 
-    @app.post("/forecast")
     async def forecast(request: Submission, http: Request) -> Forecast:
         """What a job will cost; if its pace is unknown, a few batches are timed."""
         await run_in_threadpool(_admit, request, admit)
@@ -236,14 +236,20 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         assert isinstance(seen, Measured)
         return (await run_in_threadpool(estimated, engine, request, seen)).forecast
 
+    # Each kind of job has a type of its own, which is known only now: packages may have added some.
+    submit.__annotations__["request"] = submission
+    forecast.__annotations__["request"] = submission
+    app.post("/jobs", status_code=202)(submit)
+    app.post("/forecast")(forecast)
+
     @app.get("/jobs")
-    def jobs() -> list[Job]:
+    def jobs() -> list[JobRow]:
         return engine.jobs.list()
 
 
 def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.get("/jobs/{job}")
-    def one(job: JobId) -> Job:
+    def one(job: JobId) -> JobRow:
         return engine.jobs.get(job)
 
     @app.get("/jobs/{job}/snapshot")
@@ -263,11 +269,11 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
         return Deleted()
 
     @app.post("/jobs/{job}/cancel")
-    def cancel(job: JobId) -> Job:
+    def cancel(job: JobId) -> JobRow:
         return engine.jobs.cancel(job)
 
     @app.post("/jobs/{job}/resume")
-    def resume(job: JobId) -> Job:
+    def resume(job: JobId) -> JobRow:
         """Queue a cancelled or failed job again; it continues from its checkpoint."""
         model = engine.jobs.get(job).params.get("model")
         if model is not None:
@@ -501,7 +507,7 @@ def _run(
     settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]
 ) -> None:
     ray = "" if settings.ray is None else "local" if settings.ray == "local" else "cluster"
-    engine = Engine(make, jobs, CHECKS, Store(settings.cache), settings.warm, ray=ray)
+    engine = Engine(make, jobs, checks(), Store(settings.cache), settings.warm, ray=ray)
     app = create_app(
         engine,
         token=entrance.token,

@@ -1,0 +1,1 @@
+"""Kinds of jobs: a class each, and the table that lists them."""

@@ -1,0 +1,189 @@
+"""How jobs read on a command line: the flags of their fields, written and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headlab.errors import HeadlabError
+from headlab.labels import read_map, write_map
+from headlab.options import Option
+
+ALL_EXAMPLES = 100_000
+"""More examples than any task has, for commands without a value for "all"."""
+OPTION_FLAG = "-o"
+FlagValue = bool | int | float | str | list[str] | list[float] | None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a command names besides its job: where things are on this machine, and what no job can ask for.
+
+    Attributes:
+        model: Path in place of the model's name.
+        task: Path of a declaration in place of the task's name.
+        data: Folder of the task's files.
+        trees: Path of a file of gold trees.
+        frequencies: Path of a text that word frequencies are counted in.
+        dtype: Precision, if it is not float32.
+        dev_size: Examples that ordered the heads of a curve, if known.
+    """
+
+    model: str | None = None
+    task: str | None = None
+    data: str | None = None
+    trees: str | None = None
+    frequencies: str | None = None
+    dtype: str | None = None
+    dev_size: int | None = None
+
+    @property
+    def dtype_words(self) -> list[str]:
+        """The flag of the precision; none for float32."""
+        if self.dtype in (None, "float32"):
+            return []
+        return ["--dtype", str(self.dtype)]
+
+
+HERE = Surroundings()
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag, or an argument, of a command that makes a job.
+
+    Attributes:
+        name: With its dashes; without any for an argument.
+        help: What it sets.
+        kind: Type of its value; bool for a switch.
+        default: Value if it is not given.
+        low: Smallest value.
+        short: A second name.
+        repeated: Whether it can be given several times.
+    """
+
+    name: str
+    help: str
+    kind: type = str
+    default: FlagValue = None
+    low: float | None = None
+    short: str = ""
+    repeated: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name as that of a parameter."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+def flag_name(field: str, option: Option) -> str:
+    """The flag of a setting."""
+    return f"--{(option.flag or field).replace('_', '-')}"
+
+
+def flag_of(field: str, option: Option) -> Flag:
+    """A setting as a flag; numbers have their smallest value, for a command may ask for more than a request."""
+    low = option.low if option.kind is int and option.low > float("-inf") else None
+    return Flag(flag_name(field, option), option.help, option.kind, option.default, low)
+
+
+def text_of(value: object) -> str:
+    """A field's value as one word: entries with commas between, None as the number of all examples."""
+    if isinstance(value, Mapping):
+        return write_map(value)
+    if value is None:
+        return str(ALL_EXAMPLES)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def setting_words(
+    values: Mapping[str, object], settings: Mapping[str, Option], always: Sequence[str] = ()
+) -> list[str]:
+    """The flags of settings that are not at their defaults.
+
+    Args:
+        values: By the settings' names; what is missing has no flag.
+        settings: In the order of the command.
+        always: Names whose flag is written whatever its value.
+    """
+    words: list[str] = []
+    for name, option in settings.items():
+        if name not in values:
+            continue
+        if name in always or values[name] != option.default:
+            words += [flag_name(name, option), text_of(values[name])]
+    return words
+
+
+def where_words(
+    around: Surroundings,
+    *,
+    model: str | None = None,
+    task: str | None = None,
+    label_map: Mapping[str, str] | None = None,
+    languages: Sequence[str] | str | None = None,
+) -> list[str]:
+    """The flags of the model, the task, its data, the label map and the languages, as far as they are given.
+
+    Args:
+        around: Paths in place of names, and the folder of data.
+        model: Its name.
+        task: Its name.
+        label_map: The model's class of each label.
+        languages: Their codes, or "all".
+    """
+    words: list[str] = []
+    if (model_text := around.model or model) is not None:
+        words += ["--model", model_text]
+    if (task_text := around.task or task) is not None:
+        words += ["--task", task_text]
+    if around.data is not None:
+        words += ["--data", around.data]
+    if label_map:
+        words += ["--label-map", write_map(label_map)]
+    if languages is not None:
+        words += ["--languages", text_of(languages)]
+    return words
+
+
+def languages_of(text: str) -> list[str] | str:
+    """Language codes from a comma-separated text; "all" is returned unchanged.
+
+    Raises:
+        HeadlabError: The text names none.
+    """
+    if text == "all":
+        return text
+    codes = [code.strip() for code in text.split(",") if code.strip()]
+    if not codes:
+        raise HeadlabError(
+            "no language given; name some, like --languages de,th, or all", code="language.none"
+        )
+    return codes
+
+
+def label_map_of(text: str | None) -> dict[str, str] | None:
+    """A label map as `--label-map` takes it. Raises HeadlabError for a malformed one."""
+    return None if text is None else dict(read_map(text))
+
+
+WHERE = {
+    "model": Flag("--model", "embedded name, local folder, or hub id", default="e5-small-intents"),
+    "task": Flag(
+        "--task",
+        "task by name (headlab tasks lists them), or a declaration of your own (.toml)",
+        default="intents",
+    ),
+    "label_map": Flag(
+        "--label-map",
+        "which of the model's classes is which label, where its own names do not say so: label=class, "
+        "comma-separated",
+    ),
+    "languages": Flag("--languages", 'comma-separated, or "all"', default="all"),
+}
+"""The flags that say what a job is about, by the fields that they fill."""
+METHOD_OPTIONS_FLAG = Flag(
+    "--option", "name=value of the method, e.g. samples=512", list, short=OPTION_FLAG, repeated=True
+)

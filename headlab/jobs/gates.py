@@ -1,0 +1,355 @@
+"""Gate jobs: gates that learn which heads to keep, in each language and at each weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.jobs.command import HERE, OPTION_FLAG, WHERE, Flag, FlagValue, Surroundings
+from headlab.jobs.fields import (
+    SEED,
+    Languages,
+    Name,
+    OnTask,
+    Options,
+    Seed,
+    Settings,
+    Weight,
+    setting,
+)
+from headlab.jobs.job import Job, Outcome, named, spec_fields, task_of, within
+from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate
+from headlab.jobs.lab import PART, Lab, RunningJob, StepProgress
+from headlab.l0_gates import LearnedGates
+from headlab.labels import same_classes
+from headlab.methods.forecast import Part
+from headlab.options import option_words, parse_options
+from headlab.records import content_key, part
+from headlab.store import Result, Store
+from headlab.tasks import task
+from headlab.tasks.base import Split, Task
+from headlab.training.l0_options import ALL, GateOptions, GateStep, learned_on, options_of
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.training.steps import Watch
+
+WEIGHT = "weight"
+LIMITS = {
+    "steps": 100_000,
+    "batch": 4096,
+    "history": 1000,
+    "size": 1_000_000,
+}
+"""The largest numbers that a request may ask for."""
+FORWARDS_LEARNED = {"gates": 2, "all": 3}
+"""Forward passes that a training example costs, as it goes forward and back: by what is trained."""
+EVALUATED: tuple[Split, ...] = ("dev", "test")
+
+
+class GatesJob(Job, OnTask):
+    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
+
+    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
+    """
+
+    model: Name
+    languages: Languages
+    weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
+        default_factory=lambda: [GateOptions().weight]
+    )
+    options: Options = Field(default_factory=dict)
+    seed: Seed = setting(SEED)
+
+    key: ClassVar[str] = "gates"
+    name: ClassVar[str] = "Learned gates"
+    about: ClassVar[str] = "Gates that learn which heads to keep."
+    summary: ClassVar[str] = "Learned gates, trained on the worker's own device."
+    page: ClassVar[str] = "gates"
+    refusal_status: ClassVar[int | None] = 422
+
+    def resolve(self) -> Self:
+        """The job with every default filled in. Raises HeadlabError for anything unknown or invalid."""
+        if WEIGHT in self.options:
+            raise HeadlabError(
+                "give a job's weights as a list beside its options; take weight out of the options",
+                code="gate.weight_misplaced",
+            )
+        chosen_task = task_of(self, self.languages)
+        options = self.gate_options(self.weights[0])
+        names = [name for name in GateOptions.table() if name != WEIGHT]
+        values = within({name: getattr(options, name) for name in names}, LIMITS, ",")
+        for language in chosen_task.languages:
+            examples_of(chosen_task, language, options)
+        return self.model_copy(
+            update={
+                "languages": list(chosen_task.languages),
+                "options": values,
+                "weights": sorted(set(map(float, self.weights))),
+            }
+        )
+
+    def gate_options(self, weight: float) -> GateOptions:
+        """Options of the training at one weight. Raises HeadlabError for invalid ones."""
+        return options_of({**self.options, WEIGHT: float(weight)}, self.seed)
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """One run per language and weight; stored runs are not repeated."""
+        from headlab.training.l0_learn import Given, learn
+
+        languages = named(self.languages)
+        model = lab.need(self.model)
+        chosen_task = lab.task(self.task, self.label_map)
+        keys: list[str] = []
+        runs = len(languages) * len(self.weights)
+        for language in languages:
+            learned_from = Given(model, chosen_task, language, self.gate_options(self.weights[0]))
+            for weight in self.weights:
+                watch = RunProgress(running, f"{language}, λ {weight:g}", len(keys), runs)
+                gates = learn(
+                    learned_from,
+                    self.gate_options(weight),
+                    store=lab.watched(running, language),
+                    watch=watch.callbacks(),
+                )
+                keys.append(content_key(gates.spec))
+        running.progress(runs * PART, runs * PART, f"{', '.join(languages)} done")
+        return {"keys": keys}
+
+    # The forecast.
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of the missing runs: their steps, and two passes over the examples that evaluate each mask."""
+        stored = [r for r in Store(known.root).gates().results if self._is_about(r)]
+        languages = named(self.languages)
+        options = self.gate_options(self.weights[0])
+        chosen_task = task(self.task)
+        sizes: dict[str, int] = {}
+        if stored:
+            sizes = {name: examples_of(chosen_task, name, options) for name in languages}
+        asked = [(language, weight) for language in languages for weight in self.weights]
+        missing = [
+            (language, weight)
+            for language, weight in asked
+            if not any(self._makes(run, language, weight, sizes) for run in stored)
+        ]
+        ask = MeasureRequest(
+            model=self.model, task=self.task, label_map=self.label_map, language=languages[0]
+        )
+        if not missing:
+            return estimate([Part(0, None, ("these gates are in the cache already",))], ask)
+        evaluated = {name: _evaluated(chosen_task, name, options) for name, _ in missing}
+        forwards = sum(forwards_of(options, evaluated[name]) for name, _ in missing)
+        pace, pace_basis = self._pace(stored, known)
+        words = self._runs_words(options, len(missing), len(asked))
+        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+
+    def _runs_words(self, options: GateOptions, missing: int, asked: int) -> str:
+        """The runs that are missing, in words."""
+        runs = f"{missing} runs" if missing > 1 else "one run"
+        forwards = FORWARDS_LEARNED[options.trained]
+        steps = f"{options.steps} steps of {options.batch} examples, each worth {forwards} forwards"
+        words = f"{runs} of {steps}, and the masks measured"
+        if missing < asked:
+            words += f"; {asked - missing} of {asked} runs are in the cache already"
+        return words
+
+    def _pace(
+        self, stored: Sequence[Result[LearnedGates]], known: Known
+    ) -> tuple[float | None, str]:
+        """Seconds a forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
+        on_device = [run for run in stored if run.meta.get("device") == known.device]
+        paces = [pace for pace in map(_pace_of, on_device) if pace]
+        runs = f"{len(paces)} runs" if len(paces) > 1 else "a run"
+        return known.median_pace(paces, f"{runs} of such gates on such a device ({known.device})")
+
+    def _is_about(self, result: Result[LearnedGates]) -> bool:
+        """Whether a stored run is of this job's model and task."""
+        spec = result.record.spec
+        names = (spec.get(name, {}).get("name") for name in ("model", "task"))
+        return tuple(names) == (self.model, self.task)
+
+    def _makes(
+        self,
+        result: Result[LearnedGates],
+        language: str,
+        weight: float,
+        sizes: Mapping[str, int],
+    ) -> bool:
+        """Whether a stored run is what the job would compute, as far as can be known without the model."""
+        spec = result.record.spec
+        task_record = spec.get("task", {})
+        stored = (
+            result.record.language,
+            spec.get("seed"),
+            spec.get("options"),
+            task_record.get("size"),
+        )
+        asked = (language, self.seed, self.gate_options(weight).record(), sizes[language])
+        return stored == asked and same_classes(task_record, self.label_map)
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """Where it is done, one language, the weights, what is trained, the options, the seed."""
+        stacks = GateOptions.table()["stacks"]
+        where = [flag for field, flag in WHERE.items() if field != "languages"]
+        return (
+            *where,
+            Flag("--language", "language to train and evaluate on", default="en"),
+            Flag(
+                "--weight",
+                "λ, nats for an open gate; several make a sweep",
+                float,
+                low=0,
+                short="--lambda",
+                repeated=True,
+            ),
+            Flag("--train-model", "train the model jointly with its gates", bool, False),
+            Flag(
+                "--option",
+                "name=value of the learning, e.g. steps=800",
+                list,
+                short=OPTION_FLAG,
+                repeated=True,
+            ),
+            Flag("--stacks", stacks.help, default=stacks.default),
+            *cls.setting_flags(),
+        )
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for an option that is invalid or has its own flag."""
+        pairs = values.get("option") or []
+        assert isinstance(pairs, list)
+        options = parse_options([str(pair) for pair in pairs], GateOptions.table())
+        for name, flag in OWN_FLAGS.items():
+            if name in options:
+                raise HeadlabError(
+                    f"{name} is set by {flag}, not by -o", code="option.set_elsewhere"
+                )
+        options["stacks"] = values.get("stacks") or ALL
+        options["trained"] = ALL if values.get("train_model") else "gates"
+        weights = values.get("weight") or [GateOptions().weight]
+        assert isinstance(weights, list)
+        fields = cls._where_fields({**values, "languages": values.get("language") or "en"})
+        return cls.model_construct(
+            **fields,
+            weights=list(dict.fromkeys(map(float, weights))),
+            options=options,
+            **cls._setting_fields(values),
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """One command per language; weights keep every digit, since another weight is another run."""
+        options: dict[str, Any] = dict(self.options)
+        stacks = options.pop("stacks", ALL)
+        trained = options.pop("trained", None)
+        words: list[str] = []
+        for weight in self.weights:
+            words += ["--weight", repr(weight)]
+        if stacks != ALL:
+            words += ["--stacks", str(stacks)]
+        if trained == ALL:
+            words.append("--train-model")
+        words += option_words(OPTION_FLAG, options, GateOptions.table())
+        words += [*self.setting_words(around), *around.dtype_words]
+        where = self.where_words(around, languages=False)
+        return [
+            ["headlab", self.key, *where, "--language", language, *words]
+            for language in self.languages_named
+        ]
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes a stored run."""
+        options = {name: value for name, value in spec["options"].items() if name != WEIGHT}
+        return cls.model_construct(
+            **spec_fields(spec),
+            weights=[spec["options"][WEIGHT]],
+            options=options,
+            seed=spec.get("seed", 0),
+        )
+
+    @classmethod
+    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+        """Whether the spec has the weight too."""
+        return super().is_stated(spec) and isinstance(part(spec, "options", WEIGHT), int | float)
+
+    def options_known(self) -> Settings:
+        """The options of the training."""
+        return GateOptions.table()
+
+
+OWN_FLAGS = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
+"""Options of the training that have a flag of their own."""
+
+
+class RunProgress:
+    """Progress of one of several runs; serves live requests between passes."""
+
+    def __init__(self, running: RunningJob, name: str, place: int, runs: int) -> None:
+        self._running = running
+        self._name = name
+        self._done = place * PART
+        self._total = runs * PART
+        self._steps = StepProgress(running)
+        running.progress(self._done, self._total, name, fresh=True)
+
+    def callbacks(self) -> Watch[GateStep]:
+        """The callbacks of the training."""
+        from headlab.training.steps import Watch  # imports torch
+
+        return Watch(self.step, self._running.tick, self.measuring)
+
+    def step(self, made: GateStep) -> None:
+        """Called after each step; the first may continue from a checkpoint. The last share is left for measuring."""
+        note = f"{self._name}: step {made.step} of {made.steps}, {made.open} of {made.gates} open"
+        done = self._done + PART * made.step // (made.steps + 1)
+        self._steps.made(made, done, self._total, f"{note}, loss {made.loss:.3f}")
+
+    def measuring(self) -> None:
+        """Called before the mask is evaluated."""
+        self._running.progress(
+            self._done + PART - 1, self._total, f"{self._name}: measuring", fresh=True
+        )
+
+
+def examples_of(chosen_task: Task, language: str, options: GateOptions) -> int:
+    """Number of training examples. Raises HeadlabError for a language or a split that the task does not have."""
+    return len(learned_on(chosen_task, language, options.split, options.size)[1])
+
+
+def forwards_of(options: GateOptions, evaluated: int) -> int:
+    """Cost of a run in forward passes of one example. evaluated: examples that its mask is evaluated on."""
+    return options.steps * options.batch * FORWARDS_LEARNED[options.trained] + 2 * evaluated
+
+
+def _evaluated(chosen_task: Task, language: str, options: GateOptions) -> int:
+    """Number of examples that a mask is evaluated on."""
+    sizes = (options.dev_size, options.test_size)
+    pairs = zip(EVALUATED, sizes, strict=True)
+    return sum(_count(chosen_task, language, split, size) for split, size in pairs)
+
+
+def _count(chosen_task: Task, language: str, split: Split, size: int | None) -> int:
+    try:
+        return len(chosen_task.examples(language, split, size))
+    except HeadlabError:  # a split that the task does not have is not measured
+        return 0
+
+
+def _pace_of(result: Result[LearnedGates]) -> float:
+    """Seconds per forward pass; 0 where the record does not say."""
+    measured = [part for part in result.record.measured.values() if isinstance(part, Mapping)]
+    known = GateOptions.table()
+    try:
+        evaluated = sum(int(part.get("examples") or 0) for part in measured)
+        recorded = result.record.spec["options"]
+        options = {name: value for name, value in recorded.items() if name in known}
+        return float(result.record.seconds) / forwards_of(options_of(options), evaluated)
+    except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
+        return 0.0

@@ -1,0 +1,441 @@
+"""What a kind of job is: its fields, the check before it is queued, its forecast, its work, and how it reads.
+
+From such a class alone come its command and flags, its request and schema over HTTP, its form on the Jobs page, the
+line under "The same from a terminal" and the way back from it, and its row in the list of jobs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from headlab.errors import HeadlabError
+from headlab.jobs.command import (
+    HERE,
+    METHOD_OPTIONS_FLAG,
+    OPTION_FLAG,
+    WHERE,
+    Flag,
+    FlagValue,
+    Surroundings,
+    flag_of,
+    label_map_of,
+    languages_of,
+    setting_words,
+    where_words,
+)
+from headlab.jobs.fields import Place, Settings, Strict
+from headlab.labels import check_map
+from headlab.methods.table import DEFAULT_METHOD, METHODS
+from headlab.options import Option, option_words, parse_options
+from headlab.records import part
+from headlab.tasks import declaration_of
+from headlab.tasks import task as task_named
+from headlab.tasks.languages import language_title, language_titles
+
+if TYPE_CHECKING:
+    from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
+    from headlab.jobs.lab import Lab, RunningJob
+    from headlab.tasks.base import Task
+
+Details = list[tuple[str, str]]
+Outcome = Mapping[str, Any]
+"""What a finished job says: `keys` of its results in the store, or figures of its own; ready for JSON."""
+
+
+class Refusal(HeadlabError):
+    """A refused request, with its HTTP status."""
+
+    def __init__(self, sentence: str, status: int, *, code: str) -> None:
+        super().__init__(sentence, code=code)
+        self.status = status
+
+
+class Job(Strict):
+    """One kind of work that takes longer than a click.
+
+    The fields of a subclass say everything the work depends on. Fields made by `setting` are flags of its command and
+    widgets of its form; `model`, `task`, `label_map`, `languages`, `method` and `options` have flags and widgets of
+    their own, which read the same for every kind.
+
+    Attributes:
+        key: What people type; it names the kind in requests and in the list of jobs.
+        name: Of the kind, as a heading.
+        about: What it computes, in one sentence, for the form.
+        summary: For the documentation of the interface.
+        page: The page that shows its results; empty for the Jobs page itself.
+        on_jobs_page: Whether the form for new jobs offers it.
+        places: Where it may run.
+        refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
+        assembled: Whether it is put together from pieces that other jobs may need too.
+        beside: Settings of its command alone.
+    """
+
+    key: ClassVar[str]
+    name: ClassVar[str]
+    about: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    page: ClassVar[str] = ""
+    on_jobs_page: ClassVar[bool] = False
+    places: ClassVar[tuple[Place, ...]] = ("here",)
+    refusal_status: ClassVar[int | None] = None
+    assembled: ClassVar[bool] = False
+    beside: ClassVar[Settings] = {}
+
+    # The work.
+
+    def resolve(self) -> Self:
+        """The job with every default filled in, so that equal work has equal fields.
+
+        Raises:
+            HeadlabError: For anything unknown or invalid.
+        """
+        return self
+
+    @abstractmethod
+    def forecast(self, known: Known) -> Estimate:
+        """What it will cost. The job is resolved."""
+
+    @abstractmethod
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Do the work. The job is resolved, and its model's files are on this machine."""
+
+    def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+        """Measure what a forecast lacks; called in the device's thread if a request names this job."""
+        raise NotImplementedError(f"jobs of kind {self.key} ask for plain passes to be timed")
+
+    def checked(self) -> Self:
+        """As `resolve`, with the HTTP status of this kind in the error."""
+        try:
+            return self.resolve()
+        except HeadlabError as error:
+            if self.refusal_status is None or isinstance(error, Refusal):
+                raise
+            raise Refusal(str(error), self.refusal_status, code=error.code) from error
+
+    @classmethod
+    def check_params(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a job as they are queued: checked, and with every default filled in.
+
+        Raises:
+            HeadlabError: For anything unknown or invalid.
+        """
+        return cls.model_validate(dict(params)).checked().model_dump()
+
+    def params(self) -> dict[str, Any]:
+        """The fields that were given, ready for JSON, whether they fit or not."""
+        return self.model_dump(exclude_unset=True, warnings=False)
+
+    # What people read.
+
+    @classmethod
+    def settings(cls) -> Settings:
+        """The fields made by `setting`, by name, as options with their limits, flags and labels."""
+        options = {}
+        for name, field in cls.model_fields.items():
+            for item in field.metadata:
+                if isinstance(item, Option):
+                    options[name] = item
+        return options
+
+    @classmethod
+    def has(cls, field: str) -> bool:
+        """Whether jobs of this kind have a field of this name."""
+        return field in cls.model_fields
+
+    def value(self, field: str) -> Any:
+        """The value of a field; None if jobs of this kind have none of this name."""
+        return getattr(self, field, None)
+
+    @property
+    def languages_named(self) -> list[str]:
+        """The languages by their codes; none before "all" is filled in."""
+        languages = self.value("languages")
+        return list(languages) if isinstance(languages, list | tuple) else []
+
+    def subject(self) -> str:
+        """What is computed, as a heading without the languages."""
+        return self.name
+
+    def subject_key(self) -> str:
+        """What is computed, by the key that people type."""
+        return str(self.value("method") or self.key)
+
+    def title(self) -> str:
+        """The job as a heading: what is computed, and for which languages."""
+        if not self.languages_named:
+            return self.subject()
+        return f"{self.subject()} for {language_titles(self.languages_named)}"
+
+    def describe(self) -> str:
+        """The job in few words: what is computed and the languages, by their keys."""
+        if not self.languages_named:
+            return self.subject_key()
+        return f"{self.subject_key()} for {', '.join(self.languages_named)}"
+
+    def details(self) -> Details:
+        """What the job computes, as (name, value) pairs."""
+        rows = [("What", self.name), *self._about_rows()]
+        plain_fields = {"model": "Model", "task": "Task", "ablation": "Ablation"}
+        for field, label in plain_fields.items():
+            if self.value(field) is not None:
+                rows.append((label, str(self.value(field))))
+        if self.has("split"):
+            rows.append(("Examples", f"{self.value('size') or 'all'} of {self.value('split')}"))
+        if self.languages_named:
+            rows.append(("Languages", ", ".join(map(language_title, self.languages_named))))
+        if self.has("mask"):
+            rows.append(("Heads off", str(self.value("mask").get("removed", "?"))))
+        if self.value("seed") is not None:
+            rows.append(("Seed", str(self.value("seed"))))
+        rows += self._option_rows()
+        shown = {
+            *plain_fields,
+            *("split", "size", "method", "languages", "seed", "options", "method_options"),
+            *("experiment", "mask"),
+        }
+        for field in type(self).model_fields:
+            if field not in shown:
+                rows.append((field.capitalize().replace("_", " "), shown_value(self.value(field))))
+        return rows
+
+    def _about_rows(self) -> Details:
+        """What comes first in `details`, behind the name of the kind."""
+        method = METHODS.get(str(self.value("method")))
+        return [("Method", f"{method.title} ({method.key})")] if method else []
+
+    def _option_rows(self) -> Details:
+        """The options; one that differs from its default shows this too."""
+        rows = []
+        known = self.options_known()
+        for name, value in (self.value("options") or {}).items():
+            usual = known[name].default if name in known else value
+            default = "" if value == usual else f" (default {shown_value(usual)})"
+            rows.append((f"Option {name}", shown_value(value) + default))
+        return rows
+
+    def options_known(self) -> Settings:
+        """What may stand in `options`: by default the options of the method."""
+        method = METHODS.get(str(self.value("method")))
+        return {} if method is None else method.options
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """What its command takes to make the job, in the order of its help."""
+        flags = [flag for field, flag in WHERE.items() if cls.has(field)]
+        if cls.has("method"):
+            flags.append(Flag("--method", f"one of {', '.join(METHODS)}", default=DEFAULT_METHOD))
+        if cls.has("options"):
+            flags.append(METHOD_OPTIONS_FLAG)
+        return (*flags, *cls.setting_flags())
+
+    @classmethod
+    def setting_flags(cls) -> tuple[Flag, ...]:
+        """The flags of its settings, and of those that its command alone has."""
+        return tuple(flag_of(name, option) for name, option in cls.command_settings().items())
+
+    @classmethod
+    def command_settings(cls) -> Settings:
+        """The settings in the order of its command."""
+        return {**cls.settings(), **cls.beside}
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command.
+
+        Args:
+            values: By the flags' keys; what is missing takes its default.
+
+        Raises:
+            HeadlabError: For a value that cannot be read.
+        """
+        fields = cls._where_fields(values)
+        if cls.has("method"):
+            fields["method"] = values.get("method") or DEFAULT_METHOD
+        fields |= cls._setting_fields(values)
+        job = cls.model_construct(**fields)
+        if cls.has("options"):
+            pairs = values.get("option") or []
+            options = parse_options([str(pair) for pair in pairs], job.options_known())  # type: ignore[union-attr]
+            job = job.model_copy(update={"options": options})
+        return job
+
+    @classmethod
+    def _where_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
+        """The model, the task, the label map and the languages of a command, as far as this kind has them."""
+        fields: dict[str, Any] = {}
+        for name, flag in WHERE.items():
+            if cls.has(name):
+                fields[name] = values.get(flag.key, flag.default)
+        if cls.has("languages"):
+            fields["languages"] = languages_of(str(fields["languages"]))
+        if cls.has("label_map"):
+            fields["label_map"] = label_map_of(fields["label_map"])
+        return fields
+
+    @classmethod
+    def _setting_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
+        """The settings of a command by their fields' names."""
+        fields = {}
+        for name, option in cls.settings().items():
+            fields[name] = values.get(flag_of(name, option).key, option.default)
+        return fields
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The commands that do this work, each as words; none if there are none.
+
+        Args:
+            around: What a command names besides the job.
+        """
+        words = ["headlab", self.key, *self.where_words(around), *self.method_words("options")]
+        return [[*words, *self.setting_words(around), *around.dtype_words]]
+
+    def terminal_lines(self) -> str:
+        """The commands, quoted for a shell, one a line.
+
+        A declared task is named by its file, which can be read wherever the command is typed; its name is known only
+        where $HEADLAB_TASKS or the cache folder is the same.
+        """
+        declaration = declaration_of(self.value("task")) if self.value("task") else None
+        around = Surroundings(task=None if declaration is None else str(declaration))
+        return "\n".join(map(shlex.join, self.commands(around)))
+
+    def where_words(self, around: Surroundings, *, languages: bool = True) -> list[str]:
+        """The flags of the model, the task, its data, the label map and the languages.
+
+        Args:
+            around: Paths in place of names.
+            languages: Whether the languages are among them.
+        """
+        return where_words(
+            around,
+            model=self.value("model"),
+            task=self.value("task"),
+            label_map=self.value("label_map"),
+            languages=self.value("languages") if languages else None,
+        )
+
+    def method_words(self, field: str) -> list[str]:
+        """The flags of the method and its non-default options; all options of an unknown method.
+
+        Args:
+            field: That holds the options.
+        """
+        key = self.value("method")
+        if key is None:
+            return []
+        known = METHODS[key].options if key in METHODS else {}
+        words = option_words(OPTION_FLAG, self.value(field) or {}, known)
+        return ["--method", str(key), *words]
+
+    def setting_words(self, around: Surroundings, always: Sequence[str] = ()) -> list[str]:
+        """The flags of the settings that are not at their defaults.
+
+        Args:
+            around: Has the values of settings that the job itself lacks.
+            always: Settings whose flag is written whatever its value.
+        """
+        values = {name: self.value(name) for name in type(self).settings() if hasattr(self, name)}
+        for name in type(self).beside:
+            if (value := getattr(around, name, None)) is not None:
+                values[name] = value
+        return setting_words(values, type(self).command_settings(), always)
+
+    # How a stored result is made again.
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes a result; sizes are actual, not as requested, and nothing is checked.
+
+        Args:
+            spec: Of the stored result; what another version or program wrote may lack anything.
+
+        Raises:
+            LookupError: No job of this kind makes a result.
+        """
+        raise LookupError(f"no result is made by a job of kind {cls.key}")
+
+    @classmethod
+    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+        """Whether a result's spec has all that the job needs: a default in its place would be another run."""
+        paths = (("model", "name"), ("task", "name"), ("task", "language"))
+        texts = [part(spec, *path) for path in paths]
+        settings = [name for name in ("seed", "ablation") if cls.has(name)]
+        return all(isinstance(text, str) and text for text in texts) and set(settings) <= set(spec)
+
+
+def spec_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The model, the task, the label map and the languages of a result's spec, as fields of a job."""
+    languages = str(part(spec, "task", "language") or "")
+    fields: dict[str, Any] = {
+        "model": part(spec, "model", "name"),
+        "task": part(spec, "task", "name"),
+        "languages": [language for language in languages.split(",") if language],
+    }
+    if classes := part(spec, "task", "classes"):
+        fields["label_map"] = classes
+    return fields
+
+
+def how_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The seed and the ablation of a result's spec, as fields of a job."""
+    return {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
+
+
+def shown_value(value: object) -> str:
+    """A field's value, for people."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def task_of(job: Any, languages: list[str] | str | None = None) -> Task:
+    """The task of a job.
+
+    Raises:
+        HeadlabError: The task or a language is unknown, or the label map is one of other labels.
+    """
+    task = task_named(job.task, languages).mapped(job.label_map)
+    if job.label_map is not None:
+        check_map(task.name, task.labels, job.label_map)
+    return task
+
+
+def named(languages: list[str] | str) -> list[str]:
+    """The languages of a resolved job. Raises HeadlabError for "all" in place of a list."""
+    if isinstance(languages, str):
+        raise HeadlabError(
+            'a job names its languages; "all" is filled in when it is submitted',
+            code="job.languages_unnamed",
+        )
+    return languages
+
+
+def within(
+    options: dict[str, Any], limits: Mapping[str, int], number_format: str = ""
+) -> dict[str, Any]:
+    """The options, unchanged.
+
+    Args:
+        options: By name.
+        limits: The largest number that a job may ask for, by the option's name.
+        number_format: Of the limits in the message.
+
+    Raises:
+        Refusal: An option exceeds its limit (422).
+    """
+    for name, limit in limits.items():
+        value = options.get(name)
+        if isinstance(value, int) and value > limit:
+            raise Refusal(
+                f"{name} is {value}; a job may ask for {limit:{number_format}} at most",
+                422,
+                code="job.number_too_large",
+            )
+    return options

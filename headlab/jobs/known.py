@@ -1,0 +1,135 @@
+"""What a forecast can go by: the store's results, and what was timed on the device a moment ago."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headlab.jobs.fields import OptionValue, Strict
+from headlab.methods.costs import spec_of
+from headlab.methods.forecast import Forecast, Part, sum_of
+from headlab.methods.table import method
+from headlab.scores import Curve, HeadScores
+from headlab.store import Result
+
+if TYPE_CHECKING:
+    from headlab.jobs.job import Job
+
+
+class Measured(Strict):
+    """What was just measured of a model: its number of heads, and seconds per forward pass of the work in question.
+
+    resumable: whether a pass can start at any layer.  forecast: the cost of the whole job, if that was asked for.
+    """
+
+    heads: int
+    seconds: float
+    resumable: bool = True
+    forecast: Forecast | None = None
+
+
+@dataclass(frozen=True)
+class MeasureRequest:
+    """Work to time briefly on the device.
+
+    Attributes:
+        model: Its name.
+        task: Of the examples.
+        language: Of the examples.
+        label_map: As of a job.
+        method: Whose passes are timed; None for plain forward passes.
+        options: Of the method.
+        job: One that measures in its own way, see `Job.measure`.
+    """
+
+    model: str
+    task: str
+    language: str
+    label_map: Mapping[str, str] | None = None
+    method: str | None = None
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    job: Job | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a forecast is based on.
+
+    Attributes:
+        results: The scores in the store.
+        curves: The curves in the store.
+        device: "cpu" or "cuda".
+        root: The cache's folder.
+        measured: What was timed for this forecast; None if nothing was.
+    """
+
+    results: Sequence[Result[HeadScores]]
+    curves: Sequence[Result[Curve]]
+    device: str
+    root: Path
+    measured: Measured | None = None
+
+    def heads_of(self, model: str) -> int | None:
+        """Number of heads, from stored results or from what was just measured; None where unknown."""
+        for result in self.results:
+            if spec_of(result.record, "model", "name") == model:
+                return result.record.grid.size
+        return None if self.measured is None else self.measured.heads
+
+    def median_pace(self, seen: Sequence[float], why: str) -> tuple[float | None, str]:
+        """The median of earlier results' paces, or the pace just measured.
+
+        Args:
+            seen: Seconds a forward pass of earlier results.
+            why: What their median is based on.
+
+        Returns:
+            Seconds a forward pass, None where unknown, and what that is based on.
+        """
+        if not seen:
+            return self.measured_pace()
+        pace = float(np.median(seen))
+        return pace, pace_words(pace, f"as in {why}")
+
+    def measured_pace(self, method_name: str | None = None) -> tuple[float | None, str]:
+        """The pace just measured, None if it was not, and what that is based on."""
+        if self.measured is None:
+            return None, "how long a forward takes here is not known yet"
+        basis = "measured now"
+        if method_name is not None and method(method_name).costs.in_walks:
+            basis = "measured now on plain forward passes"
+        return self.measured.seconds, pace_words(self.measured.seconds, basis)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A forecast.
+
+    Attributes:
+        forecast: As far as it is known.
+        ask: What to time on the device for a better one; None for nothing.
+    """
+
+    forecast: Forecast
+    ask: MeasureRequest | None = None
+
+
+def estimate(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
+    """The sum of the parts. ask: returned with it if a part's time is unknown."""
+    forecast = sum_of(parts)
+    return Estimate(forecast, ask if forecast.seconds is None else None)
+
+
+def pace_words(pace: float, why: str) -> str:
+    """A pace in words. pace: seconds a forward pass."""
+    return f"{1000 * pace:.3g} ms a forward, {why}"
+
+
+def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
+    """Whether a result is of this model and task."""
+    spec = record.spec
+    return bool((spec["model"]["name"], spec["task"]["name"]) == (model, task_name))

@@ -1,0 +1,188 @@
+"""What a running job works with, and how it says how far it is: the worker gives both, and so does a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headlab.records import content_key
+from headlab.scores import Curve, HeadScores
+from headlab.store import Run, Store
+from headlab.tables import Report
+
+if TYPE_CHECKING:
+    from headlab.hooks.model import Model
+    from headlab.methods.run import Helpers
+    from headlab.records import Progress
+    from headlab.tasks.base import Task
+    from headlab.training.options import StepMade
+
+PART = 1000
+"""A job's progress is counted in thousandths of a language."""
+
+
+class RunningJob(Protocol):
+    """A job at work, as whoever runs it sees it: progress, log, and the wish that it stop."""
+
+    look: Callable[[], HeadScores | None]
+    """Returns the current language's scores so far; called from any thread."""
+
+    def tick(self) -> None:
+        """Called between batches. Raises to stop the job."""
+
+    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
+        """Say how far the job is.
+
+        Args:
+            done: In the job's own units.
+            total: The same, of all its work.
+            note: What it is at.
+            fresh: Whether the pace so far says nothing about the rest.
+        """
+
+    def kept(self) -> None:
+        """Note that something new is stored, from which a later attempt goes on."""
+
+    def log(self, line: str) -> None:
+        """Add a line to the job's log, never with a user's sentence or a token."""
+
+    def began(self, folder: str, language: str) -> None:
+        """Note that the job writes to a folder of the cache."""
+
+
+class Lab(Protocol):
+    """What a running job works with; called in the device's thread only."""
+
+    @property
+    def device(self) -> str:
+        """The device that models are on."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Where results are stored."""
+        ...
+
+    @property
+    def paces(self) -> MutableMapping[tuple[str | None, ...], float]:
+        """Seconds a forward pass of the resident model, as timed for forecasts."""
+        ...
+
+    @property
+    def helpers(self) -> Helpers | None:
+        """Other devices that scores are computed on; None for this one alone."""
+        ...
+
+    def watched(self, running: RunningJob, language: str) -> Store:
+        """The same store, which notifies the running job of the run about to be computed."""
+        ...
+
+    def need(self, model: str) -> Model:
+        """A model, loaded as the resident one."""
+        ...
+
+    def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
+        """A task by its name, with the classes that stand for its labels where these are stated."""
+        ...
+
+    def base(self) -> Path:
+        """Folder of the base model that fine-tuning starts from."""
+        ...
+
+
+class WatchedStore(Store):
+    """A store that tells of each run that is asked for, and of each part of one that is stored."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        begun: Callable[[Run], None] = lambda run: None,
+        kept: Callable[[Run, bool], None] = lambda run, finished: None,
+    ) -> None:
+        """Open the store.
+
+        Args:
+            root: Its folder.
+            begun: Called with each run asked for, about to be computed.
+            kept: Called with a run of which a part has been stored, and whether that was all.
+        """
+        super().__init__(root)
+        self._begun = begun
+        self._kept = kept
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        run = super().run(spec)
+        self._begun(run)
+        return replace(run, kept=self._kept)
+
+
+def in_turn(
+    running: RunningJob,
+    languages: Sequence[str],
+    make: Callable[[int, str], HeadScores | Curve | Report],
+    parts: int = 1,
+) -> dict[str, list[str]]:
+    """Make a result for each language.
+
+    Args:
+        running: The job.
+        languages: Their codes.
+        make: Makes the result, given the place and the code of its language.
+        parts: Of which the work on each language consists.
+
+    Returns:
+        The results' keys, under "keys".
+    """
+    total = len(languages) * parts * PART
+    keys = []
+    for place, language in enumerate(languages):
+        running.progress(place * parts * PART, total, language, fresh=True)
+        keys.append(content_key(make(place, language).spec))
+    running.progress(total, total, f"{', '.join(languages)} done")
+    return {"keys": keys}
+
+
+def reporter(
+    running: RunningJob, language: str, place: int, count: int
+) -> Callable[[Progress], None]:
+    """A callback that reports the progress of one part as the job's.
+
+    Args:
+        running: The job.
+        language: Of the part, for the note.
+        place: Of the part among all, from 0.
+        count: The number of parts.
+    """
+    fresh = True  # the first call may come from a checkpoint
+
+    def report(progress: Progress) -> None:
+        nonlocal fresh
+        share = progress.done / progress.total if progress.total else 0.0
+        note = f"{language}: {progress.note or f'{progress.done} of {progress.total}'}"
+        running.progress(place * PART + int(PART * share), count * PART, note, fresh=fresh)
+        fresh = False
+
+    return report
+
+
+class StepProgress:
+    """Passes a training's steps on to its job: that it continues from a checkpoint, and that a step is on disk."""
+
+    def __init__(self, running: RunningJob) -> None:
+        self._running = running
+        self._fresh = True
+        self._stored_steps = 0
+
+    def made(self, step: StepMade, done: int, total: int, note: str) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+        self._running.progress(done, total, note, fresh=self._fresh)
+        if self._fresh:
+            self._stored_steps = step.kept
+            self._fresh = False
+        if step.kept > self._stored_steps:
+            self._stored_steps = step.kept
+            self._running.kept()

@@ -1,0 +1,319 @@
+"""Role jobs: the roles of heads, on gold trees of a treebank or on the texts of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.jobs.command import (
+    HERE,
+    OPTION_FLAG,
+    WHERE,
+    Flag,
+    FlagValue,
+    Surroundings,
+    setting_words,
+)
+from headlab.jobs.fields import MAX_EXAMPLES, Languages, Name, Options, Settings, SplitName, setting
+from headlab.jobs.job import Job, Outcome, named, spec_fields, within
+from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
+from headlab.jobs.lab import Lab, RunningJob, in_turn, reporter
+from headlab.methods.forecast import Part
+from headlab.options import Option, option_words, parse_options
+from headlab.records import part
+from headlab.roles.sentences import Sentences, of_task, of_trees
+from headlab.roles.table import FILE, NAME, OPTIONS, VERSION, resolve
+from headlab.store import Result, Store
+from headlab.tables import Report
+from headlab.tasks import task
+from headlab.tasks.base import DEV_SIZE, SPLITS, TREEBANK, VARIABLE, Split, subfolder
+from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
+
+LIMITS = {"examples": 100}  # of sentences shown per role
+WARMING, TIMED = 4, 32  # sentences to warm up and to time for a forecast
+MAX_COUNTED = 256  # treebanks whose number of sentences is cached
+
+
+class RolesJob(Job):
+    """Roles of a model's heads in some languages ("all": every one of the source).
+
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
+    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
+    `headlab.roles.table`.
+    """
+
+    model: Name
+    task: Name | None = None
+    languages: Languages
+    source: Literal["treebank", "task"] = "treebank"
+    split: SplitName = setting(
+        Option("dev", "of treebank and task: dev, test or train", SPLITS, label="Split")
+    )
+    size: int | None = setting(
+        Option(
+            None,
+            "sentences; default all trees, 512 examples",
+            kind=int,
+            low=1,
+            high=MAX_EXAMPLES,
+            optional=True,
+            label="At most",
+            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev.",
+            empty="all",
+        )
+    )
+    options: Options = Field(default_factory=dict)
+
+    key: ClassVar[str] = NAME
+    name: ClassVar[str] = "Roles of heads"
+    about: ClassVar[str] = "What the heads attend to."
+    summary: ClassVar[str] = "Roles of heads, computed on the worker's own device."
+    page: ClassVar[str] = "roles"
+    refusal_status: ClassVar[int | None] = 422
+
+    def resolve(self) -> Self:
+        """The job with every default filled in. Raises HeadlabError for anything unknown or a missing treebank."""
+        filled = self._of_treebank() if self.source == "treebank" else self._of_task()
+        options = within(resolve(self.options), LIMITS)
+        return filled.model_copy(update={"options": options})
+
+    def _of_treebank(self) -> Self:
+        """The job with its languages filled in, each with a readable treebank, and without a task."""
+        available = treebank_languages(None)
+        languages = list(available)
+        if self.languages != "all":
+            languages = list(dict.fromkeys(self.languages))
+        missing = [language for language in languages if language not in available]
+        if missing or not languages:
+            raise HeadlabError(
+                f"the worker has no treebank of {', '.join(missing) or 'any language'}, it has "
+                f"{', '.join(available) or 'none'}; start it with {VARIABLE} naming a folder that holds "
+                f"{FOLDER}/LANGUAGE.{self.split}.{SUFFIX}, or take the texts of a task (source task), which have no "
+                "syntax",
+                code="treebank.missing",
+            )
+        for language in languages:
+            trees(language, self.split)
+        return self.model_copy(update={"languages": languages, "task": None})
+
+    def _of_task(self) -> Self:
+        """The job with the languages of its task and the number of its sentences filled in."""
+        if self.task is None:
+            raise HeadlabError(
+                "source task needs the name of a task; give one, or use source treebank",
+                code="roles.task_unnamed",
+            )
+        chosen_task = task(self.task, self.languages)
+        chosen_task.examples(chosen_task.languages[0], self.split, 1)
+        size = self.size
+        if not size and self.split == "dev":
+            size = DEV_SIZE
+        return self.model_copy(update={"languages": list(chosen_task.languages), "size": size})
+
+    def sentences(self, lab: Lab, language: str, size: int | None) -> Sentences:
+        """The sentences of a language, at most `size` of them."""
+        if self.source == "treebank":
+            return of_trees(treebank(None, language, self.split), language, self.split, size)
+        return of_task(lab.task(str(self.task)), language, self.split, size)
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """One report per language; stored reports are not made again."""
+        from headlab.roles.study import study  # imports torch
+
+        languages = named(self.languages)
+        model = lab.need(self.model)
+
+        def find_roles(place: int, language: str) -> Report:
+            return study(
+                model,
+                self.sentences(lab, language, self.size),
+                options=self.options,
+                store=lab.watched(running, language),
+                on_progress=reporter(running, language, place, len(languages)),
+                tick=running.tick,
+            )
+
+        return in_turn(running, languages, find_roles)
+
+    # The forecast.
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of one pass over the sentences of the languages whose report the store lacks."""
+        stored = [
+            report
+            for report in Store(known.root).reports().results
+            if report.record.name == NAME and _is_of(report, self.model)
+        ]
+        languages = named(self.languages)
+        sizes = {language: self._size(language) for language in languages}
+        missing = [
+            language
+            for language in languages
+            if not any(self._makes(report, language, sizes[language]) for report in stored)
+        ]
+        ask = MeasureRequest(
+            model=self.model, task=self.task or TREEBANK, language=languages[0], job=self
+        )
+        if not missing:
+            return estimate([Part(0, None, ("the reports are in the cache already",))], ask)
+        forwards = sum(sizes[language] for language in missing)
+        pace, pace_basis = self._pace(stored, known)
+        where = f"{len(missing)} languages" if len(missing) > 1 else missing[0]
+        words = f"one pass over {forwards:,} sentences of {where}"
+        ask = replace(ask, language=missing[0])
+        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+
+    def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+        """Time per sentence now, by a study of a few that is not stored."""
+        from headlab.roles.study import study  # imports torch
+
+        model = lab.need(self.model)
+        for size in (WARMING, TIMED):  # the first batch of a model is slow
+            sentences = self.sentences(lab, request.language, min(size, self.size or size))
+            report = study(model, sentences, options=self.options, tick=tick)
+        seconds = report.seconds / max(1, report.example_forwards)
+        return Measured(heads=model.grid.size, seconds=seconds)
+
+    def _size(self, language: str) -> int:
+        """Number of sentences of a language."""
+        if self.source == "task":
+            return len(task(str(self.task)).examples(language, self.split, self.size))
+        count = trees(language, self.split)
+        return count if self.size is None else min(self.size, count)
+
+    def _makes(self, result: Result[Report], language: str, size: int) -> bool:
+        """Whether a report is what the job would make, as far as can be known without the model."""
+        spec = result.record.spec
+        name = TREEBANK if self.source == "treebank" else self.task
+        asked_task = {"name": name, "language": language, "split": self.split, "size": size}
+        return (
+            _has(spec.get("task"), asked_task)
+            and _has(spec.get("options"), self.options)
+            and spec.get("version") == VERSION
+        )
+
+    def _pace(self, stored: Sequence[Result[Report]], known: Known) -> tuple[float | None, str]:
+        """Seconds a sentence in earlier reports on such a device, or as just timed; and its basis."""
+        reports = [r.record for r in stored if r.meta.get("device", known.device) == known.device]
+        paces = [
+            report.seconds / report.example_forwards
+            for report in reports
+            if report.example_forwards
+        ]
+        plural = "s" if len(paces) > 1 else ""
+        return known.median_pace(paces, f"{len(paces)} report{plural} of its roles")
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """The model, the sentences, the options."""
+        return (
+            WHERE["model"],
+            Flag("--task", "task by name or declaration: measures are taken on its examples"),
+            Flag("--language", "of the sentences", default="en"),
+            Flag(
+                "--option",
+                "name=value of the roles, e.g. positional=0.8",
+                list,
+                short=OPTION_FLAG,
+                repeated=True,
+            ),
+            *cls.setting_flags(),
+        )
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for an option that is unknown."""
+        pairs = values.get("option") or []
+        assert isinstance(pairs, list)
+        task_name = values.get("task")
+        return cls.model_construct(
+            model=str(values.get("model") or WHERE["model"].default),
+            task=None if task_name is None else str(task_name),
+            source="treebank" if task_name is None else "task",
+            languages=[str(values.get("language") or "en")],
+            options=parse_options([str(pair) for pair in pairs], OPTIONS),
+            **cls._setting_fields(values),
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """One command per language."""
+        file: list[str] = []
+        settings = dict(type(self).settings())
+        if str(self.split) == FILE:
+            file = ["--conllu", around.trees or "FILE"]
+            settings.pop("split")
+        values = {name: self.value(name) for name in settings}
+        words = [*file, *setting_words(values, settings)]
+        words += option_words(OPTION_FLAG, self.options or {}, OPTIONS)
+        if around.frequencies is not None:
+            words += ["--frequencies", around.frequencies]
+        words += around.dtype_words
+        where = self.where_words(around, languages=False)
+        return [
+            ["headlab", self.key, *where, "--language", language, *words]
+            for language in self.languages_named
+        ]
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes a stored report."""
+        options = part(spec, "options")
+        fields = spec_fields(spec)
+        fields.pop("label_map", None)
+        on_trees = fields["task"] == TREEBANK
+        if on_trees:
+            fields["task"] = None
+        return cls.model_construct(
+            **fields,
+            source="treebank" if on_trees else "task",
+            split=part(spec, "task", "split") or "dev",
+            size=part(spec, "task", "size"),
+            options=dict(options) if isinstance(options, Mapping) else {},
+        )
+
+    @classmethod
+    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+        """Whether the spec has the options too."""
+        return super().is_stated(spec) and isinstance(spec.get("options"), Mapping)
+
+    def options_known(self) -> Settings:
+        """The thresholds of roles."""
+        return OPTIONS
+
+
+def trees(language: str, split: Split) -> int:
+    """Number of trees in the worker's treebank. Raises HeadlabError if it is missing or broken."""
+    folder = subfolder(None, FOLDER)
+    path = (folder or Path()) / f"{language}.{split}.{SUFFIX}"
+    if folder is None or not path.is_file():
+        raise HeadlabError(
+            f"the worker has no {split} treebank of {language}; choose another split or language",
+            code="treebank.missing",
+        )
+    stat = path.stat()
+    return _counted(folder, language, split, (str(path), stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(MAX_COUNTED)
+def _counted(folder: Path, language: str, split: Split, stamp: tuple[str, int, int]) -> int:
+    return len(treebank(folder.parent, language, split))
+
+
+def _is_of(result: Result[Report], model: str) -> bool:
+    """Whether a report is of this model."""
+    return bool(part(result.record.spec, "model", "name") == model)
+
+
+def _has(record: object, values: Mapping[str, object]) -> bool:
+    """Whether a part of a spec has these values."""
+    if not isinstance(record, Mapping):
+        return False
+    return all(record.get(name) == value for name, value in values.items())

@@ -1,0 +1,418 @@
+"""Score jobs: head scores by one method. Curve jobs: accuracy as heads are removed in the order of their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from headlab.jobs.fields import (
+    ABLATION,
+    SEED,
+    Ablation,
+    Languages,
+    Name,
+    OnTask,
+    Options,
+    Place,
+    Seed,
+    Settings,
+    SplitName,
+    examples_of_dev,
+    examples_of_test,
+    setting,
+)
+from headlab.jobs.job import Job, Outcome, how_fields, named, spec_fields, task_of, within
+from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate, is_of, pace_words
+from headlab.jobs.lab import Lab, RunningJob, in_turn, reporter
+from headlab.labels import same_classes
+from headlab.methods import costs
+from headlab.methods.forecast import Part
+from headlab.methods.table import DEFAULT_METHOD, METHODS, method
+from headlab.options import Option
+from headlab.records import part
+from headlab.scores import Curve, HeadScores
+from headlab.tasks import task
+
+# Upper limits of options that determine how much is held in memory at once.
+LARGEST = {"batch_size": 1024}
+
+
+class MethodJob(Job, OnTask):
+    """A job on head scores by one method, in some languages of a task ("all": in every one)."""
+
+    model: Name
+    languages: Languages
+    method: Name = DEFAULT_METHOD
+    options: Options = Field(default_factory=dict)
+    seed: Seed = setting(SEED)
+    ablation: Ablation = setting(ABLATION)
+
+    places: ClassVar[tuple[Place, ...]] = ("here", "ray")
+    on_jobs_page: ClassVar[bool] = True
+
+    def resolve(self) -> Self:
+        """The job with every default filled in.
+
+        Raises:
+            HeadlabError: For an unknown task, language, method or option.
+        """
+        chosen_method = method(self.method)
+        languages = task_of(self, self.languages).languages
+        options = within(chosen_method.resolve(self.options), LARGEST)
+        return self.model_copy(
+            update={
+                "method": chosen_method.key,
+                "languages": list(languages),
+                "options": options,
+            }
+        )
+
+    def plain_passes(self) -> MeasureRequest:
+        """A request to time plain forward passes on the first language."""
+        return MeasureRequest(
+            model=self.model,
+            task=self.task,
+            label_map=self.label_map,
+            language=named(self.languages)[0],
+        )
+
+    def method_title(self) -> str:
+        """The method as pages write it; its key if it is unknown here."""
+        return METHODS[self.method].title if self.method in METHODS else self.method
+
+
+class ScoreJob(MethodJob):
+    """Head scores of a model by one method, in some languages of a task ("all": in every one).
+
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
+    """
+
+    split: SplitName = "dev"
+    size: int = setting(examples_of_dev("examples of the split"))
+
+    key: ClassVar[str] = "score"
+    name: ClassVar[str] = "Scores"
+    about: ClassVar[str] = "The score of each head in each language."
+    summary: ClassVar[str] = "Head scores, and where they are computed."
+    page: ClassVar[str] = "heads"
+
+    def subject(self) -> str:
+        """The method."""
+        return self.method_title()
+
+    @classmethod
+    def settings(cls) -> Settings:
+        """The size, then how the scores are made."""
+        settings = super().settings()
+        return {name: settings[name] for name in ("size", "seed", "ablation")}
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of the languages that the store lacks."""
+        ask = self.plain_passes()
+        if not method(self.method).costs.in_walks:
+            ask = replace(ask, method=self.method, options=dict(self.options))
+        return estimate([scores_part(self, named(self.languages), known)], ask)
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Score the languages one after the other; stored scores are not computed again."""
+        languages = named(self.languages)
+
+        def score_language(place: int, language: str) -> HeadScores:
+            return self.score(lab, running, language, place, len(languages))
+
+        return in_turn(running, languages, score_language)
+
+    def score(
+        self, lab: Lab, running: RunningJob, language: str, place: int, count: int
+    ) -> HeadScores:
+        """Scores of one language: from the store, or computed and stored.
+
+        Args:
+            lab: What the job works with.
+            running: The job, or another one that needs these scores.
+            language: Its code.
+            place: Of this part of that job's work, from 0.
+            count: Number of its parts.
+        """
+        from headlab.methods.run import score  # imports torch
+
+        options: dict[str, Any] = dict(self.options)
+        return score(
+            lab.need(self.model),
+            lab.task(self.task, self.label_map),
+            language=language,
+            method=self.method,
+            seed=self.seed,
+            split=self.split,
+            size=self.size,
+            ablation=self.ablation,
+            store=lab.watched(running, language),
+            on_progress=reporter(running, language, place, count),
+            tick=running.tick,
+            helpers=lab.helpers,
+            **options,
+        )
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes stored scores."""
+        return cls.model_construct(
+            **spec_fields(spec),
+            **how_fields(spec),
+            method=part(spec, "method", "name"),
+            options=spec["method"]["options"],
+            size=part(spec, "task", "size"),
+        )
+
+
+class CurveJob(MethodJob):
+    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
+
+    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
+    default ones.
+    """
+
+    split: SplitName = setting(
+        Option(
+            "test",
+            "split to measure the curve on; heads are ordered on dev, so use test",
+            ("test", "dev"),
+            label="Accuracy on",
+            tip="Heads are ordered on dev, so measure on test.",
+        )
+    )
+    size: int | None = setting(
+        examples_of_test("examples to measure on; default: all of the split")
+    )
+    points: int | None = setting(
+        Option(
+            None,
+            "counts of removed heads to measure, evenly spaced; default: every one",
+            kind=int,
+            low=2,
+            high=4096,
+            optional=True,
+            label="Points",
+            tip="How many counts of removed heads to measure; empty: every count.",
+            empty="every one",
+        )
+    )
+
+    key: ClassVar[str] = "curve"
+    name: ClassVar[str] = "Pruning curve"
+    about: ClassVar[str] = "Accuracy as heads are removed one by one, the lowest scores first."
+    summary: ClassVar[str] = (
+        "Pruning curves, and where the scores that order the heads are computed."
+    )
+    beside: ClassVar[Settings] = {"dev_size": examples_of_dev("dev examples that order the heads")}
+
+    def subject(self) -> str:
+        """The curve and the method that orders its heads."""
+        return f"{self.name}, {self.method_title()}"
+
+    @classmethod
+    def command_settings(cls) -> Settings:
+        """What is measured, then the scores that order the heads, then how both are made."""
+        settings = {**cls.settings(), **cls.beside}
+        order = ("split", "size", "dev_size", "points", "seed", "ablation")
+        return {name: settings[name] for name in order}
+
+    def ordering(self) -> ScoreJob:
+        """The scores that order the heads: those of a score job with the same settings, on dev."""
+        shared = set(MethodJob.model_fields)
+        return ScoreJob(**{name: getattr(self, name) for name in shared})
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of the missing scores and of the points, each one forward pass per example."""
+        languages = named(self.languages)
+        scores = scores_part(self.ordering(), languages, known)
+        return estimate([scores, self._points_part(languages, known)], self.plain_passes())
+
+    def _points_part(self, languages: list[str], known: Known) -> Part:
+        """Cost of measuring the curves that the store lacks."""
+        curves = [curve.record for curve in known.curves]
+        missing = [
+            language
+            for language in languages
+            if not any(self._makes(curve, language) for curve in curves)
+        ]
+        if not missing:
+            return Part(0, None, ("the curves are in the cache already",))
+        pace, pace_basis = self._pace(known)
+        heads = known.heads_of(self.model)
+        if heads is None:
+            return Part(None, pace, ("how many heads the model has is not known yet",))
+        points = self.points or heads + 1
+        examples = len(task(self.task).examples(missing[0], self.split, self.size))
+        plural = "s" if len(missing) > 1 else ""
+        words = f"{points} points of {examples} examples in {len(missing)} language{plural}"
+        return Part(points * examples * len(missing), pace, (words, pace_basis))
+
+    def _pace(self, known: Known) -> tuple[float | None, str]:
+        """Seconds a forward pass in earlier curves on such a device, or as just timed; and its basis."""
+        paces = [
+            curve.record.seconds / curve.record.example_forwards
+            for curve in known.curves
+            if curve.meta.get("device") == known.device
+            and is_of(curve.record, self.model, self.task)
+            and curve.record.example_forwards
+        ]
+        plural = "s" if len(paces) > 1 else ""
+        basis = f"{len(paces)} curve{plural} computed on such a device ({known.device})"
+        return known.median_pace(paces, basis)
+
+    def _makes(self, curve: Curve, language: str) -> bool:
+        """Whether a curve is what the job would compute, as far as can be known without the model."""
+        order = curve.spec["order"]
+        stored = (
+            curve.language,
+            curve.split,
+            order["method"],
+            order["options"],
+            order["seed"],
+            curve.spec["ablation"],
+        )
+        options: dict[str, Any] = dict(self.options)
+        asked = (language, self.split, self.method, options, self.seed, self.ablation)
+        if not is_of(curve, self.model, self.task) or stored != asked:
+            return False
+        if not same_classes(curve.spec["task"], self.label_map):
+            return False
+        if (self.points or curve.grid.size + 1) != len(curve.removed):
+            return False
+        examples = task(self.task).examples(language, self.split, self.size)
+        return bool(curve.spec["task"]["size"] == len(examples))
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Compute for each language the scores, if the store lacks them, then the curve."""
+        from headlab.studies.curves import prune_curve  # imports torch
+
+        languages = named(self.languages)
+        model = lab.need(self.model)
+        chosen_task = lab.task(self.task, self.label_map)
+        ordering = self.ordering()
+        parts = 2 * len(languages)
+
+        def measure_curve(place: int, language: str) -> Curve:
+            scores = ordering.score(lab, running, language, 2 * place, parts)
+            return prune_curve(
+                model,
+                chosen_task,
+                language=language,
+                scores=scores,
+                split=self.split,
+                size=self.size,
+                points=self.points,
+                ablation=self.ablation,
+                store=lab.watched(running, language),
+                on_progress=reporter(running, f"{language}, curve", 2 * place + 1, parts),
+                tick=running.tick,
+            )
+
+        return in_turn(running, languages, measure_curve, parts=2)
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The job that makes a stored curve."""
+        order = spec["order"]
+        removed = spec["removed"]
+        every_count = len(removed) == removed[-1] + 1
+        return cls.model_construct(
+            **spec_fields(spec),
+            **how_fields(spec),
+            method=order["method"],
+            options=order["options"] or {},
+            split=part(spec, "task", "split"),
+            size=part(spec, "task", "size"),
+            points=None if every_count else len(removed),
+        )
+
+
+# Which scores the store lacks, and what these will cost.
+
+
+def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
+    """Cost of the scores that the store lacks.
+
+    Raises:
+        HeadlabError: The model has too many heads for the method.
+    """
+    stored = [r for r in known.results if is_of(r.record, job.model, job.task)]
+    available = {
+        r.record.language
+        for r in stored
+        if r.record.language in languages and _makes(job, r.record)
+    }
+    missing = [language for language in languages if language not in available]
+    if not missing:
+        return Part(0, None, ("the scores are in the cache already",))
+    pace, pace_basis = _pace(job, known)
+    heads = known.heads_of(job.model)
+    if heads is None:
+        return Part(None, pace, ("how many heads the model has is not known yet",))
+    chosen_method = method(job.method)
+    costs.refuse(chosen_method, heads)
+    examples = task(job.task).examples(missing[0], job.split, job.size)
+    alike = [r.record for r in stored if costs.alike(r.record, chosen_method, job.options)]
+    forwards, forwards_basis = costs.expected_forwards(
+        chosen_method,
+        job.options,
+        heads,
+        len(examples),
+        alike,
+        resumable=known.measured is None or known.measured.resumable,
+    )
+    words = [*_available_words(len(available), len(languages)), forwards_basis]
+    if forwards:
+        words.append(pace_basis)
+    return Part(forwards * len(missing), pace, tuple(words))
+
+
+def _available_words(available: int, languages: int) -> list[str]:
+    """A clause on how many languages cost nothing; none if all do cost something."""
+    if not available:
+        return []
+    verb = "is" if available == 1 else "are"
+    return [f"{available} of {languages} languages {verb} in the cache already"]
+
+
+def _pace(job: ScoreJob, known: Known) -> tuple[float | None, str]:
+    """Seconds a forward pass in earlier scores on such a device, or as just timed; and its basis."""
+    chosen_method = method(job.method)
+    on_device = [
+        r.record
+        for r in known.results
+        if r.meta.get("device") == known.device and is_of(r.record, job.model, job.task)
+    ]
+    comparable = [scores for scores in on_device if costs.current(scores, chosen_method)]
+    pace = costs.pace(comparable, job.model, job.task, job.method)
+    if pace is None:
+        return known.measured_pace(job.method)
+    plural = "s" if len(comparable) > 1 else ""
+    basis = f"as in {len(comparable)} result{plural} computed on such a device ({known.device})"
+    return pace, pace_words(pace, basis)
+
+
+def _makes(job: ScoreJob, scores: HeadScores) -> bool:
+    """Whether a result is what a job would compute, as far as can be known without the model.
+
+    The version of the method does not matter: see `headlab.methods.run.stored`.
+    """
+    stored_task = scores.spec["task"]
+    stored = (
+        scores.spec["method"]["name"],
+        scores.spec["method"]["options"],
+        scores.spec["seed"],
+        scores.spec["ablation"],
+        stored_task["split"],
+    )
+    options: dict[str, Any] = dict(job.options)
+    asked = (job.method, options, job.seed, job.ablation, job.split)
+    if stored != asked or not same_classes(stored_task, job.label_map):
+        return False
+    # A split may have fewer examples than were asked for; then all of them were taken.
+    examples = task(job.task).examples(stored_task["language"], job.split, job.size)
+    return bool(stored_task["size"] == len(examples))

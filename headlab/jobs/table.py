@@ -1,0 +1,59 @@
+"""The kinds of jobs: those of headlab, then those of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from headlab.extensions import Registry
+from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.finetune import FinetuneJob
+from headlab.jobs.gates import GatesJob
+from headlab.jobs.job import Job, Refusal
+from headlab.jobs.roles import RolesJob
+from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs.worth import WorthJob
+
+BUILT_IN: Mapping[str, type[Job]] = {
+    job_class.key: job_class
+    for job_class in (
+        ScoreJob,
+        CurveJob,
+        FinetuneJob,
+        ExperimentJob,
+        RolesJob,
+        GatesJob,
+        FrontJob,
+        WorthJob,
+    )
+}
+
+
+def _fits(key: str, entry: object) -> bool:
+    return isinstance(entry, type) and issubclass(entry, Job) and entry.key == key
+
+
+JOBS: Mapping[str, type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits)
+
+
+def job_class(key: str) -> type[Job]:
+    """A kind of job by its key. Raises Refusal (422) for an unknown one."""
+    if key not in JOBS:
+        raise Refusal(
+            f"unknown kind of job {key!r}; choose from {', '.join(JOBS)}",
+            422,
+            code="job.kind_unknown",
+        )
+    return JOBS[key]
+
+
+def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
+    """A job of the list, to be shown; None if its kind is unknown here or its fields are of another version."""
+    if key not in JOBS:
+        return None
+    try:
+        return JOBS[key].model_validate(dict(params))
+    except ValidationError:
+        return None

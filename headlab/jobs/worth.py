@@ -1,0 +1,124 @@
+"""Jobs that measure what a mask saves: how long the untouched, the masked and the shrunk model take on this device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from headlab.jobs.command import HERE, WHERE, Flag, FlagValue, Surroundings
+from headlab.jobs.fields import SEED, BatchSize, Languages, Name, OnTask, Seed, Settings, setting
+from headlab.jobs.job import Job, Outcome, named, task_of
+from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate
+from headlab.jobs.lab import Lab, RunningJob
+from headlab.masks import load_mask, mask_from_json
+from headlab.methods.forecast import Part
+from headlab.options import Option
+
+MODELS = 3  # the untouched, the masked, the shrunk one
+PASSES = 2  # each timed pass follows an untimed one
+ROWS = 32  # examples per pass, as in headlab.studies.savings_run
+MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
+BATCH_SIZES = Option("1,8,32", "examples in a batch, comma-separated")
+
+
+class WorthJob(Job, OnTask):
+    """What a mask saves, on examples of some languages of a task ("all": every one).
+
+    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
+    """
+
+    model: Name
+    languages: Languages
+    mask: dict[str, Any]
+    batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(
+        default=[1, 8, 32]
+    )
+    rounds: int = setting(
+        Option(15, "rounds in each of which all models have their turn", kind=int, low=6, high=200)
+    )
+    seed: Seed = setting(SEED)
+
+    key: ClassVar[str] = "worth"
+    name: ClassVar[str] = "Speed of a mask"
+    about: ClassVar[str] = "What a mask saves: parameters, and time on this device."
+    summary: ClassVar[str] = "What a mask saves, measured on the worker's own device."
+    page: ClassVar[str] = "prune"
+
+    def resolve(self) -> Self:
+        """The job with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
+        mask_from_json(self.mask, "the mask")
+        languages = task_of(self, self.languages).languages
+        return self.model_copy(update={"languages": list(languages)})
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Measure now; times are not reused, so they are stored with the job only."""
+        from headlab.studies.savings_run import measure  # imports torch
+
+        def on_progress(done: int, total: int, note: str) -> None:
+            running.progress(done, total, note, fresh=not done)
+
+        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+        savings = measure(
+            lab.need(self.model),
+            mask_from_json(self.mask, "the mask"),
+            task=chosen_task,
+            batch_sizes=self.batch_sizes,
+            rounds=self.rounds,
+            seed=self.seed,
+            tick=running.tick,
+            told=on_progress,
+        )
+        return {"worth": savings.to_json()}
+
+    def forecast(self, known: Known) -> Estimate:
+        """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""
+        rows = sum(max(ROWS, size) for size in set(self.batch_sizes))
+        pace, pace_basis = known.measured_pace()
+        words = (f"{self.rounds} rounds at each batch size", pace_basis)
+        part = Part(MODELS * PASSES * self.rounds * rows, pace, words)
+        ask = MeasureRequest(
+            model=self.model,
+            task=self.task,
+            label_map=self.label_map,
+            language=named(self.languages)[0],
+        )
+        return estimate([part], ask)
+
+    # Its command, and back.
+
+    @classmethod
+    def command_settings(cls) -> Settings:
+        """The rounds, the batch sizes as its command takes them, and the seed."""
+        settings = cls.settings()
+        return {"rounds": settings["rounds"], "batch_sizes": BATCH_SIZES, "seed": SEED}
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """The mask file, where it is timed, the settings."""
+        return (Flag("--mask", "mask file"), *WHERE.values(), *cls.setting_flags())
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for a mask file that cannot be read."""
+        sizes = str(values.get("batch_sizes") or BATCH_SIZES.default)
+        return cls.model_construct(
+            mask=load_mask(str(values["mask"])).to_json(),
+            batch_sizes=[int(size) for size in sizes.split(",")],
+            **cls._where_fields(values),
+            **cls._setting_fields(values),
+        )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The command, with a name that stands for the mask's file."""
+        words = ["headlab", self.key, "--mask", MASK_FILE, *self.where_words(around)]
+        return [[*words, *self.setting_words(around, ("rounds", "batch_sizes"))]]
+
+    def setting_words(self, around: Surroundings, always: Any = ()) -> list[str]:
+        """The settings, the batch sizes among them."""
+        from headlab.jobs.command import setting_words
+
+        settings = type(self).command_settings()
+        values = {name: self.value(name) for name in settings}
+        return setting_words(values, settings, always)

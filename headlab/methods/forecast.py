@@ -1,0 +1,64 @@
+"""What work will cost: forward passes and seconds, summed up over its parts, and what both are based on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from headlab.tables import duration
+
+
+class Forecast(BaseModel):
+    """What a job will cost: forward passes and seconds, None where unknown; basis: of both, in words."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    forwards: int | None
+    seconds: float | None
+    basis: str
+
+    @property
+    def sentence(self) -> str:
+        """The forecast as a command prints it."""
+        if not self.forwards and not self.seconds:
+            return self.basis
+        about = "" if self.seconds is None else f", about {duration(self.seconds)}"
+        return f"{self.forwards or 0:,} forwards{about}: {self.basis}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the work that lies ahead.
+
+    Attributes:
+        forwards: Forward passes of one example each; None where unknown.
+        pace: Seconds a forward pass; None where unknown.
+        words: What both are based on.
+    """
+
+    forwards: int | None
+    pace: float | None
+    words: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it will take; None where unknown."""
+        if self.forwards == 0:
+            return 0.0
+        if self.forwards is None or self.pace is None:
+            return None
+        return self.forwards * self.pace
+
+
+def sum_of(parts: Sequence[Part]) -> Forecast:
+    """The forecast of all parts together; a clause that several of them share is said once."""
+    forwards = [part.forwards for part in parts]
+    seconds = [part.seconds for part in parts]
+    clauses = dict.fromkeys(clause for part in parts for clause in part.words)
+    return Forecast(
+        forwards=None if None in forwards else sum(f for f in forwards if f is not None),
+        seconds=None if None in seconds else sum(s for s in seconds if s is not None),
+        basis="; ".join(clauses),
+    )

@@ -1,1 +1,0 @@
-"""Kinds of jobs: a module each, and the table that lists them."""
