@@ -28,7 +28,9 @@ from worker_running import running
 
 import headlab
 from headlab.cli.main import main
+from headlab.evaluator import Evaluator
 from headlab.extensions import Registry
+from headlab.jobs.table import JOBS, job_of
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
 from headlab.store import Store
 from headlab.studies.run import Pieces, forecast, run_experiment
@@ -42,6 +44,7 @@ REGISTRIES: dict[str, Any] = {
     "headlab.methods": METHODS,
     "headlab.studies": EXPERIMENTS,
     "headlab.tasks": TASKS,
+    "headlab.jobs": JOBS,
 }
 
 
@@ -118,6 +121,7 @@ def test_the_examples_are_short_and_whole():
         "entropy.py",
         "depth.py",
         "polarity.py",
+        "baseline.py",
     }
     assert all(len(text.splitlines()) < 60 for text in shown.values())
 
@@ -132,6 +136,7 @@ def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path
         ("entropy",),
         ("depth",),
         ("polarity",),
+        ("baseline",),
     ]
     assert all(registry.problems == [] for registry in REGISTRIES.values())
     told = (
@@ -243,6 +248,41 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
     assert set(report.record.table("depth").column("language")) == {"en", "de"}
 
 
+# A kind of job from a package.
+
+
+def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
+    toy: Path, folder: Path, tmp_path: Path
+):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    spec = {"model": str(folder), "task": "polarity", "languages": "all", "size": 4}
+    with running(cache, partial(Resident, cache, "cpu")) as worker:
+        announced = worker.client.forecast("baseline", spec)
+        with raises("request.field_invalid", "size"):
+            worker.client.submit("baseline", {**spec, "size": 0})
+        with raises("task.language_unknown", "xx"):
+            worker.client.submit("baseline", {**spec, "languages": ["xx"]})
+        number = int(worker.client.submit("baseline", spec)["id"])
+        until(lambda: worker.client.job(number)["state"] not in ("queued", "running"))
+        row = worker.client.job(number)
+    examples = [headlab.task("polarity").examples(name, "dev", 4) for name in ("en", "de")]
+    assert announced["forwards"] == sum(map(len, examples)) > 0
+    assert announced["seconds"] > 0
+    assert row["state"] == "done", row["error"]
+    model = headlab.load(folder, device="cpu")
+    for language, accuracy in row["result"]["accuracy"].items():
+        evaluator = Evaluator(model, headlab.task("polarity"), language, "dev", 4)
+        assert accuracy == evaluator.evaluate().accuracy
+    assert set(row["result"]["accuracy"]) == {"en", "de"}
+    job = job_of("baseline", row["params"])
+    assert job is not None
+    assert job.title() == "Baseline for English (en), German (de)"
+    assert ("What", "Baseline") in job.details()
+    words = ["headlab", "baseline", "--model", str(folder), "--task", "polarity"]
+    assert job.commands() == [[*words, "--languages", "en,de", "--size", "4"]]
+
+
 # What a package's method costs is announced: once with the function that docs/extending.md shows, once with words
 # alone, as packages gave them before there was such a function.
 
@@ -278,10 +318,10 @@ def test_an_experiment_that_needs_a_package_s_method_is_announced(
     assert cost.forwards == examples > 0
     assert cost.seconds is not None
     assert cost.seconds > 0
-    assert cost.words.startswith(f"entropy scores of 2 languages ({examples})")
-    assert ("which is assumed (1 forward an example)" in cost.words) == (toy_cost == "words")
+    assert cost.basis.startswith(f"entropy scores of 2 languages ({examples})")
+    assert ("which is assumed (1 forward an example)" in cost.basis) == (toy_cost == "words")
     run_experiment("depth", pieces, options=options)
-    assert forecast("depth", pieces, options).words == "the report is in the cache already"
+    assert forecast("depth", pieces, options).basis == "the report is in the cache already"
 
 
 def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, tmp_path: Path):

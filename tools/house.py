@@ -60,6 +60,7 @@ LEVELS = {
     ),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
     "pictures, and one question a file": ("pictures", "plots", "cluster", "studies", "api"),
+    "kinds of jobs": ("jobs",),
     "whole pieces of work": ("worker", "reproduce", "report"),
     "what a person uses": ("cli", "ui", "app", "pages"),
 }

@@ -25,10 +25,8 @@ from headlab.jobs.fields import (
     SEED,
     TESTING,
     Ablation,
-    Languages,
     Name,
     NestedOptions,
-    OnTask,
     Options,
     Seed,
     examples_of_dev,
@@ -36,20 +34,20 @@ from headlab.jobs.fields import (
     setting,
 )
 from headlab.jobs.job import (
+    LARGEST,
     Details,
     Job,
     Outcome,
     Refusal,
+    TaskJob,
     how_fields,
     named,
     shown_value,
     spec_fields,
-    task_of,
     within,
 )
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
 from headlab.jobs.lab import Lab, RunningJob, WatchedStore
-from headlab.jobs.score import LARGEST
 from headlab.methods.forecast import Forecast
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
 from headlab.options import option_words, parse_options
@@ -82,7 +80,7 @@ LIMITS = {
 MAX_TEXT = 1000
 
 
-class ExperimentJob(Job, OnTask):
+class ExperimentJob(TaskJob):
     """An experiment on some languages of a task ("all": every one).
 
     method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
@@ -90,8 +88,6 @@ class ExperimentJob(Job, OnTask):
     """
 
     experiment: Name
-    model: Name
-    languages: Languages
     method: Name = DEFAULT_METHOD
     method_options: Options = Field(default_factory=dict)
     options: NestedOptions = Field(default_factory=dict)
@@ -139,7 +135,7 @@ class ExperimentJob(Job, OnTask):
             HeadlabError: For anything unknown or invalid, or if the task's data are missing.
         """
         study = self.study()
-        chosen_task = task_of(self, self.languages)
+        chosen_task = self.chosen_task()
         study.check_languages(len(chosen_task.languages))
         for name, words in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
             if name in self.options:
@@ -243,14 +239,7 @@ class ExperimentJob(Job, OnTask):
         )
         if known.measured is not None:
             return Estimate(unknown)
-        ask = MeasureRequest(
-            model=self.model,
-            task=self.task,
-            label_map=self.label_map,
-            language=named(self.languages)[0],
-            job=self,
-        )
-        return Estimate(unknown, ask)
+        return Estimate(unknown, replace(self.plain_passes(), job=self))
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """Cost of what the store lacks, at the device's present pace."""

@@ -11,17 +11,14 @@ from headlab.errors import HeadlabError
 from headlab.jobs.command import HERE, OPTION_FLAG, WHERE, Flag, FlagValue, Surroundings
 from headlab.jobs.fields import (
     SEED,
-    Languages,
-    Name,
-    OnTask,
     Options,
     Seed,
     Settings,
     Weight,
     setting,
 )
-from headlab.jobs.job import Job, Outcome, named, spec_fields, task_of, within
-from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate
+from headlab.jobs.job import Outcome, TaskJob, named, spec_fields, within
+from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import PART, Lab, RunningJob, StepProgress
 from headlab.l0_gates import LearnedGates
 from headlab.labels import same_classes
@@ -49,14 +46,12 @@ FORWARDS_LEARNED = {"gates": 2, "all": 3}
 EVALUATED: tuple[Split, ...] = ("dev", "test")
 
 
-class GatesJob(Job, OnTask):
+class GatesJob(TaskJob):
     """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
 
     weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
     """
 
-    model: Name
-    languages: Languages
     weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
         default_factory=lambda: [GateOptions().weight]
     )
@@ -77,7 +72,7 @@ class GatesJob(Job, OnTask):
                 "give a job's weights as a list beside its options; take weight out of the options",
                 code="gate.weight_misplaced",
             )
-        chosen_task = task_of(self, self.languages)
+        chosen_task = self.chosen_task()
         options = self.gate_options(self.weights[0])
         names = [name for name in GateOptions.table() if name != WEIGHT]
         values = within({name: getattr(options, name) for name in names}, LIMITS, ",")
@@ -135,9 +130,7 @@ class GatesJob(Job, OnTask):
             for language, weight in asked
             if not any(self._makes(run, language, weight, sizes) for run in stored)
         ]
-        ask = MeasureRequest(
-            model=self.model, task=self.task, label_map=self.label_map, language=languages[0]
-        )
+        ask = self.plain_passes()
         if not missing:
             return estimate([Part(0, None, ("these gates are in the cache already",))], ask)
         evaluated = {name: _evaluated(chosen_task, name, options) for name, _ in missing}

@@ -26,7 +26,8 @@ from headlab.jobs.command import (
     setting_words,
     where_words,
 )
-from headlab.jobs.fields import Place, Settings, Strict
+from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict
+from headlab.jobs.known import MeasureRequest
 from headlab.labels import check_map
 from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.options import Option, option_words, parse_options
@@ -36,13 +37,17 @@ from headlab.tasks import task as task_named
 from headlab.tasks.languages import language_title, language_titles
 
 if TYPE_CHECKING:
-    from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
+    from headlab.jobs.known import Estimate, Known, Measured
     from headlab.jobs.lab import Lab, RunningJob
     from headlab.tasks.base import Task
 
 Details = list[tuple[str, str]]
 Outcome = Mapping[str, Any]
 """What a finished job says: `keys` of its results in the store, or figures of its own; ready for JSON."""
+
+
+LARGEST = {"batch_size": 1024}
+"""Upper limits of options that determine how much is held in memory at once."""
 
 
 class Refusal(HeadlabError):
@@ -395,18 +400,6 @@ def shown_value(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def task_of(job: Any, languages: list[str] | str | None = None) -> Task:
-    """The task of a job.
-
-    Raises:
-        HeadlabError: The task or a language is unknown, or the label map is one of other labels.
-    """
-    task = task_named(job.task, languages).mapped(job.label_map)
-    if job.label_map is not None:
-        check_map(task.name, task.labels, job.label_map)
-    return task
-
-
 def named(languages: list[str] | str) -> list[str]:
     """The languages of a resolved job. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
@@ -439,3 +432,34 @@ def within(
                 code="job.number_too_large",
             )
     return options
+
+
+class TaskJob(Job, OnTask):
+    """A job of a model on some languages of a task ("all": every one)."""
+
+    model: Name
+    languages: Languages
+
+    def resolve(self) -> Self:
+        """The job with its languages filled in. Raises HeadlabError for an unknown task or language."""
+        return self.model_copy(update={"languages": list(self.chosen_task().languages)})
+
+    def chosen_task(self) -> Task:
+        """The task in these languages.
+
+        Raises:
+            HeadlabError: The task or a language is unknown, or the label map is one of other labels.
+        """
+        task = task_named(self.task, self.languages).mapped(self.label_map)
+        if self.label_map is not None:
+            check_map(task.name, task.labels, self.label_map)
+        return task
+
+    def plain_passes(self) -> MeasureRequest:
+        """A request to time plain forward passes on the first language."""
+        return MeasureRequest(
+            model=self.model,
+            task=self.task,
+            label_map=self.label_map,
+            language=named(self.languages)[0],
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.table import method
 from headlab.scores import Curve, HeadScores
 from headlab.store import Result
-
-if TYPE_CHECKING:
-    from headlab.jobs.job import Job
 
 
 class Measured(Strict):
@@ -52,7 +48,7 @@ class MeasureRequest:
     label_map: Mapping[str, str] | None = None
     method: str | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)
-    job: Job | None = None
+    job: Strict | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from headlab.jobs.fields import (
     ABLATION,
     SEED,
     Ablation,
-    Languages,
     Name,
-    OnTask,
     Options,
     Place,
     Seed,
@@ -24,8 +22,8 @@ from headlab.jobs.fields import (
     examples_of_test,
     setting,
 )
-from headlab.jobs.job import Job, Outcome, how_fields, named, spec_fields, task_of, within
-from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate, is_of, pace_words
+from headlab.jobs.job import LARGEST, Outcome, TaskJob, how_fields, named, spec_fields, within
+from headlab.jobs.known import Estimate, Known, estimate, is_of, pace_words
 from headlab.jobs.lab import Lab, RunningJob, in_turn, reporter
 from headlab.labels import same_classes
 from headlab.methods import costs
@@ -36,15 +34,10 @@ from headlab.records import part
 from headlab.scores import Curve, HeadScores
 from headlab.tasks import task
 
-# Upper limits of options that determine how much is held in memory at once.
-LARGEST = {"batch_size": 1024}
 
-
-class MethodJob(Job, OnTask):
+class MethodJob(TaskJob):
     """A job on head scores by one method, in some languages of a task ("all": in every one)."""
 
-    model: Name
-    languages: Languages
     method: Name = DEFAULT_METHOD
     options: Options = Field(default_factory=dict)
     seed: Seed = setting(SEED)
@@ -60,7 +53,7 @@ class MethodJob(Job, OnTask):
             HeadlabError: For an unknown task, language, method or option.
         """
         chosen_method = method(self.method)
-        languages = task_of(self, self.languages).languages
+        languages = self.chosen_task().languages
         options = within(chosen_method.resolve(self.options), LARGEST)
         return self.model_copy(
             update={
@@ -68,15 +61,6 @@ class MethodJob(Job, OnTask):
                 "languages": list(languages),
                 "options": options,
             }
-        )
-
-    def plain_passes(self) -> MeasureRequest:
-        """A request to time plain forward passes on the first language."""
-        return MeasureRequest(
-            model=self.model,
-            task=self.task,
-            label_map=self.label_map,
-            language=named(self.languages)[0],
         )
 
     def method_title(self) -> str:

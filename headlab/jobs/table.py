@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from inspect import isabstract
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,8 +33,14 @@ BUILT_IN: Mapping[str, type[Job]] = {
 }
 
 
+KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
+
+
 def _fits(key: str, entry: object) -> bool:
-    return isinstance(entry, type) and issubclass(entry, Job) and entry.key == key
+    """Whether a package's entry is a kind of job that can be made, whose key can be typed."""
+    if not (isinstance(entry, type) and issubclass(entry, Job)) or isabstract(entry):
+        return False
+    return getattr(entry, "key", "") == key and bool(KEY.fullmatch(key))
 
 
 JOBS: Mapping[str, type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits)

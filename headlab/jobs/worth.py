@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.jobs.command import HERE, WHERE, Flag, FlagValue, Surroundings
-from headlab.jobs.fields import SEED, BatchSize, Languages, Name, OnTask, Seed, Settings, setting
-from headlab.jobs.job import Job, Outcome, named, task_of
-from headlab.jobs.known import Estimate, Known, MeasureRequest, estimate
+from headlab.jobs.fields import SEED, BatchSize, Seed, Settings, setting
+from headlab.jobs.job import Outcome, TaskJob, named
+from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods.forecast import Part
@@ -23,14 +23,12 @@ MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
 BATCH_SIZES = Option("1,8,32", "examples in a batch, comma-separated")
 
 
-class WorthJob(Job, OnTask):
+class WorthJob(TaskJob):
     """What a mask saves, on examples of some languages of a task ("all": every one).
 
     mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
     """
 
-    model: Name
-    languages: Languages
     mask: dict[str, Any]
     batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(
         default=[1, 8, 32]
@@ -49,8 +47,7 @@ class WorthJob(Job, OnTask):
     def resolve(self) -> Self:
         """The job with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
         mask_from_json(self.mask, "the mask")
-        languages = task_of(self, self.languages).languages
-        return self.model_copy(update={"languages": list(languages)})
+        return super().resolve()
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Measure now; times are not reused, so they are stored with the job only."""
@@ -78,13 +75,7 @@ class WorthJob(Job, OnTask):
         pace, pace_basis = known.measured_pace()
         words = (f"{self.rounds} rounds at each batch size", pace_basis)
         part = Part(MODELS * PASSES * self.rounds * rows, pace, words)
-        ask = MeasureRequest(
-            model=self.model,
-            task=self.task,
-            label_map=self.label_map,
-            language=named(self.languages)[0],
-        )
-        return estimate([part], ask)
+        return estimate([part], self.plain_passes())
 
     # Its command, and back.
 

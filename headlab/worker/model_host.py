@@ -26,7 +26,7 @@ from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
 from headlab.jobs.fields import SplitName
-from headlab.jobs.job import Refusal
+from headlab.jobs.job import Job, Refusal
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import RunningJob, WatchedStore
 from headlab.jobs.table import job_class
@@ -388,7 +388,7 @@ class Resident:
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
-        if request.job is not None:
+        if isinstance(request.job, Job):
             return request.job.measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))

@@ -23,7 +23,15 @@ from headlab.masks import Mask
 from headlab.records import Bools, Progress
 from headlab.store import Store
 from headlab.studies import differences
-from headlab.studies.run import EVALUATORS, Ask, Pace, Pieces, forecast, run_experiment
+from headlab.studies.run import (
+    EVALUATORS,
+    Ask,
+    Pace,
+    Pieces,
+    forecast,
+    missing_pieces,
+    run_experiment,
+)
 from headlab.studies.table import EXPERIMENTS, experiment
 from headlab.tables import Report, duration
 from headlab.tasks.base import Task
@@ -213,15 +221,16 @@ def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces])
 
 def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pieces]) -> None:
     said, steps = forecast("transfer", make(), QUICK), list[Progress]()
+    missing = missing_pieces("transfer", make(), QUICK)
     assert said.seconds is not None
     assert said.seconds > 0
-    assert {ask.kind for ask in said.lacking} == {"scores", "answers"}
+    assert {ask.kind for ask in missing} == {"scores", "answers"}
     for word in (
         "forwards, about",
         "leave-one-out scores of 2 languages (240)",
         "as timed on dev examples of xx",
     ):
-        assert word in str(said)
+        assert word in said.sentence
     report = run_experiment("transfer", make(), options=QUICK, on_progress=steps.append)
     # One pass more an example than heads: the coalition that the others are compared with.
     assert said.forwards == 2 * 120 + 2 * 3 * 20
@@ -232,7 +241,7 @@ def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pi
         "all masks on yy (2 of 2): test answers in yy, 3 heads gone" in step.note for step in steps
     )
     again = make()
-    assert str(forecast("transfer", again, QUICK)) == "the report is in the cache already"
+    assert forecast("transfer", again, QUICK).sentence == "the report is in the cache already"
     assert run_experiment("transfer", again, options=QUICK) == report
     assert again.forwards == 0
 
@@ -257,16 +266,16 @@ def test_others_are_served_while_the_device_is_timed(make: Callable[..., Pieces]
 def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> None:
     run_experiment("transfer", make(), options=QUICK)
     pieces = make()
-    said = forecast("targeted", pieces, QUICK | {"runs": 2})
-    assert {(ask.kind, ask.method) for ask in said.lacking} == {
+    missing = missing_pieces("targeted", pieces, QUICK | {"runs": 2})
+    assert {(ask.kind, ask.method) for ask in missing} == {
         ("scores", "gradient"),
         ("answers", ""),
     }
     run_experiment("gap", pieces, options=QUICK)
     assert pieces.forwards == 2 * 2 * 10  # dev answers alone
-    assert str(forecast("gap", make(), QUICK | {"k": None})) != ""
+    assert forecast("gap", make(), QUICK | {"k": None}).sentence != ""
     assert (
-        forecast("transfer", make(), QUICK | {"source": "xx"}).words
+        forecast("transfer", make(), QUICK | {"source": "xx"}).basis
         == "every piece is in the cache already"
     )
 
@@ -450,8 +459,8 @@ def test_one_language_is_too_few_to_compare_and_a_seed_is_not_negative(model: Mo
 def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None:
     make().scores("xx", "gradient")
     said = forecast("targeted", make(), QUICK | {"runs": 1})
-    assert "gradient at " in said.words
-    assert "as in the cache's results" in said.words
+    assert "gradient at " in said.basis
+    assert "as in the cache's results" in said.basis
     curve = Ask("curve", "xx", "a curve", 100)
     timed, known = Pace(make()), Pace(make())
     assert timed.of(curve) == timed.of(Ask("answers", "xx", "some answers", 100))

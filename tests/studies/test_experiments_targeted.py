@@ -29,7 +29,7 @@ from headlab.studies.differences import (
     minus,
     over_languages,
 )
-from headlab.studies.run import Pieces, forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.table import earlier_scores, study
 from headlab.tables import Report, Table
 
@@ -245,7 +245,7 @@ def test_the_forecast_knows_the_masks_of_scores_that_are_there(
     )  # one random mask more in xx
     cold = Pieces(make().model, tiny_task(), None, dev_size=12)
     answers = [
-        a.forwards for a in forecast("targeted", cold, {"runs": 2}).lacking if a.kind == "answers"
+        a.forwards for a in missing_pieces("targeted", cold, {"runs": 2}) if a.kind == "answers"
     ]
     assert answers == [30 * (1 + 1 + 5 + 2)] * 2
 

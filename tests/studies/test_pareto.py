@@ -40,7 +40,7 @@ from headlab.studies.pareto import (
     within,
 )
 from headlab.studies.pareto_run import sentences
-from headlab.studies.run import Pieces, forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import FRONT as STUDY
 from headlab.tables import Report
@@ -262,7 +262,8 @@ def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_fu
     other = {**OPTIONS, "within": 50.0}
     cost = forecast("front", pieces_of(model, root), other)
     assert 0 < cost.forwards <= 2 * 2 * 20
-    assert {ask.kind for ask in cost.lacking} == {"answers"}
+    missing = missing_pieces("front", pieces_of(model, root), other)
+    assert {ask.kind for ask in missing} == {"answers"}
     asked = pieces_of(model, root)
     run_experiment("front", asked, options=other)
     assert asked.forwards <= 2 * 20

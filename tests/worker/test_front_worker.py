@@ -17,11 +17,11 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
-from headlab.worker.catalogue import KINDS
 from headlab.worker.model_host import Resident
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
@@ -109,8 +109,8 @@ def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
 
 def test_equal_work_has_equal_params() -> None:
     short = {"model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
-    full = KINDS["front"].check(short)
-    assert full == KINDS["front"].check(full)
+    full = JOBS["front"].check_params(short)
+    assert full == JOBS["front"].check_params(full)
     assert full["options"] == {
         "orders": "mean,weakest,cost", "points": 25, "within": 1.0, "heads": None, "by": "bound",
     }  # fmt: skip
@@ -157,4 +157,4 @@ def test_params_that_do_not_fit_are_refused(
         **changes,
     }
     with raises(*expected):
-        KINDS[kind].check(spec)
+        JOBS[kind].check_params(spec)

@@ -26,6 +26,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
+from headlab.jobs.job import Refusal
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, canonical_json
@@ -35,7 +36,7 @@ from headlab.tasks.equal_texts import equal_texts_record
 from headlab.ui.prune_figures import Question, figures
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import EvaluateRequest, Figure, Refusal
+from headlab.worker.schemas import EvaluateRequest, Figure
 
 NAME = "tiny-bert"
 SIZE = 160

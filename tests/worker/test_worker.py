@@ -26,19 +26,20 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Refusal
+from headlab.jobs.lab import WatchedStore
 from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.middleware import Allowed
 from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
-from headlab.worker.runner import WatchedStore
-from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
+from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
@@ -270,9 +271,9 @@ def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
-    params = CHECKS["score"]({**SPEC, "languages": "all"})
+    params = checks()["score"]({**SPEC, "languages": "all"})
     assert len(params["languages"]) == 15
-    assert params == CHECKS["score"]({**SPEC, "languages": params["languages"]})
+    assert params == checks()["score"]({**SPEC, "languages": params["languages"]})
 
 
 def test_progress_and_time_left(worker: Fixture) -> None:
@@ -535,7 +536,7 @@ def test_every_request_is_described(worker: Fixture) -> None:
     kinds = {"score", "curve", "experiment", "roles", "finetune", "gates", "front", "worth"}
     assert set(asked["discriminator"]["mapping"]) == kinds
     assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
-    assert {"place", "result"} <= set(described["components"]["schemas"]["Job"]["properties"])
+    assert {"place", "result"} <= set(described["components"]["schemas"]["JobRow"]["properties"])
 
 
 def typed(body: dict[str, Any]) -> bool:

@@ -24,16 +24,15 @@ from worker_running import Running, running
 from headlab import load
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.jobs import gates as kind
+from headlab.jobs.gates import GatesJob, examples_of, forwards_of
+from headlab.jobs.job import Refusal
+from headlab.jobs.known import Known, Measured
 from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import gates as kind
-from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
-from headlab.worker.kinds.kind import Known
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import Measured, Refusal
 
 SHORT: dict[str, Any] = {
     "steps": 6,
@@ -94,18 +93,18 @@ def test_equal_work_has_equal_params() -> None:
         "languages": ["xx"],
         "options": {"stacks": "cross, encoder", "high": 2},
     }
-    options = KINDS["gates"].check(spelled)["options"]
+    options = GatesJob.check_params(spelled)["options"]
     assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    full = KINDS["gates"].check(
+    full = GatesJob.check_params(
         {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
     )
-    assert full == KINDS["gates"].check(full)
+    assert full == GatesJob.check_params(full)
     assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
     assert full["options"]["steps"] == 400
     assert "weight" not in full["options"]
-    assert KINDS["gates"].check({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
-        0.01
-    ]
+    assert GatesJob.check_params({"model": "m", "task": "tiny", "languages": ["xx"]})[
+        "weights"
+    ] == [0.01]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        KINDS["gates"].check(spec_of(model, **changes))
+        GatesJob.check_params(spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -146,9 +145,9 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
     monkeypatch.setattr(
         "headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
     )
-    KINDS["gates"].check(spec_of(model, languages=["xx"]))
+    GatesJob.check_params(spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
-        KINDS["gates"].check(spec_of(model, languages=["xx", "yy"]))
+        GatesJob.check_params(spec_of(model, languages=["xx", "yy"]))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -257,14 +256,14 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         "weights": [0.01],
         **changes,
     }
-    full = KINDS["gates"].check(spec)
-    return KINDS["gates"].forecast(full, Known((), (), "cpu", tmp_path, measured))
+    full = GatesJob.check_params(spec)
+    return GatesJob.model_validate(full).forecast(Known((), (), "cpu", tmp_path, measured))
 
 
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
     first = foretell(tmp_path)
     assert first.forecast.seconds is None
-    assert (first.ask.model, first.ask.language, first.ask.roles) == (
+    assert (first.ask.model, first.ask.language, first.ask.job) == (
         "e5-small-intents",
         "yy",
         None,
@@ -307,12 +306,12 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
         return () if split == "train" else whole.read(language, split, seed)
 
     without = Task("tiny", whole.labels, whole.languages, False, read)
-    assert examples(whole, "xx", options_of({})) == SIZES["train"]
-    assert examples(without, "xx", options_of({})) == SIZES["dev"]
-    assert examples(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
+    assert examples_of(whole, "xx", options_of({})) == SIZES["train"]
+    assert examples_of(without, "xx", options_of({})) == SIZES["dev"]
+    assert examples_of(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
     with raises("task.no_examples", "train"):
-        examples(without, "xx", options_of({"split": "train"}))
-    assert GatesSpec(model="m", task="t", languages="all").weights == [0.01]
+        examples_of(without, "xx", options_of({"split": "train"}))
+    assert GatesJob(model="m", task="t", languages="all").weights == [0.01]
 
 
 def test_a_deleted_job_takes_its_checkpoint_along(

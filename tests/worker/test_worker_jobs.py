@@ -21,11 +21,11 @@ from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
 
+from headlab.jobs.job import Refusal
 from headlab.store import Run
 from headlab.ui import job_format
 from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
-from headlab.worker.schemas import Refusal
 
 SPEC: dict[str, Any] = {
     "model": MODEL,

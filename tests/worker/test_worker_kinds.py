@@ -27,6 +27,10 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.jobs import finetune as tuning
+from headlab.jobs.job import Refusal
+from headlab.jobs.known import MeasureRequest
+from headlab.jobs.table import JOBS
 from headlab.methods import costs, run, tmab
 from headlab.methods.run import Stopwatch, score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
@@ -42,10 +46,7 @@ from headlab.tasks.base import Example, Split, Task
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import finetune as tuning
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import MeasureRequest, Refusal
 
 SAMPLED = {"samples": 96, "target": 0.2}
 TUNED: dict[str, Any] = {"task": "letters", "steps": 24, "learning_rate": 0.01, "seed": 3}
@@ -119,17 +120,17 @@ def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
 
 def test_equal_work_has_equal_params(model: Model) -> None:
     short = {"model": model.name, "task": "tiny", "languages": "all", "method": "tmab"}
-    full = KINDS["score"].check(short)
+    full = JOBS["score"].check_params(short)
     assert full["languages"] == ["xx", "yy"]
-    assert full == KINDS["score"].check(
+    assert full == JOBS["score"].check_params(
         {**short, "languages": ["xx", "yy"], "method": "shapley", "options": {}}
     )
-    curve = KINDS["curve"].check(short)
+    curve = JOBS["curve"].check_params(short)
     assert (curve["split"], curve["size"], curve["points"]) == ("test", None, None)
     assert {k: v for k, v in curve.items() if k not in ("split", "size", "points")} == {
         k: v for k, v in full.items() if k not in ("split", "size")
     }
-    assert KINDS["finetune"].check({"task": "letters"}) == {
+    assert JOBS["finetune"].check_params({"task": "letters"}) == {
         "task": "letters", "steps": 400, "learning_rate": 0.001, "seed": 0,
     }  # fmt: skip
 
@@ -160,7 +161,7 @@ def test_params_that_do_not_fit_are_refused(
     kind: str, spec: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected):
-        KINDS[kind].check(spec)
+        JOBS[kind].check_params(spec)
 
 
 # Curves
@@ -225,7 +226,7 @@ class Pause:
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
     made = Pause(17)
-    monkeypatch.setattr(tuning.Watching, "step", made.wrapped(tuning.Watching.step))
+    monkeypatch.setattr(tuning.TrainingProgress, "step", made.wrapped(tuning.TrainingProgress.step))
     yield made
     made.go.set()
 

@@ -18,10 +18,10 @@ from worker_running import Running, running
 from headlab import load
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
+from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.store import Store
-from headlab.worker.catalogue import KINDS
 from headlab.worker.model_host import Resident
 
 NAMES = ("joy", "fear", "anger", "love", "calm")
@@ -130,7 +130,7 @@ def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> N
     short = {label: name for label, name in ORDERS[0].items() if label != "a"}
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
-            KINDS[kind].check(spec_of(model, kind, label_map=short))
+            JOBS[kind].check_params(spec_of(model, kind, label_map=short))
 
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:

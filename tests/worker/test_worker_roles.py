@@ -17,15 +17,15 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.jobs.job import Refusal
+from headlab.jobs.roles import RolesJob
+from headlab.jobs.table import JOBS
 from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import roles
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import Refusal
 
 SENTENCES = 12
 
@@ -91,8 +91,10 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = KINDS["roles"].check({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
-    assert full == KINDS["roles"].check(full)
+    full = JOBS["roles"].check_params(
+        {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
+    )
+    assert full == JOBS["roles"].check_params(full)
     assert (full["languages"], full["task"], full["split"], full["size"]) == (
         ["zz", "xx"],
         None,
@@ -100,7 +102,7 @@ def test_equal_work_has_equal_params() -> None:
         None,
     )
     assert full["options"]["positional"] == 0.9
-    texts = KINDS["roles"].check(
+    texts = JOBS["roles"].check_params(
         {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
     )
     assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
@@ -108,7 +110,10 @@ def test_equal_work_has_equal_params() -> None:
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert KINDS["roles"].check({"model": "m", "languages": "all"})["languages"] == ["xx", "zz"]
+    assert JOBS["roles"].check_params({"model": "m", "languages": "all"})["languages"] == [
+        "xx",
+        "zz",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        KINDS["roles"].check(spec_of(model, **changes))
+        JOBS["roles"].check_params(spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -141,9 +146,9 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA")
     with raises("treebank.missing", "xx, zz", "none", "HEADLAB_DATA"):
-        KINDS["roles"].check(spec_of(model))
+        JOBS["roles"].check_params(spec_of(model))
     with raises("treebank.missing", "any language"):
-        KINDS["roles"].check(spec_of(model, languages="all"))
+        JOBS["roles"].check_params(spec_of(model, languages="all"))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -218,15 +223,15 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = roles.sentences_of, list[str]()
+    real, asked = RolesJob.sentences, list[str]()
 
-    def sentences(lab: Any, spec: Any, language: str, size: int | None) -> Any:
+    def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
         asked.append(language)
         if asked == ["xx", "zz"]:  # the second language, for the first time
             worker.client.cancel(1)
-        return real(lab, spec, language, size)
+        return real(job, lab, language, size)
 
-    monkeypatch.setattr(roles, "sentences_of", sentences)
+    monkeypatch.setattr(RolesJob, "sentences", sentences)
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
     come_to(worker, job, "cancelled")
