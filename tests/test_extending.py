@@ -30,6 +30,7 @@ import headlab
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.extensions import Registry
+from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
 from headlab.store import Store
@@ -403,6 +404,38 @@ def test_what_does_not_fit_is_left_out_with_a_reason(
     assert why in problem
     assert f"{key} ({value} of bad)" in problem
     assert problem in caplog.text
+
+
+WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "why"),
+    [
+        ("score", f"class Bad(Job):\n    key = 'score'\n{WORK}", "has a name that is taken"),
+        ("bad", "class Bad(Job):\n    key = 'bad'\n", "is not what docs/extending.md asks for"),
+        (
+            "bad",
+            f"class Bad(Job):\n    key = 'x'\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
+        (
+            "BAD",
+            f"class Bad(Job):\n    key = 'BAD'\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
+        ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
+    ],
+)
+def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
+    installed, key: str, text: str, why: str
+):
+    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
+    installed(f'{project}{key} = "bad:Bad"\n', {"bad.py": f"from headlab.jobs import Job\n{text}"})
+    sys.modules.pop("bad", None)
+    assert tuple(JOBS) == tuple(BUILT_IN_JOBS)
+    (problem,) = JOBS.problems if isinstance(JOBS, Registry) else ()
+    assert why in problem
 
 
 def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(installed):

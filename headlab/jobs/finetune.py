@@ -62,14 +62,14 @@ class FinetuneJob(Job):
     summary: ClassVar[str] = "A fine-tuning job, run on the worker's own device."
     on_jobs_page: ClassVar[bool] = True
 
-    def options(self) -> FinetuneOptions:
+    def training_options(self) -> FinetuneOptions:
         """Options of the training."""
         return FinetuneOptions(seed=self.seed, steps=self.steps, learning_rate=self.learning_rate)
 
     def resolve(self) -> Self:
         """The job, checked. Raises HeadlabError for an unknown task, one without English, or invalid options."""
         task(self.task).check(LANGUAGE, "train")
-        self.options().check()
+        self.training_options().check()
         return self
 
     def adapter(self, chosen_task: Task) -> str:
@@ -78,7 +78,7 @@ class FinetuneJob(Job):
         made_of = {
             "task": chosen_task.name,
             "data": chosen_task.data_hash(examples),
-            "options": self.options().record(),
+            "options": self.training_options().record(),
             "base": BASE_SHA256,
         }
         return f"{ADAPTERS}/{content_key(made_of)[:24]}"
@@ -95,13 +95,13 @@ class FinetuneJob(Job):
             running.log("the adapter is in the cache already")
             return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
         running.began(folder, LANGUAGE)
-        progress = TrainingProgress(running, chosen_task, self.options())
+        progress = TrainingProgress(running, chosen_task, self.training_options())
         finetune(
             embedded_base(lab.base()),
             chosen_task.examples(LANGUAGE, "train"),
             chosen_task.labels,
             out=out,
-            options=self.options(),
+            options=self.training_options(),
             device=lab.device,
             checkpoint_every=CHECKPOINT_STEPS,
             progress=progress.step,
@@ -113,7 +113,7 @@ class FinetuneJob(Job):
     def forecast(self, known: Known) -> Estimate:
         """Cost of the steps, at the pace of earlier trainings on such a device, and a forward pass a dev example."""
         chosen_task = task(self.task)
-        options = self.options()
+        options = self.training_options()
         if (known.root / self.adapter(chosen_task) / RECORD).is_file():
             basis = "the adapter is in the cache already"
             return Estimate(Forecast(forwards=0, seconds=0.0, basis=basis))

@@ -1,0 +1,47 @@
+"""What every kind of job says from its class alone, and jobs that an earlier version left in the queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from errors import raises
+
+from headlab.jobs.job import Refusal
+from headlab.jobs.table import BUILT_IN, JOBS, job_class, job_of
+
+# As the version before this package stored them, with what its pages said of them.
+QUEUED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "queued_before.json").read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("kind", QUEUED)
+def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None:
+    row = QUEUED[kind]
+    job = job_of(kind, row["params"])
+    assert job is not None
+    assert job.model_dump() == row["params"]
+    assert JOBS[kind].check_params(row["params"]) == row["params"]
+    assert (job.title(), job.describe()) == (row["title"], row["words"])
+    assert job.terminal_lines() == row["line"]
+
+
+def test_a_job_of_another_package_or_version_has_no_class_but_raises_nothing() -> None:
+    assert job_of("no-such", {}) is None
+    assert job_of("score", {"model": "m", "from_the_future": 1}) is None
+    with raises("job.kind_unknown", "no-such", "score", kind=Refusal):
+        job_class("no-such")
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_every_kind_says_what_it_is(kind: str) -> None:
+    job = JOBS[kind]
+    assert job.key == kind
+    assert job.name
+    assert job.about.endswith(".")
+    assert job.summary.endswith(".")
+    assert set(job.settings()) <= set(job.model_fields)
+    assert set(job.settings()) | set(job.beside) <= set(job.command_settings()) | {"batch_sizes"}
