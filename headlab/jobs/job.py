@@ -120,15 +120,6 @@ class Job(Strict):
                 raise
             raise Refusal(str(error), self.refusal_status, code=error.code) from error
 
-    @classmethod
-    def check_params(cls, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a job as they are queued: checked, and with every default filled in.
-
-        Raises:
-            HeadlabError: For anything unknown or invalid.
-        """
-        return cls.model_validate(dict(params)).checked().model_dump()
-
     def params(self) -> dict[str, Any]:
         """The fields that were given, ready for JSON, whether they fit or not."""
         return self.model_dump(exclude_unset=True, warnings=False)

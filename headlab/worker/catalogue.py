@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -56,11 +56,6 @@ def _request_type(job_class: type[Job]) -> type[Submission]:
     return create_model(
         f"{name}Submission", __base__=Submission, __doc__=job_class.summary, **fields
     )
-
-
-def checks() -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """By kind of job: the function that checks a job's fields and fills them in."""
-    return {key: job_class.check_params for key, job_class in JOBS.items()}
 
 
 # The models, the tasks and their sentences.

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import BaseModel
 
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place
-from headlab.jobs.job import Refusal
+from headlab.jobs.job import Job, Refusal
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.worker.jobs import Jobs
@@ -303,7 +302,6 @@ IDLE_SECONDS = 1.0
 class Engine:
     """Owns the device through its thread. Requests may come from any other thread.
 
-    check: kind of job -> function that checks params and fills them in before they are queued.
     store: where results are stored.  warm: a model to load at once.  ray: one word for where Ray jobs run;
     empty if they cannot.
     """
@@ -312,14 +310,13 @@ class Engine:
         self,
         make: Callable[[], Bench],
         jobs: Jobs,
-        check: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
         store: Store,
         warm: str | None = None,
         *,
         ray: str = "",
     ) -> None:
         self.jobs, self.store, self.ray = jobs, store, ray
-        self._make, self._check, self._warm = make, check, warm
+        self._make, self._warm = make, warm
         self._waiting = Waiting()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -412,25 +409,16 @@ class Engine:
         )
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
 
-    def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A job's params, checked and filled in. Raises HeadlabError if they are invalid."""
-        if kind not in self._check:
-            raise Refusal(
-                f"unknown kind of job {kind!r}; choose from {', '.join(self._check)}",
-                422,
-                code="job.kind_unknown",
-            )
-        return self._check[kind](params)
-
-    def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
-        """Queue a job. Raises HeadlabError if its params are invalid."""
+    def submit(self, job: Job, place: Place = "here") -> Submitted:
+        """Queue a job. Raises HeadlabError if its fields are invalid."""
         if place == "ray" and not self.ray:
             raise Refusal(
                 "this worker has no Ray to compute on; start it with --ray, or compute here",
                 422,
                 code="worker.no_ray",
             )
-        submitted = self.jobs.submit(kind, self.check(kind, params), place)
+        params = job.checked().model_dump()
+        submitted = self.jobs.submit(job.key, params, place)
         self._wake.set()
         return submitted
 

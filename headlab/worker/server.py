@@ -36,13 +36,12 @@ from headlab.errors import HeadlabError
 from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
 from headlab.jobs.job import Refusal
 from headlab.jobs.known import Estimate, Known, Measured
-from headlab.jobs.table import job_class
 from headlab.locks import LockedFile
 from headlab.methods.forecast import Forecast
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
-from headlab.worker.catalogue import IMPORTING, Submission, checks, submission_type
+from headlab.worker.catalogue import IMPORTING, Submission, submission_type
 from headlab.worker.engine import Engine, Live, Message, left_by_reader
 from headlab.worker.jobs import Jobs
 from headlab.worker.middleware import (
@@ -184,11 +183,9 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
 
     Raises HeadlabError for invalid params, Refusal (503) before the device is ready.
     """
-    params, store, device = (
-        engine.check(request.kind, request.spec.model_dump()),
-        engine.store,
-        engine.device,
-    )
+    job = request.spec.checked()
+    store = engine.store
+    device = engine.device
     if device is None:
         raise engine.unable(
             "the worker is getting its device ready; try again in a moment", code="worker.starting"
@@ -196,7 +193,7 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     known = Known(
         store.scan().results, store.curves().results, device.split(":")[0], store.root, measured
     )
-    return job_class(request.kind).model_validate(params).forecast(known)
+    return job.forecast(known)
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.
@@ -210,7 +207,7 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     def submit(request: Submission) -> Submitted:
         """Queue a job; the same work submitted twice is one job, wherever it is computed."""
         _admit(request, admit)
-        return engine.submit(request.kind, request.spec.model_dump(), request.place)
+        return engine.submit(request.spec, request.place)
 
     async def forecast(request: Submission, http: Request) -> Forecast:
         """What a job will cost; if its pace is unknown, a few batches are timed."""
@@ -507,7 +504,7 @@ def _run(
     settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]
 ) -> None:
     ray = "" if settings.ray is None else "local" if settings.ray == "local" else "cluster"
-    engine = Engine(make, jobs, checks(), Store(settings.cache), settings.warm, ray=ray)
+    engine = Engine(make, jobs, Store(settings.cache), settings.warm, ray=ray)
     app = create_app(
         engine,
         token=entrance.token,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_jobs import checked
 from errors import raises
 
 from headlab.jobs.job import Refusal
@@ -24,7 +25,7 @@ def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None
     job = job_of(kind, row["params"])
     assert job is not None
     assert job.model_dump() == row["params"]
-    assert JOBS[kind].check_params(row["params"]) == row["params"]
+    assert checked(kind, row["params"]) == row["params"]
     assert (job.title(), job.describe()) == (row["title"], row["words"])
     assert job.terminal_lines() == row["line"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_jobs import checked
 from errors import raises
 from tiny import tiny_model
 from tiny_task import tiny_tokenizer
@@ -22,7 +23,6 @@ from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
 from headlab.ui import shell, sidebar
 from headlab.worker import catalogue
-from headlab.worker.catalogue import checks
 from headlab.worker.schemas import SentencesRequest
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
         with raises("task.unknown"):
             catalogue.sentences(SentencesRequest(task=name, language="de"))
         with raises("task.unknown"):
-            checks()["score"]({"model": "e5-small-intents", "task": name, "languages": "all"})
+            checked("score", {"model": "e5-small-intents", "task": name, "languages": "all"})
 
 
 def test_the_worker_makes_tasks_by_name_only() -> None:

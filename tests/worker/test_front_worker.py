@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checked_jobs import checked
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
@@ -17,7 +18,6 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
-from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
@@ -109,8 +109,8 @@ def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
 
 def test_equal_work_has_equal_params() -> None:
     short = {"model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
-    full = JOBS["front"].check_params(short)
-    assert full == JOBS["front"].check_params(full)
+    full = checked("front", short)
+    assert full == checked("front", full)
     assert full["options"] == {
         "orders": "mean,weakest,cost", "points": 25, "within": 1.0, "heads": None, "by": "bound",
     }  # fmt: skip
@@ -157,4 +157,4 @@ def test_params_that_do_not_fit_are_refused(
         **changes,
     }
     with raises(*expected):
-        JOBS[kind].check_params(spec)
+        checked(kind, spec)

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from checked_jobs import checked
 from errors import expect, raises
 from network_disk import on_python_path
 from waiting import until
@@ -33,7 +34,6 @@ from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import checks
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.middleware import Allowed
@@ -271,9 +271,9 @@ def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
-    params = checks()["score"]({**SPEC, "languages": "all"})
+    params = checked("score", {**SPEC, "languages": "all"})
     assert len(params["languages"]) == 15
-    assert params == checks()["score"]({**SPEC, "languages": params["languages"]})
+    assert params == checked("score", {**SPEC, "languages": params["languages"]})
 
 
 def test_progress_and_time_left(worker: Fixture) -> None:

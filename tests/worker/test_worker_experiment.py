@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from checked_jobs import checked
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
@@ -23,7 +24,6 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
 from headlab.jobs import experiment
 from headlab.jobs.job import Refusal
-from headlab.jobs.table import JOBS
 from headlab.store import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
@@ -104,11 +104,9 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "method": "tmab",
     }
-    full = JOBS["experiment"].check_params(short)
-    assert full == JOBS["experiment"].check_params(
-        {**short, "languages": ["xx", "yy"], "method": "shapley"}
-    )
-    assert full == JOBS["experiment"].check_params(full)
+    full = checked("experiment", short)
+    assert full == checked("experiment", {**short, "languages": ["xx", "yy"], "method": "shapley"})
+    assert full == checked("experiment", full)
     assert full["options"] == {"k": None, "runs": 10, "leave_one_out": True}
     assert full["method_options"]["samples"] == 8192
     assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (
@@ -163,17 +161,17 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected) as caught:
-        JOBS["experiment"].check_params(spec_of(model, **changes))
+        checked("experiment", spec_of(model, **changes))
     if isinstance(caught.value, Refusal):
         assert caught.value.status == 422
 
 
 def test_options_of_orderings_are_in_full_in_the_params() -> None:
     short = {"experiment": "iterative", "model": "m", "task": "tiny", "languages": "all"}
-    full = JOBS["experiment"].check_params(short)
+    full = checked("experiment", short)
     assert full["method_options"]["samples"] == 8192
     assert full["options"]["monte_carlo_options"]["samples"] == 1024
-    assert full == JOBS["experiment"].check_params(full)
+    assert full == checked("experiment", full)
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:

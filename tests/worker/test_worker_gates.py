@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from checked_jobs import checked
 from errors import raises
 from made_gates import keep, made_gates
 from saved import save_family
@@ -93,18 +94,18 @@ def test_equal_work_has_equal_params() -> None:
         "languages": ["xx"],
         "options": {"stacks": "cross, encoder", "high": 2},
     }
-    options = GatesJob.check_params(spelled)["options"]
+    options = checked("gates", spelled)["options"]
     assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    full = GatesJob.check_params(
-        {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
+    full = checked(
+        "gates", {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
     )
-    assert full == GatesJob.check_params(full)
+    assert full == checked("gates", full)
     assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
     assert full["options"]["steps"] == 400
     assert "weight" not in full["options"]
-    assert GatesJob.check_params({"model": "m", "task": "tiny", "languages": ["xx"]})[
-        "weights"
-    ] == [0.01]
+    assert checked("gates", {"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
+        0.01
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        GatesJob.check_params(spec_of(model, **changes))
+        checked("gates", spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -145,9 +146,9 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
     monkeypatch.setattr(
         "headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
     )
-    GatesJob.check_params(spec_of(model, languages=["xx"]))
+    checked("gates", spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
-        GatesJob.check_params(spec_of(model, languages=["xx", "yy"]))
+        checked("gates", spec_of(model, languages=["xx", "yy"]))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -256,7 +257,7 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         "weights": [0.01],
         **changes,
     }
-    full = GatesJob.check_params(spec)
+    full = checked("gates", spec)
     return GatesJob.model_validate(full).forecast(Known((), (), "cpu", tmp_path, measured))
 
 

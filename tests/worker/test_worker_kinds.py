@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from checked_jobs import checked
 from e5synthetic import e5_bytes
 from errors import raises
 from safetensors.torch import load_file
@@ -28,9 +29,7 @@ from worker_running import Running, running
 from headlab import load
 from headlab.hooks.model import Model
 from headlab.jobs import finetune as tuning
-from headlab.jobs.job import Refusal
 from headlab.jobs.known import MeasureRequest
-from headlab.jobs.table import JOBS
 from headlab.methods import costs, run, tmab
 from headlab.methods.run import Stopwatch, score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
@@ -120,17 +119,17 @@ def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
 
 def test_equal_work_has_equal_params(model: Model) -> None:
     short = {"model": model.name, "task": "tiny", "languages": "all", "method": "tmab"}
-    full = JOBS["score"].check_params(short)
+    full = checked("score", short)
     assert full["languages"] == ["xx", "yy"]
-    assert full == JOBS["score"].check_params(
-        {**short, "languages": ["xx", "yy"], "method": "shapley", "options": {}}
+    assert full == checked(
+        "score", {**short, "languages": ["xx", "yy"], "method": "shapley", "options": {}}
     )
-    curve = JOBS["curve"].check_params(short)
+    curve = checked("curve", short)
     assert (curve["split"], curve["size"], curve["points"]) == ("test", None, None)
     assert {k: v for k, v in curve.items() if k not in ("split", "size", "points")} == {
         k: v for k, v in full.items() if k not in ("split", "size")
     }
-    assert JOBS["finetune"].check_params({"task": "letters"}) == {
+    assert checked("finetune", {"task": "letters"}) == {
         "task": "letters", "steps": 400, "learning_rate": 0.001, "seed": 0,
     }  # fmt: skip
 
@@ -161,7 +160,7 @@ def test_params_that_do_not_fit_are_refused(
     kind: str, spec: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected):
-        JOBS[kind].check_params(spec)
+        checked(kind, spec)
 
 
 # Curves
@@ -624,5 +623,3 @@ def test_an_unknown_kind_has_no_forecast(fake: tuple[Running, FakeBench]) -> Non
     worker, _ = fake
     with raises("request.field_invalid", "kind"):
         worker.client.forecast("dance", {})
-    with raises("job.kind_unknown", "score, curve, finetune", kind=Refusal):
-        worker.engine.check("dance", {})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checked_jobs import checked
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
@@ -18,7 +19,6 @@ from worker_running import Running, running
 from headlab import load
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
-from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.store import Store
@@ -130,7 +130,7 @@ def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> N
     short = {label: name for label, name in ORDERS[0].items() if label != "a"}
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
-            JOBS[kind].check_params(spec_of(model, kind, label_map=short))
+            checked(kind, spec_of(model, kind, label_map=short))
 
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:

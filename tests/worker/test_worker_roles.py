@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from checked_jobs import checked
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
@@ -19,7 +20,6 @@ from headlab import load
 from headlab.hooks.model import Model
 from headlab.jobs.job import Refusal
 from headlab.jobs.roles import RolesJob
-from headlab.jobs.table import JOBS
 from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
@@ -91,10 +91,8 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = JOBS["roles"].check_params(
-        {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
-    )
-    assert full == JOBS["roles"].check_params(full)
+    full = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    assert full == checked("roles", full)
     assert (full["languages"], full["task"], full["split"], full["size"]) == (
         ["zz", "xx"],
         None,
@@ -102,15 +100,13 @@ def test_equal_work_has_equal_params() -> None:
         None,
     )
     assert full["options"]["positional"] == 0.9
-    texts = JOBS["roles"].check_params(
-        {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
-    )
+    texts = checked("roles", {"model": "m", "task": "tiny", "languages": "all", "source": "task"})
     assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
 
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert JOBS["roles"].check_params({"model": "m", "languages": "all"})["languages"] == [
+    assert checked("roles", {"model": "m", "languages": "all"})["languages"] == [
         "xx",
         "zz",
     ]
@@ -137,7 +133,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        JOBS["roles"].check_params(spec_of(model, **changes))
+        checked("roles", spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -146,9 +142,9 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA")
     with raises("treebank.missing", "xx, zz", "none", "HEADLAB_DATA"):
-        JOBS["roles"].check_params(spec_of(model))
+        checked("roles", spec_of(model))
     with raises("treebank.missing", "any language"):
-        JOBS["roles"].check_params(spec_of(model, languages="all"))
+        checked("roles", spec_of(model, languages="all"))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
