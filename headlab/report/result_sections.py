@@ -585,13 +585,13 @@ def _chosen_on(mask: Mask) -> Mapping[str, Any]:
 def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
     """Flags of `headlab evaluate`: the task and languages a mask was chosen for, and the examples of its figures."""
     figures = part(mask.chosen, EVALUATED, "test") or {}
-    languages = mask.chosen.get("languages")
+    languages = mask.languages
     where = located({**on_task(spec), "model": ""}, known.places(spec))
     where = {name: value for name, value in where.items() if value and name != "model"}
     if where and isinstance(figures.get("label_map"), Mapping):
         where["label_map"] = figures["label_map"]
     if where and languages:
-        where["languages"] = list(map(str, languages))
+        where["languages"] = list(languages)
     of_report = largest(part(spec, "task", "sizes", "test")) if figures else None
     ablation = (
         "zero" if mask.ablation == MIXED else None

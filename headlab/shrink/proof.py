@@ -17,6 +17,7 @@ from headlab.hooks.model import Model, gated_here
 from headlab.hooks.positions import plain
 from headlab.hooks.state import Active
 from headlab.masks import Mask
+from headlab.masks.mask import RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
@@ -278,7 +279,7 @@ def _same(record: Mapping[str, Any], masked: int) -> str:
 
 def _accuracies(mask: Mask) -> Iterator[str]:
     """The accuracies recorded in the mask file, split by split."""
-    for split, part in dict(mask.chosen.get("evaluated") or {}).items():
+    for split, part in mask.evaluated.items():
         yield f"## Accuracy on {split} of task {cell(part['task'])}\n"
         yield (
             "As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are "
@@ -292,7 +293,7 @@ def _accuracies(mask: Mask) -> Iterator[str]:
         yield ""
 
 
-def _figures(figure: Mapping[str, Any]) -> tuple[str, str, str]:
+def _figures(figure: RecordedAccuracy) -> tuple[str, str, str]:
     """Accuracy before and after and their difference, as far as the mask file has them."""
     after = f"{figure['accuracy']:.1%}"
     if "accuracy_low" in figure and "accuracy_high" in figure:

@@ -571,7 +571,7 @@ class WorthSpec(OnTask):
     languages: Languages
     mask: dict[str, Any]
     batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(
-        default=[*map(int, JOBS["worth"]["batch_sizes"].default.split(","))]
+        default=[*map(int, str(JOBS["worth"]["batch_sizes"].default).split(","))]
     )
     rounds: int = setting(JOBS["worth"]["rounds"])
     seed: Seed = setting(HOW["seed"])
