@@ -137,7 +137,7 @@ class Options:
                     code="option.invalid",
                 )
 
-    def record(self) -> dict[str, JsonLike]:
+    def record(self) -> dict[str, Json]:
         """The options by name, ready for JSON."""
         return asdict(self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from headlab.fingerprints import is_same_model
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
+from headlab.json_types import JsonLike, JsonObject, JsonRecord
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
@@ -238,8 +239,8 @@ def check_place(out: Path | None) -> Path:
 
 
 def write_model(
-    model: Model, original: Model, out: Path, record: Mapping[str, Any], needs: TokenNeeds
-) -> dict[str, Any]:
+    model: Model, original: Model, out: Path, record: JsonRecord, needs: TokenNeeds
+) -> dict[str, str]:
     """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by.
 
     Args:
@@ -400,12 +401,12 @@ class Given:
 
     def measured(
         self, gates: LearnedGates, tick: Tick, other: Model | None = None
-    ) -> tuple[dict[str, Mapping[str, Any]], int]:
+    ) -> tuple[dict[str, JsonRecord], int]:
         """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
         other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
         """
-        out: dict[str, Mapping[str, Any]] = {}
+        out: dict[str, JsonRecord] = {}
         mask, undecided, forwards = gates.mask(), gates.undecided(), 0
         for split in self.judged:
             plain = self._evaluators.setdefault(split, self._evaluator(split, self.model))
@@ -530,7 +531,7 @@ def learn(
         learner.run(_keep(run, watch), watch.progress, watch.tick)
     gates = _record(given, learner, spec, has_gate)
     if trained is not None and place is not None:
-        record = {"gates": options.record(), "seed": options.seed}
+        record: JsonObject = {"gates": options.record(), "seed": options.seed}
         identity = write_model(
             trained, given.model, place, record, needs_of(given.model, given.examples)
         )
@@ -568,7 +569,7 @@ def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bool
     )  # fmt: skip
 
 
-def _made_of(learner: Learner) -> dict[str, Any]:
+def _made_of(learner: Learner) -> JsonObject:
     """How the gates were computed; forecasts use step_seconds."""
     rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
     pace = {"step_seconds": learner.state.seconds / learner.options.steps}
@@ -623,7 +624,7 @@ def train_on(
     check_place(out)
     checked(model, mask)
     split, examples = learned_on(task, language, options.split, options.size)
-    told = {
+    told: dict[str, JsonLike] = {
         "kind": "trained on",
         "base": model.recorded(),
         "language": language,
