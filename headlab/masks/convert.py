@@ -407,11 +407,13 @@ def convert_in(
             fingerprint = None if model is None else model.get("fingerprint")
             mask.check(grid, str(fingerprint) if fingerprint else None)
         return mask if model is None or mask.fingerprint else replace(mask, model=dict(model))
-    told = READERS[form](raw, what, Reading(count_from or 0, lists, stack or Reading().stack))
+    foreign_mask = READERS[form](
+        raw, what, Reading(count_from or 0, lists, stack or Reading().stack)
+    )
     chosen = {"rule": "converted", "converted_from": form}
-    settled = _settle(told, grid, what)
-    kept = _kept(told, settled, what)
-    return Mask(settled, kept, dict(told.model if model is None else model), chosen)
+    settled_grid = _settle(foreign_mask, grid, what)
+    kept = _kept(foreign_mask, settled_grid, what)
+    return Mask(settled_grid, kept, dict(foreign_mask.model if model is None else model), chosen)
 
 
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
@@ -469,17 +471,17 @@ def _settle(told: ForeignMask, grid: HeadGrid | None, what: str) -> HeadGrid:
     return grid
 
 
-def _kept(told: ForeignMask, grid: HeadGrid, what: str) -> Bools:
+def _kept(foreign_mask: ForeignMask, grid: HeadGrid, what: str) -> Bools:
     marked = np.zeros(grid.size, bool)
     if (
-        told.grid is not None and told.grid != grid
+        foreign_mask.grid is not None and foreign_mask.grid != grid
     ):  # the file's rows are those of several stacks, one below the other
-        flat = {head: i for i, head in enumerate(told.grid.heads)}
-        marked[[flat[head] for head in told.heads if head in flat]] = True
-        return marked if told.keeps else ~marked
-    for head in told.heads:
+        index_by_head = {head: i for i, head in enumerate(foreign_mask.grid.heads)}
+        marked[[index_by_head[head] for head in foreign_mask.heads if head in index_by_head]] = True
+        return marked if foreign_mask.keeps else ~marked
+    for head in foreign_mask.heads:
         marked[_index(head, grid, what)] = True
-    return marked if told.keeps else ~marked
+    return marked if foreign_mask.keeps else ~marked
 
 
 def _index(head: Head, grid: HeadGrid, what: str) -> int:

@@ -203,13 +203,13 @@ def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
 
 
 def _layers(
-    kept: Sequence[tuple[Unit, Bools]], choose: Callable[[Unit, Bools], list[int]]
+    kept_by_layer: Sequence[tuple[Unit, Bools]], choose: Callable[[Unit, Bools], list[int]]
 ) -> dict[str, list[list[int]]]:
     """{stack: [layer][heads]} that a function picks in each layer."""
-    out: dict[str, list[list[int]]] = {}
-    for unit, row in kept:
-        out.setdefault(unit.stack, []).append(choose(unit, row))
-    return out
+    heads_by_stack: dict[str, list[list[int]]] = {}
+    for unit, kept in kept_by_layer:
+        heads_by_stack.setdefault(unit.stack, []).append(choose(unit, kept))
+    return heads_by_stack
 
 
 def _whole_groups(unit: Unit, row: Bools) -> list[int]:

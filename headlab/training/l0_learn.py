@@ -406,27 +406,38 @@ class Given:
 
         other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
         """
-        out: dict[str, JsonRecord] = {}
-        mask, undecided, forwards = gates.mask(), gates.undecided(), 0
+        accuracies: dict[str, JsonRecord] = {}
+        mask = gates.mask()
+        forwards = 0
         for split in self.judged:
-            plain = self._evaluators.setdefault(split, self._evaluator(split, self.model))
-            asked = plain if other is None else self._evaluator(split, other)
-            plain.tick = asked.tick = tick
-            before = plain.forwards
-            whole, masked = plain.evaluate(), asked.evaluate(mask)
-            forwards += plain.forwards - before + (asked.forwards if other is not None else 0)
-            found, (low, high) = (
-                compare(whole, masked, self.options.seed),
-                accuracy_interval(masked, self.options.seed),
-            )
-            out[split] = {
-                "n": found.n, "examples": len(asked.examples), "accuracy": found.accuracy, "accuracy_low": low,
-                "accuracy_high": high, "baseline": found.baseline, "difference": found.difference,
-                "low": found.low, "high": found.high, "p": found.p, "flipped_right": found.flipped_right,
-                "flipped_wrong": found.flipped_wrong, "kept": int(mask.kept.sum()), "undecided": undecided,
-                **omission_fields(asked.omissions),
-            }  # fmt: skip
-        return out, forwards
+            untouched = self._evaluators.setdefault(split, self._evaluator(split, self.model))
+            gated = untouched if other is None else self._evaluator(split, other)
+            untouched.tick = gated.tick = tick
+            forwards_before = untouched.forwards
+            baseline = untouched.evaluate()
+            evaluation = gated.evaluate(mask)
+            forwards += untouched.forwards - forwards_before
+            forwards += gated.forwards if other is not None else 0
+            comparison = compare(baseline, evaluation, self.options.seed)
+            accuracy_low, accuracy_high = accuracy_interval(evaluation, self.options.seed)
+            accuracies[split] = {
+                "n": comparison.n,
+                "examples": len(gated.examples),
+                "accuracy": comparison.accuracy,
+                "accuracy_low": accuracy_low,
+                "accuracy_high": accuracy_high,
+                "baseline": comparison.baseline,
+                "difference": comparison.difference,
+                "low": comparison.low,
+                "high": comparison.high,
+                "p": comparison.p,
+                "flipped_right": comparison.flipped_right,
+                "flipped_wrong": comparison.flipped_wrong,
+                "kept": int(mask.kept.sum()),
+                "undecided": gates.undecided(),
+                **omission_fields(gated.omissions),
+            }
+        return accuracies, forwards
 
     def omission_notes(self, learned_on: Inputs) -> tuple[str, ...]:
         """What was cut, or has no answer, of the examples that gates were learned on and of those they are judged on.
