@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from headlab.bleu import Bleu
 from headlab.errors import HeadlabError
@@ -139,7 +139,7 @@ class TrainingCost(TypedDict):
 def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
     """A written model, under a name that does not depend on its path, with the total cost of its training."""
     with as_written(out):
-        record: TrainingCost = read_json(out / TRAINING)
+        record = cast("TrainingCost", read_json(out / TRAINING))
         seconds = float(record["seconds"])
         forwards = int(record["example_forwards"])
     model = opened(out, name, work.device, "float32")

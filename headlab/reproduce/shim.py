@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import torch
 
@@ -164,7 +164,7 @@ class Found:
         if folder is None:
             return {}
         with as_written(folder):
-            record: LmRecord = read_json(folder / TRAINING)
+            record = cast("LmRecord", read_json(folder / TRAINING))
             _check_record(record)
         return record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict, cast
 
 import numpy as np
 import torch
@@ -161,11 +162,19 @@ def kept(sums: Sums, data: str, block: int) -> JsonObject:
             "passages": {split: part.tolist() for split, part in sums.items()}}  # fmt: skip
 
 
+class StoredSums(TypedDict):
+    """The contents of perplexity.json: the text, the window length, and the rows of each split's sums."""
+
+    data: str
+    block: int
+    passages: Mapping[str, list[list[float]]]
+
+
 def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
     """Sums stored in a model's folder, if it was evaluated on this text with this window length; else None."""
     if not (folder / FILE).is_file():
         return None
-    value = read_json(folder / FILE)
+    value = cast("StoredSums", read_json(folder / FILE))
     try:
         if (value["data"], value["block"]) != (data, block):
             return None

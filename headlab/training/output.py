@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -455,7 +455,8 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
 def _add_settings(file: Path, settings: JsonRecord) -> None:
     """Add settings to a JSON file; without any it stays as it is, byte by byte."""
     if settings:
-        write_json(file, {**read_json(file), **settings})
+        earlier = cast("JsonObject", read_json(file))
+        write_json(file, {**earlier, **settings})
 
 
 def copy_folder(source: Path, out: Path) -> None:
