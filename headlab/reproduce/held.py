@@ -9,6 +9,7 @@ from pathlib import Path
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.hooks.model import Model
+from headlab.json_types import JsonLike
 from headlab.options import OptionValue
 from headlab.records import Progress, content_key
 from headlab.reproduce.models import nli_folder
@@ -231,9 +232,9 @@ def texts(found: Found) -> Iterator[str]:
     yield from (f"note: {note}" for note in found.report.notes)
 
 
-def as_json(command: str, plan: Plan, every: list[Found]) -> dict[str, object]:
+def as_json(command: str, plan: Plan, every: list[Found]) -> dict[str, JsonLike]:
     """All reports of a run as one JSON object, by task and experiment."""
-    reports: dict[str, dict[str, object]] = {}
+    reports: dict[str, dict[str, JsonLike]] = {}
     for found in every:
         name = found.step.name.removeprefix(f"{found.step.task}-")
         reports.setdefault(found.step.task, {})[name] = found.report.to_json()

@@ -29,7 +29,7 @@ from transformers import (
 
 from headlab.errors import HeadlabError, first_line
 from headlab.files import is_folder, read_json, write_atomic, write_json
-from headlab.json_types import JsonObject, JsonRecord
+from headlab.json_types import JsonLike, JsonObject, JsonRecord
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
     CONFIG,
@@ -318,7 +318,7 @@ class Made:
 
     weights: Mapping[str, torch.Tensor]
     file: str
-    texts: Mapping[str, Mapping[str, object]]
+    texts: Mapping[str, JsonRecord]
     tokenizer: PreTrainedTokenizerBase | None = None
     tokenizer_settings: JsonRecord = field(default_factory=dict)
 
@@ -380,21 +380,19 @@ def model_config(module: PreTrainedModel) -> JsonObject:
     return dict(sorted((facts | {"architectures": [type(module).__name__]}).items()))
 
 
-def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
+def adapter_config(model: PeftModel, base_name: str) -> JsonObject:
     """PEFT's own description, sorted, with the base's name instead of a local path."""
-    found = model.peft_config["default"].to_dict()
-    facts = {
-        name: sorted(value) if isinstance(value, set | list) else value
-        for name, value in found.items()
-    }
-    return dict(
-        sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items())
-    )
+    facts: JsonObject = {}
+    for name, value in model.peft_config["default"].to_dict().items():
+        facts[name] = sorted(value) if isinstance(value, set | list) else value
+    facts["base_model_name_or_path"] = base_name
+    facts["inference_mode"] = True
+    return dict(sorted(facts.items()))
 
 
 def training_record(
     options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
-) -> dict[str, object]:
+) -> dict[str, JsonLike]:
     """How a model was made, ready for JSON. data: number of examples, sha256."""
     return {
         "options": options.record(),
@@ -422,7 +420,7 @@ def versions_of(libraries: Sequence[str]) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in libraries}
 
 
-def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
+def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, JsonLike]:
     """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
     if not measured:
         return {"accuracy": {}}
@@ -440,7 +438,7 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
     }
 
 
-def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
+def write_folder(out: Path, made: Made, record: JsonRecord) -> None:
     """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
     with built(out) as build:
         if made.tokenizer is not None:

@@ -222,8 +222,8 @@ def train_translation(
     pieces = word_pieces(
         (side for e in examples for side in (e.text, e.target or "")), options.vocabulary
     )
-    told = _told(examples, pair, options, mask, pieces)
-    key = content_key(told)
+    facts = _training_facts(examples, pair, options, mask, pieces)
+    key = content_key(facts)
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     with TemporaryDirectory() as folder, own_randomness(place):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
@@ -233,9 +233,12 @@ def train_translation(
         with without(model, mask):
             ExampleSteps(model.module, encoded, options, state).run(keep, progress)
         finish(model, mask)
-        record = told | _record(model, state, device) | {
-            "example_forwards": forwards(encoded.lengths, options), "measured": dict(measure(model)) if measure else {},
-        }  # fmt: skip
+        record = {
+            **facts,
+            **_record(model, state, device),
+            "example_forwards": forwards(encoded.lengths, options),
+            "measured": dict(measure(model)) if measure else {},
+        }
         write_folder(out, whole_made(model.module, model.tokenizer), record)
     keep.path.unlink(missing_ok=True)
     return out
@@ -316,7 +319,7 @@ def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
     return whole * len(lengths) + sum(map(len, last))
 
 
-def _told(
+def _training_facts(
     examples: Sequence[Example],
     pair: str,
     options: TranslationOptions,
