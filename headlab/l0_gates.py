@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from headlab.errors import HeadlabError
+from headlab.json_types import JsonLike
 from headlab.masks.mask import Mask
 from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
 
@@ -174,7 +175,7 @@ class LearnedGates:
         It is made for the trained model if there is one.
         """
         kept = self.kept_at(time)
-        chosen = {
+        chosen: dict[str, JsonLike] = {
             "rule": "gates", "method": "l0", "weight": self.weight, "step": int(self.steps[time]),
             "languages": [self.language], "gates": dict(self.spec),
         }  # fmt: skip

@@ -7,9 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json, JsonLike
+
+OptionValue: TypeAlias = bool | int | float | str | Mapping[str, "OptionValue"] | None
+T = TypeVar("T", bound=OptionValue)
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Option:
     name and help.  empty: what an empty field of the form says.
     """
 
-    default: Any
+    default: OptionValue
     help: str
     choices: Sequence[str] = ()
     kind: type = str
@@ -34,14 +38,14 @@ class Option:
     tip: str = ""
     empty: str = "none"
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """Whether a value has the right type and is in range; infinity never is."""
         if value is None:
             return self.optional
         good = type(value) is self.kind or (self.kind is float and type(value) is int)
         if not good or (self.choices and value not in self.choices):
             return False
-        if self.kind not in (int, float):
+        if self.kind not in (int, float) or not isinstance(value, int | float):
             return True
         try:
             number = float(value)
@@ -72,7 +76,21 @@ class Option:
         return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
 
 
-def option(default: Any, says: str, choices: Sequence[str] = (), **limits: Any) -> Any:
+class Limits(TypedDict, total=False):
+    """The fields of `Option` that an option may set besides its default, help and choices."""
+
+    kind: type
+    low: float
+    high: float
+    open: bool
+    optional: bool
+    flag: str
+    label: str
+    tip: str
+    empty: str
+
+
+def option(default: T, says: str, choices: Sequence[str] = (), **limits: Unpack[Limits]) -> T:
     """A field of an `Options` class.  says: its help text.  limits: other fields of `Option`."""
     return field(default=default, metadata={"option": Option(default, says, choices, **limits)})
 
@@ -94,7 +112,7 @@ class Options:
         )
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **elsewhere: Any) -> Self:
+    def of(cls, given: Mapping[str, object], **elsewhere: object) -> Self:
         """The options with the given values, validated. elsewhere: fields that a user cannot set.
 
         Raises HeadlabError for an unknown name or a value that does not fit.
@@ -119,14 +137,14 @@ class Options:
                     code="option.invalid",
                 )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """The options by name, ready for JSON."""
         return asdict(self)
 
 
 def check_known(
     known: Mapping[str, Option],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     whose: str,
     *,
     code: str,
@@ -141,8 +159,8 @@ def check_known(
 
 
 def resolved(
-    known: Mapping[str, Option], given: Mapping[str, Any], whose: str, *, code: str
-) -> dict[str, Any]:
+    known: Mapping[str, Option], given: Mapping[str, object], whose: str, *, code: str
+) -> dict[str, OptionValue]:
     """All known options: the given values, and the defaults of the others. whose: like "method random".
 
     Raises HeadlabError for a value that does not fit.
@@ -158,14 +176,29 @@ def resolved(
     }
 
 
-def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
+def number_in(options: Mapping[str, OptionValue], name: str) -> float:
+    """The number that a resolved option holds. Raises TypeError for one that holds none."""
+    value = options[name]
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}, not a number")
+    return value
+
+
+def integer_in(options: Mapping[str, OptionValue], name: str) -> int:
+    """The whole number that a resolved option holds. Raises TypeError for one that holds none."""
+    return int(number_in(options, name))
+
+
+def option_words(
+    flag: str, given: Mapping[str, object], known: Mapping[str, Option]
+) -> Iterator[str]:
     """The options that differ from their defaults, as words of a command; inverse of `parse_options`."""
     for name, value in given.items():
         if name not in known or value != known[name].default:
             yield from (flag, f"{name}={written(value)}")
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A value in command-line form: JSON, "none", or a plain text that is not itself valid JSON."""
     if value is None:
         return "none"
@@ -178,12 +211,12 @@ def written(value: Any) -> str:
     return json.dumps(value)
 
 
-def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str, Any]:
+def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str, JsonLike]:
     """["samples=512", "target=none"] -> typed values: JSON if it parses, None for "none" if optional, else text.
 
     Raises HeadlabError for a pair not of the form name=value.
     """
-    out: dict[str, Any] = {}
+    out: dict[str, JsonLike] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
@@ -196,8 +229,9 @@ def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str
     return out
 
 
-def _json_or_text(text: str) -> Any:
+def _json_or_text(text: str) -> Json:
     try:
-        return json.loads(text)
+        value: Json = json.loads(text)
     except ValueError:
         return text
+    return value

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
+from headlab.json_types import JsonLike
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints, Omissions, arrays_sha256
@@ -362,7 +363,7 @@ class Curve:
             )
         order = self.spec.get("order", {})
         languages = [order.get("language", self.language)]
-        chosen = {
+        chosen: dict[str, JsonLike] = {
             "rule": "bottom",
             "k": k,
             "method": self.ordering,

@@ -19,7 +19,7 @@ from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.labels import read_map
 from headlab.methods.table import METHODS
-from headlab.options import Option, option_words, parse_options
+from headlab.options import Option, integer_in, number_in, option_words, parse_options
 from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
@@ -356,3 +356,11 @@ def test_the_command_of_a_fine_tuning_says_all_that_it_was_given() -> None:
     spec = {"task": "intents", "steps": 12, "learning_rate": 0.0003, "seed": 2}
     found = asked(job_views.terminal({"kind": "finetune", "params": spec}))
     assert {name: found[name] for name in spec} == spec
+
+
+def test_a_number_is_read_only_from_an_option_that_holds_one() -> None:
+    options = {"samples": 512, "level": 0.95, "target": None, "stop": "sign"}
+    assert (integer_in(options, "samples"), number_in(options, "level")) == (512, 0.95)
+    for name in ("target", "stop"):
+        with pytest.raises(TypeError, match=name):
+            number_in(options, name)

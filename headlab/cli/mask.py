@@ -331,12 +331,11 @@ def _counted(mask: Mask) -> str:
 
 def model_words(mask: Mask) -> str:
     """The model a mask was made for, on one line."""
-    model = mask.model
-    name, fingerprint = shown(model.get("name") or ""), model.get("fingerprint")
+    name, fingerprint = shown(mask.name), mask.fingerprint
     if not fingerprint:
         return f"{name or 'no one model'} (without a fingerprint, so only the grid is checked)"
     words = f"{name or 'a model without a name'}, fingerprint {shown(fingerprint[:12])}"
-    if (kind := model.get("architecture")) is not None:
+    if (kind := mask.architecture) is not None:
         words += f", {shown(kind['class'])} ({shown(kind['model_type'])})"
     return words
 

@@ -69,7 +69,7 @@ def score(
 
     check_ablation(settings["ablation"])
     about = method_of(method)
-    options = about.resolve(parse_options(option or [], about.options))
+    options: dict[str, Any] = about.resolve(parse_options(option or [], about.options))
     chosen, loaded = on.chosen(), here.load(on.model)
     refuse(about, loaded.grid.size)
     _warn(about, about.max_forwards(options, loaded.grid.size, settings["size"]))
@@ -237,7 +237,7 @@ def curve(
     )
     check_ablation(how["ablation"])
     about = method_of(method)
-    options = about.resolve(parse_options(option or [], about.options))
+    options: dict[str, Any] = about.resolve(parse_options(option or [], about.options))
     chosen = on.chosen()
     chosen.check(chosen.languages[0], split)
     loaded = here.load(on.model)

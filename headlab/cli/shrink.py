@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headlab.masks import Mask
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
+    from headlab.shrink.proof import WrittenRecord
     from headlab.studies.savings import Ratio, Savings
     from headlab.tasks.base import Task
 
@@ -168,9 +169,10 @@ SHOWN = (
 
 def _record(written: Written, timed: Ratio) -> dict[str, Any]:
     """The output of --json."""
+    facts = dict(written.record)
     return {
         "folder": str(written.folder),
-        **{name: written.record[name] for name in SHOWN},
+        **{name: facts[name] for name in SHOWN},
         "latency_ratio": timed.ratio,
         "latency_interval": [timed.low, timed.high],
         "fingerprint": written.fingerprint,
@@ -208,7 +210,7 @@ def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
     return "\n".join(lines)
 
 
-def _rounding(record: Mapping[str, Any]) -> list[str]:
+def _rounding(record: WrittenRecord) -> list[str]:
     """A line of text if weights were rounded, else none."""
     if record["cut_alone"] is None:
         return []

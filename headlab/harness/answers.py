@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from headlab.context import context_length
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
+from headlab.json_types import Json
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
 # The first one given counts.
@@ -42,7 +43,7 @@ SEARCH_NAMES = (
     "exponential_decay_length_penalty",
 )
 # Settings that change nothing at these values.
-NEUTRAL: Mapping[str, Any] = MappingProxyType({"num_return_sequences": 1, "use_cache": True})
+NEUTRAL: Mapping[str, Json] = MappingProxyType({"num_return_sequences": 1, "use_cache": True})
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,16 @@ class AnswerSettings:
 
     ends: tuple[str, ...] = ()
     max_tokens: int = NEW_TOKENS
-    search: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    unused: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Json] = field(default_factory=dict)
+    sampling: Mapping[str, Json] = field(default_factory=dict)
+    unused: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> AnswerSettings:
+    def of(cls, settings: Mapping[str, Json]) -> AnswerSettings:
         """The settings in a task's `generation_kwargs`, which the harness reads in this way too."""
         remaining = {name: value for name, value in settings.items() if value is not None}
-        ends = remaining.pop("until", [])
-        if isinstance(ends, str):
-            ends = [ends]
+        until = remaining.pop("until", [])
+        ends = [until] if isinstance(until, str) else cast("list[Json]", until)
         lengths = [remaining.pop(name) for name in LENGTH_NAMES if name in remaining]
         sampling = {name: remaining.pop(name) for name in SAMPLING_NAMES if name in remaining}
         search = {name: remaining.pop(name) for name in SEARCH_NAMES if name in remaining}
@@ -80,18 +80,18 @@ class AnswerSettings:
             sampling = {}
         return cls(
             ends=tuple(str(end) for end in ends if end),
-            max_tokens=int(lengths[0]) if lengths else NEW_TOKENS,
+            max_tokens=int(cast("int", lengths[0])) if lengths else NEW_TOKENS,
             search=search,
             sampling=sampling,
             unused=remaining,
         )
 
 
-def _draws(sampling: Mapping[str, Any]) -> bool:
+def _draws(sampling: Mapping[str, Json]) -> bool:
     """Whether answers are to be drawn at random; a temperature alone asks for it too."""
     if "do_sample" in sampling:
         return bool(sampling["do_sample"])
-    return float(sampling.get("temperature", 0)) > 0
+    return float(cast("float", sampling.get("temperature", 0))) > 0
 
 
 class AnswerEnds(StoppingCriteria):
@@ -103,16 +103,18 @@ class AnswerEnds(StoppingCriteria):
         ends: the texts.
     """
 
-    def __init__(self, tokenizer: Any, start: int, ends: Sequence[str]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, start: int, ends: Sequence[str]) -> None:
         self.tokenizer = tokenizer
         self.start = start
         self.ends = ends
 
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+    def __call__(
+        self, input_ids: torch.LongTensor, scores: object, **_: object
+    ) -> torch.BoolTensor:
         """Whether each row is done, bool [row]."""
         texts = self.tokenizer.batch_decode(input_ids[:, self.start :])
         done = [any(end in text for end in self.ends) for text in texts]
-        return torch.tensor(done, device=input_ids.device)
+        return cast("torch.BoolTensor", torch.tensor(done, device=input_ids.device))
 
 
 def check_answer_length(model: Model, task: str, settings: AnswerSettings) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -185,7 +184,7 @@ def log_likelihoods(
     with one_thread(model.device):
         batches = list(cut(inputs, np.arange(len(rows)), token_budget(model)))
 
-    def scores_of_batch(batch: Batch, _: Any) -> Iterable[tuple[float, bool]]:
+    def scores_of_batch(batch: Batch, _tick: Callable[[], None]) -> Iterable[tuple[float, bool]]:
         return _batch_scores(model, gates, inputs, batch)
 
     scores_by_row: dict[int, tuple[float, bool]] = {}

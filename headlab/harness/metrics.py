@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias, TypedDict, cast
 
 import numpy as np
 
-from headlab.harness.statistics import Values, counted, paired_interval, shares
+from headlab.harness.statistics import DocumentValue, Values, counted, paired_interval, shares
 from headlab.stats import Paired, stratified_bootstrap
 
-MetricRow = dict[str, Any]
+MetricRow: TypeAlias = dict[str, bool | int | float | str | None]
 Figures = dict[str, dict[str, MetricRow]]  # by task or group, and by metric
 NO_NUMBER = "the harness gives no number"
 UNKNOWN = "mean"  # what the harness does with a metric that names no aggregation
+
+
+class HarnessResults(TypedDict):
+    """What `simple_evaluate` of the harness gives, as far as it is read here.
+
+    Attributes:
+        samples: by task, what was found for each document: its number, the filter of its answer,
+            the names of its metrics, and the value of each under that name.
+        results: by task or group, and by "metric,filter", the metric of all documents.
+        higher_is_better: by task or group, and by metric.
+    """
+
+    samples: Mapping[str, Sequence[Mapping[str, DocumentValue]]]
+    results: Mapping[str, Mapping[str, DocumentValue]]
+    higher_is_better: Mapping[str, Mapping[str, bool | None]]
 
 
 @dataclass(frozen=True)
@@ -42,16 +57,17 @@ class HarnessRun:
         groups: of tasks, by name.
     """
 
-    results: Mapping[str, Any]
+    results: HarnessResults
     aggregations: Mapping[str, Mapping[str, str]]
     groups: Mapping[str, TaskGroup] = field(default_factory=dict)
 
-    def values(self, task: str) -> dict[tuple[str, str], dict[str, Any]]:
+    def values(self, task: str) -> dict[tuple[str, str], dict[str, DocumentValue]]:
         """{(metric, filter): {document: value}} of a task."""
-        values: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+        values: dict[tuple[str, str], dict[str, DocumentValue]] = defaultdict(dict)
         for sample in self.results["samples"][task]:
-            for metric in sample["metrics"]:
-                values[metric, sample["filter"]][str(sample["doc_id"])] = sample[metric]
+            filter_name = str(sample["filter"])
+            for metric in cast("Sequence[str]", sample["metrics"]):
+                values[metric, filter_name][str(sample["doc_id"])] = sample[metric]
         return dict(values)
 
     def value(self, name: str, metric: str, filter_name: str) -> float | None:
@@ -63,8 +79,7 @@ class HarnessRun:
 
     def higher_is_better(self, name: str, metric: str) -> bool | None:
         """Whether more of a metric is better; None where the task does not say."""
-        better: bool | None = self.results["higher_is_better"].get(name, {}).get(metric)
-        return better
+        return self.results["higher_is_better"].get(name, {}).get(metric)
 
     def aggregation(self, task: str, metric: str) -> str:
         """Name of the function that computes a metric of all documents."""
@@ -116,8 +131,8 @@ def _task_rows(task: str, runs: Sequence[HarnessRun], seed: int, cut: int) -> di
 
 def _task_interval(
     row: MetricRow,
-    before: Mapping[str, Any],
-    after: Mapping[str, Any],
+    before: Mapping[str, DocumentValue],
+    after: Mapping[str, DocumentValue],
     seed: int,
 ) -> Paired | str:
     """Difference in a task's metric with its interval, or why there is none.
@@ -135,7 +150,7 @@ def _task_interval(
     documents = tuple(before)
     first = list(before.values())
     second = [after[document] for document in documents]
-    return paired_interval(row["aggregation"], first, second, documents, seed)
+    return paired_interval(str(row["aggregation"]), first, second, documents, seed)
 
 
 def _group_rows(
@@ -172,8 +187,8 @@ def _group_rows(
 
 def _group_interval(
     tasks: Sequence[str],
-    before: Sequence[Mapping[str, Any]],
-    after: Sequence[Mapping[str, Any]],
+    before: Sequence[Mapping[str, DocumentValue]],
+    after: Sequence[Mapping[str, DocumentValue]],
     *,
     by_size: bool,
     seed: int,
@@ -189,8 +204,8 @@ def _group_interval(
     """
     if any(first.keys() != second.keys() for first, second in zip(before, after, strict=True)):
         return "the two models were measured on different documents"
-    pooled_before: list[Any] = []
-    pooled_after: list[Any] = []
+    pooled_before: list[DocumentValue] = []
+    pooled_after: list[DocumentValue] = []
     names: list[str] = []
     strata = []
     for task, first, second in zip(tasks, before, after, strict=True):
@@ -213,16 +228,18 @@ def _group_interval(
 
 def _row(name: str, metric: str, filter_name: str, runs: Sequence[HarnessRun]) -> MetricRow:
     """A metric's value, filter and direction, and with two runs the difference between them."""
+    value = runs[-1].value(name, metric, filter_name)
     row: MetricRow = {
-        metric: runs[-1].value(name, metric, filter_name),
+        metric: value,
         "filter": filter_name,
         "higher_is_better": runs[0].higher_is_better(name, metric),
     }
     if len(runs) > 1:
-        row["baseline"] = runs[0].value(name, metric, filter_name)
+        baseline = runs[0].value(name, metric, filter_name)
+        row["baseline"] = baseline
         row["difference"] = None
-        if row["baseline"] is not None and row[metric] is not None:
-            row["difference"] = row[metric] - row["baseline"]
+        if baseline is not None and value is not None:
+            row["difference"] = value - baseline
     return row
 
 
@@ -232,10 +249,11 @@ def _interval_fields(row: MetricRow, interval: Paired | str) -> MetricRow:
     An interval counts only where its difference is the harness's own: a task may compute a metric
     in a way of its own.
     """
-    if row["difference"] is None:
+    difference = row["difference"]
+    if not isinstance(difference, float):
         return {"no_interval": NO_NUMBER}
     if isinstance(interval, str):
         return {"no_interval": interval}
-    if not np.isclose(interval.difference, row["difference"], rtol=1e-6, atol=1e-9):
+    if not np.isclose(interval.difference, difference, rtol=1e-6, atol=1e-9):
         return {"no_interval": "the harness computes it in another way than headlab"}
     return {"low": interval.low, "high": interval.high, "p": interval.p}

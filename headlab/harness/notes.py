@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Documents = defaultdict[str, set[Any]]
+from headlab.json_types import Json
+
+Documents = defaultdict[str, set[Hashable]]  # by task, their numbers
 
 
 def _documents() -> Documents:
@@ -34,8 +35,8 @@ class TaskNotes:
     merged: Documents = field(default_factory=_documents)
     blank: Documents = field(default_factory=_documents)
     tokenless: Documents = field(default_factory=_documents)
-    sampling: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    unused: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    sampling: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    unused: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
 
     def sentences(self) -> list[str]:
@@ -90,5 +91,5 @@ class TaskNotes:
         return sentences
 
 
-def _listed(settings: Mapping[str, Any]) -> str:
+def _listed(settings: Mapping[str, Json]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())

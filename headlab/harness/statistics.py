@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from headlab import bleu
 from headlab.records import Floats
 from headlab.stats import Paired, paired_bootstrap
 from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums, summary
 
-Values = Sequence[Any]  # what the harness keeps of each document: a number, or several
+# What the harness keeps of one document: a number, or several, or texts.
+DocumentValue: TypeAlias = bool | int | float | str | np.generic | Sequence["DocumentValue"] | None
+Values = Sequence[DocumentValue]
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ def _numbers_given(values: Values) -> Floats:
 
 def _pairs(values: Values) -> Floats:
     """Log-probability and number of words or bytes of each document, float [document, 2]."""
-    return np.array([list(pair) for pair in values], dtype=np.float64)
+    pairs = cast("Sequence[tuple[float, int]]", values)
+    return np.array([list(pair) for pair in pairs], dtype=np.float64)
 
 
 def _squared_errors(values: Values) -> Floats:
     """The Brier score of each document, and 1, float [document, 2]."""
     scores = []
-    for right, probabilities in values:
+    for right, probabilities in cast("Sequence[tuple[int, Sequence[float]]]", values):
         errors = np.array(probabilities, dtype=np.float64)
         errors[int(right)] -= 1
         scores.append(float(np.square(errors).sum()))
@@ -60,13 +64,15 @@ def _squared_errors(values: Values) -> Floats:
 
 def _positives(values: Values) -> Floats:
     """Whether a document is a hit, is said to be positive, and is so, float [document, 3]."""
-    right, answers = (np.array(column) == 1 for column in zip(*values, strict=True))
+    pairs = cast("Sequence[tuple[int, int]]", values)
+    right, answers = (np.array(column) == 1 for column in zip(*pairs, strict=True))
     return np.stack([right & answers, answers, right], axis=1).astype(np.float64)
 
 
 def _classes(values: Values) -> Floats:
     """1, whether an answer is right, both classes as 0 or 1, float [document, 2 + 2 classes]."""
-    right, answers = (np.array(column) for column in zip(*values, strict=True))
+    pairs = cast("Sequence[tuple[int, int]]", values)
+    right, answers = (np.array(column) for column in zip(*pairs, strict=True))
     classes = np.unique(np.concatenate([right, answers]))
     columns = [np.ones(len(right)), right == answers]
     columns += [right == label for label in classes]
@@ -188,7 +194,7 @@ def _statistic_interval(
     return Paired(float(total_after - total_before), float(low[0]), float(high[0]), float(p[0]))
 
 
-def _same_values(first: Any, second: Any) -> bool:
+def _same_values(first: DocumentValue, second: DocumentValue) -> bool:
     """Whether the harness keeps the same of a document twice: numbers or texts, or rows of them."""
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
         if len(first) != len(second):
@@ -196,10 +202,10 @@ def _same_values(first: Any, second: Any) -> bool:
         return all(_same_values(part, other) for part, other in zip(first, second, strict=True))
     if _is_nan(first) and _is_nan(second):
         return True
-    return np.array_equal(first, second)
+    return np.array_equal(cast("npt.ArrayLike", first), cast("npt.ArrayLike", second))
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: DocumentValue) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
@@ -212,7 +218,8 @@ def _bleu_interval(
     """As `paired_interval`, for BLEU with one reference each."""
     columns = []
     for values, part in ((before, 0), (before, 1), (after, 1)):
-        texts = [_single_text(pair[part]) for pair in values]
+        pairs = cast("Sequence[Sequence[DocumentValue]]", values)
+        texts = [_single_text(pair[part]) for pair in pairs]
         columns.append([text for text in texts if text is not None])
     references, texts_before, texts_after = columns
     if any(len(texts) < len(documents) for texts in columns):
@@ -225,7 +232,7 @@ def _bleu_interval(
     return gain
 
 
-def _single_text(text: Any) -> str | None:
+def _single_text(text: DocumentValue) -> str | None:
     """A text, also as a list of one; None for several."""
     if isinstance(text, list | tuple):
         if len(text) != 1:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from headlab.errors import HeadlabError
 from headlab.labels import read_map, write_map
-from headlab.options import Option
+from headlab.options import Option, OptionValue
 
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""
 OPTION_FLAG = "-o"
-FlagValue = bool | int | float | str | list[str] | list[float] | None
+FlagValue = OptionValue | list[str] | list[float]
 
 
 @dataclass(frozen=True)

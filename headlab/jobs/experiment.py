@@ -272,8 +272,9 @@ class ExperimentJob(TaskJob):
         option_pairs = _pairs(values, "option")
         options = parse_options(option_pairs, study.options)
         method_options = parse_options(method_pairs, chosen_method.options)
-        if METHOD_OPTIONS in study.options_of and METHOD_OPTIONS in options:
-            method_options = options.pop(METHOD_OPTIONS)
+        if METHOD_OPTIONS in study.options_of:
+            given = options.pop(METHOD_OPTIONS, None)
+            method_options = dict(given) if isinstance(given, Mapping) else method_options
         return cls.model_construct(
             experiment=study.key,
             method=chosen_method.key,

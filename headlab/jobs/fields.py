@@ -30,9 +30,9 @@ SplitName = Literal["train", "dev", "test"]
 Place = Literal["here", "ray"]
 LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-OptionValue = bool | int | float | str | None
-Options = Annotated[dict[Name, OptionValue], Field(max_length=32)]
-NestedOptions = Annotated[dict[Name, OptionValue | Options], Field(max_length=32)]
+SimpleValue = bool | int | float | str | None
+Options = Annotated[dict[Name, SimpleValue], Field(max_length=32)]
+NestedOptions = Annotated[dict[Name, SimpleValue | Options], Field(max_length=32)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.jobs.fields import OptionValue, Strict
+from headlab.jobs.fields import SimpleValue, Strict
 from headlab.methods.costs import spec_of
 from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.table import method
@@ -47,7 +47,7 @@ class MeasureRequest:
     language: str
     label_map: Mapping[str, str] | None = None
     method: str | None = None
-    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    options: Mapping[str, SimpleValue] = field(default_factory=dict)
     job: Strict | None = None
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.masks.mask import Mask, common_ablation, shown
+from headlab.json_types import JsonLike, JsonRecord
+from headlab.masks.mask import Mask, RecordedAccuracy, common_ablation, record, shown
 from headlab.records import Bools, Head, HeadGrid, Omissions, by_layer
 from headlab.tables import Cell, Table
 
@@ -107,7 +108,7 @@ def by_stack_table(found: Difference) -> Table:
 FORMATS = ("d", "d", "d", "d", "d", "d", ".2f")
 
 
-def _counts(a: Bools, b: Bools) -> tuple[Any, ...]:
+def _counts(a: Bools, b: Bools) -> tuple[int | float, ...]:
     counts = (a, b, a & b, a & ~b, b & ~a)
     return (len(a), *(int(which.sum()) for which in counts), jaccard(a, b))
 
@@ -138,27 +139,24 @@ def combine(masks: Sequence[Mask], how: str) -> Mask:
         )
     grid, model = same_grid(masks), _one_model(masks)
     kept = combined(np.array([mask.kept for mask in masks]).reshape(len(masks), grid.size), how)
-    parts = [_told(mask) for mask in masks]
-    chosen: dict[str, Any] = {"rule": f"combined: {how}", "combined": parts}
+    parts = [_part_record(mask) for mask in masks]
+    chosen: dict[str, JsonLike] = {"rule": f"combined: {how}", "combined": parts}
     for name in ("method", "estimand", "task"):
-        found = {part.get(name) for part in parts}
-        if len(found) == 1 and None not in found:
-            chosen[name] = found.pop()
+        common_value = parts[0].get(name)
+        if common_value is not None and all(part.get(name) == common_value for part in parts):
+            chosen[name] = common_value
     if (ablation := common_ablation({mask.ablation for mask in masks})) is not None:
         chosen["ablation"] = ablation
-    loose = [mask for mask in masks if not mask.model.get("fingerprint")]
+    loose = [mask for mask in masks if not mask.fingerprint]
     if loose and len(loose) < len(masks):
         chosen["note"] = (
             f"{len(loose)} of the {len(masks)} masks have no fingerprint, so whether they are of this model was not "
             "checked"
         )
-    languages = [language for part in parts for language in part.get("languages", [])]
-    return Mask(
-        grid,
-        kept,
-        model,
-        chosen | ({"languages": list(dict.fromkeys(languages))} if languages else {}),
-    )
+    languages = [language for mask in masks for language in mask.languages]
+    if languages:
+        chosen["languages"] = list(dict.fromkeys(languages))
+    return Mask(grid, kept, model, chosen)
 
 
 def combined(kept: Bools, how: str) -> Bools:
@@ -168,25 +166,24 @@ def combined(kept: Bools, how: str) -> Bools:
     return np.asarray(kept.all(axis=0) if how == "and" else kept.any(axis=0))
 
 
-def _told(mask: Mask) -> dict[str, Any]:
+def _part_record(mask: Mask) -> dict[str, JsonLike]:
     """How a part was chosen, without its own accuracies and without the full spec of its scores."""
-    told = {
+    part = {
         name: value
         for name, value in mask.chosen.items()
         if name not in ("evaluated", "score", "gates")
     }
-    ablation = {} if mask.ablation is None else {"ablation": mask.ablation}
-    return told | ablation | {"removed": len(mask.removed)}
+    if mask.ablation is not None:
+        part["ablation"] = mask.ablation
+    return part | {"removed": len(mask.removed)}
 
 
-def _one_model(masks: Sequence[Mask]) -> Mapping[str, Any]:
-    named = {
-        mask.model["fingerprint"]: mask.model for mask in masks if mask.model.get("fingerprint")
-    }
+def _one_model(masks: Sequence[Mask]) -> JsonRecord:
+    named = {mask.fingerprint: mask.model for mask in masks if mask.fingerprint}
     if len(named) > 1:
         names = ", ".join(
-            f"{shown(str(model.get('name')))} ({shown(str(key)[:12])})"
-            for key, model in named.items()
+            f"{shown(str(model.get('name')))} ({shown(fingerprint[:12])})"
+            for fingerprint, model in named.items()
         )
         raise HeadlabError(
             f"the masks were made for different models: {names}. The shapes agree, but heads of one model say nothing "
@@ -207,25 +204,25 @@ class Seen(NamedTuple):
     split: str
     task: str
     language: str
-    figure: Mapping[str, Any]
+    figure: RecordedAccuracy
 
 
 def seen(mask: Mask) -> list[Seen]:
     """The accuracies recorded in a mask, split by split; empty if there are none."""
     return [
         Seen(split, part["task"], language, figure)
-        for split, part in mask.chosen.get("evaluated", {}).items()
+        for split, part in mask.evaluated.items()
         for language, figure in part["languages"].items()
     ]
 
 
 def noted(
-    chosen: Mapping[str, Any],
+    chosen: JsonRecord,
     split: str,
     task: str,
-    figures: Mapping[str, Mapping[str, Any]],
-    **more: Any,
-) -> dict[str, Any]:
+    figures: Mapping[str, JsonRecord],
+    **more: JsonLike,
+) -> dict[str, JsonLike]:
     """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
 
     more: size, ablation and label_map, where known.
@@ -237,7 +234,9 @@ def noted(
         **more,
         "languages": {name: dict(figure) for name, figure in figures.items()},
     }
-    return {**chosen, "evaluated": {**chosen.get("evaluated", {}), split: part}}
+    earlier = chosen.get("evaluated")
+    evaluated = {**earlier, split: part} if record(earlier) else {split: part}
+    return {**chosen, "evaluated": evaluated}
 
 
 COLUMNS = (
@@ -262,7 +261,7 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
             interval = (
                 None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
             )
-            shares = [figure.get(key) for key in ("accuracy", "baseline", "difference")]
+            shares = [figure.get("accuracy"), figure.get("baseline"), figure.get("difference")]
             points = [None if share is None else 100 * share for share in shares]
             rows.append(
                 (name, split, shown(task), shown(language), int(figure["n"]), *points, interval)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from tokenize import TokenError
-from typing import Any
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
+from headlab.json_types import Json, JsonLike, JsonObject, JsonRecord
 from headlab.masks.mask import LINE, MAX_HEADS, STACK, Mask, mask_from_text, shown
-from headlab.records import Head, HeadGrid, Stack, by_layer
+from headlab.records import Bools, Head, HeadGrid, Stack, by_layer
 
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
@@ -59,17 +61,15 @@ def _check_stack(name: str) -> None:
         )
 
 
-def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
+def grid_of_config(config: JsonObject, what: str) -> HeadGrid:
     """The grid of a config.json with one stack. Raises HeadlabError if it has several, or lacks the sizes."""
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
             f"{what} belongs to an encoder-decoder, and pruned_heads does not say which stack its heads are in",
             code="grid.ambiguous",
         )
-    layers, heads = (
-        next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS)
-    )
-    if type(layers) is not int or type(heads) is not int:
+    layers, heads = _size(config, LAYERS), _size(config, HEADS)
+    if layers is None or heads is None:
         raise HeadlabError(
             f"{what} does not say how many layers and heads its model has; give --grid or --model",
             code="grid.unknown",
@@ -79,12 +79,18 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
     return HeadGrid((Stack("decoder" if backward else "encoder", (heads,) * layers),))
 
 
-def model_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _size(config: JsonObject, names: Sequence[str]) -> int | None:
+    """The first of these fields that a config has; None if it has none, or holds no whole number."""
+    size = next((config[name] for name in names if name in config), None)
+    return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+
+def model_of_config(config: JsonObject) -> dict[str, JsonLike]:
     """The model of a config.json, as a mask records it: without fingerprint, as the weights are unknown."""
     name, classes, family = (
         config.get(key) for key in ("_name_or_path", "architectures", "model_type")
     )
-    found: dict[str, Any] = {
+    model: dict[str, JsonLike] = {
         "name": name if isinstance(name, str) and name else None,
         "fingerprint": None,
     }
@@ -94,11 +100,11 @@ def model_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
         and isinstance(classes[0], str)
         and isinstance(family, str)
     ):
-        found["architecture"] = {"class": classes[0], "model_type": family}
-    return found
+        model["architecture"] = {"class": classes[0], "model_type": family}
+    return model
 
 
-def _require_sizes(stacks: Any, what: str) -> None:
+def _require_sizes(stacks: Iterable[Sequence[int]], what: str) -> None:
     for heads in stacks:
         if not heads or len(heads) > MAX_HEADS or not all(0 <= n <= MAX_HEADS for n in heads):
             raise HeadlabError(
@@ -147,12 +153,26 @@ class ForeignMask:
     heads: frozenset[Head]
     keeps: bool = False
     grid: HeadGrid | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
+    model: JsonRecord = field(default_factory=dict)
 
 
-def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> ForeignMask:
+class Reading(NamedTuple):
+    """How a form is read; a form uses only some of it (`USES`).
+
+    Attributes:
+        count_from: number of the first layer and of the first head, 0 or 1.
+        lists: which heads the file lists, "kept" or "removed"; None for what is usual in the form.
+        stack: name of the stack where the form names none.
+    """
+
+    count_from: int = 0
+    lists: str | None = None
+    stack: str = "encoder"
+
+
+def read_pruned_heads(raw: bytes, what: str, reading: Reading) -> ForeignMask:
     """`pruned_heads` of transformers 4, or a config.json that contains it (grid and model are then read too)."""
-    value = parse_json(raw, what)
+    value: Json = parse_json(raw, what)
     config = value if isinstance(value, dict) and "pruned_heads" in value else None
     table = config["pruned_heads"] if config is not None else value
     if not isinstance(table, dict):
@@ -163,22 +183,20 @@ def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -
     heads = set()
     for layer, listed in table.items():
         if not (
-            re.fullmatch("[0-9]{1,6}", layer)
-            and isinstance(listed, list)
-            and all(map(_counted, listed))
+            re.fullmatch("[0-9]{1,6}", layer) and isinstance(listed, list) and _are_counted(listed)
         ):
             raise HeadlabError(
                 f"{what}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
                 code="mask.layer_malformed",
             )
-        heads |= {_head(ONLY, int(layer), head, count_from, what) for head in listed}
+        heads |= {_head(ONLY, int(layer), head, reading.count_from, what) for head in listed}
     grid = None if config is None else grid_of_config(config, what)
     return ForeignMask(
         frozenset(heads), grid=grid, model={} if config is None else model_of_config(config)
     )
 
 
-def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> ForeignMask:
+def read_text(raw: bytes, what: str, reading: Reading) -> ForeignMask:
     """Heads removed as "9:3 10:10,11"; "E:9:3" for the encoder, D: decoder, A: cross attention."""
     try:
         words = raw.decode().split()
@@ -197,38 +215,39 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Foreig
         letter, layer, listed = found.groups()
         stack = LETTERS.get(letter, ONLY)
         heads |= {
-            _head(stack, int(layer), int(head), count_from, what) for head in listed.split(",")
+            _head(stack, int(layer), int(head), reading.count_from, what)
+            for head in listed.split(",")
         }
     return ForeignMask(frozenset(heads))
 
 
-def read_array(
-    raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any
-) -> ForeignMask:
+def read_array(raw: bytes, what: str, reading: Reading) -> ForeignMask:
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
-    rows = _values(raw, what)
-    flat = (
-        isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
-    )  # a layer may have no heads
-    _check_stack(stack)
-    if not flat or not all(
-        type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row
-    ):
+    values = _values(raw, what)
+    _check_stack(reading.stack)
+    layers = values if isinstance(values, list) else []
+    rows = [row for row in layers if isinstance(row, list)]  # a layer may have no heads
+    if not rows or len(rows) < len(layers) or not all(map(_is_bit, chain.from_iterable(rows))):
         raise HeadlabError(
             f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "
             "save scores >= threshold",
             code="mask.array_malformed",
         )
-    grid = HeadGrid((Stack(stack, tuple(map(len, rows))),))
+    grid = HeadGrid((Stack(reading.stack, tuple(map(len, rows))),))
     marked = {
-        Head(stack, at, head) for at, row in enumerate(rows) for head, v in enumerate(row) if v
+        Head(reading.stack, layer, head)
+        for layer, row in enumerate(rows)
+        for head, bit in enumerate(row)
+        if bit
     }
-    return ForeignMask(frozenset(marked), keeps=(lists or "kept") == "kept", grid=grid)
+    return ForeignMask(frozenset(marked), keeps=reading.lists in (None, "kept"), grid=grid)
 
 
-def read_pairs(
-    raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any
-) -> ForeignMask:
+def _is_bit(value: Json) -> bool:
+    return type(value) in (bool, int, float) and value in (0, 1)
+
+
+def read_pairs(raw: bytes, what: str, reading: Reading) -> ForeignMask:
     """(layer, head) pairs or (stack, layer, head) triples: heads removed, or kept if `lists` is "kept"."""
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
@@ -238,18 +257,29 @@ def read_pairs(
         )
     heads = set()
     for pair in pairs:
-        named = isinstance(pair, list) and len(pair) == 3 and isinstance(pair[0], str)
-        place = pair[1:] if named else pair
-        if not (isinstance(place, list) and len(place) == 2 and all(map(_counted, place))):
+        place = _place(pair)
+        if place is None:
             raise HeadlabError(
                 f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]",
                 code="mask.pair_malformed",
             )
-        heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
-    return ForeignMask(frozenset(heads), keeps=lists == "kept")
+        heads.add(_head(*place, reading.count_from, what))
+    return ForeignMask(frozenset(heads), keeps=reading.lists == "kept")
 
 
-READERS: Mapping[str, Callable[..., ForeignMask]] = {
+def _place(pair: Json) -> tuple[str, int, int] | None:
+    """(stack, layer, head) of a pair or triple; None for anything else. The stack of a pair is `ONLY`."""
+    if not isinstance(pair, list):
+        return None
+    stack, numbers = ONLY, pair
+    if len(pair) == 3 and isinstance(pair[0], str):
+        stack, numbers = pair[0], pair[1:]
+    if len(numbers) != 2 or not _are_counted(numbers):
+        return None
+    return stack, numbers[0], numbers[1]
+
+
+READERS: Mapping[str, Callable[[bytes, str, Reading], ForeignMask]] = {
     "pruned-heads": read_pruned_heads, "text": read_text, "array": read_array, "pairs": read_pairs,
 }  # fmt: skip
 
@@ -289,7 +319,7 @@ def guess(raw: bytes, what: str) -> str:
     return _array_or_pairs(value, what)
 
 
-def _array_or_pairs(value: Any, what: str) -> str:
+def _array_or_pairs(value: Json, what: str) -> str:
     rows = value if isinstance(value, list) else []
     entries = [entry for row in rows if isinstance(row, list) for entry in row]
     if any(isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) for row in rows):
@@ -307,10 +337,11 @@ def _array_or_pairs(value: Any, what: str) -> str:
     )
 
 
-def _values(raw: bytes, what: str) -> Any:
+def _values(raw: bytes, what: str) -> Json:
     """Nested lists from JSON, or from a .npy file without objects."""
     if not raw.startswith(NUMPY):
-        return parse_json(raw, what)
+        value: Json = parse_json(raw, what)
+        return value
     try:
         array = np.load(io.BytesIO(raw), allow_pickle=False)
     except NO_ARRAY as error:
@@ -324,13 +355,18 @@ def _values(raw: bytes, what: str) -> Any:
             f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
             code="mask.npy_not_numbers",
         )
-    return (
-        array.astype(np.float64) if array.dtype.kind == "f" else array
-    ).tolist()  # JSON has no longdouble
+    if array.dtype.kind == "f":
+        array = array.astype(np.float64)  # JSON has no longdouble
+    numbers: Json = array.tolist()
+    return numbers
 
 
-def _counted(value: Any) -> bool:
+def _counted(value: Json) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1_000_000
+
+
+def _are_counted(values: list[Json]) -> TypeGuard[list[int]]:
+    return all(map(_counted, values))
 
 
 def _head(stack: str, layer: int, head: int, count_from: int, what: str) -> Head:
@@ -351,33 +387,33 @@ def convert_in(
     form: str | None = None,
     *,
     grid: HeadGrid | None = None,
-    model: Mapping[str, Any] | None = None,
-    **how: Any,
+    model: JsonRecord | None = None,
+    count_from: int | None = None,
+    lists: str | None = None,
+    stack: str | None = None,
 ) -> Mask:
     """The mask in a file of any form.
 
     form: one of `FORMS`, or None to detect it from the content.  grid, model: of the model it is for; a form without
-    a grid needs it, and a mask without a fingerprint takes the model's.  how: count_from (0 or 1), lists ("kept" or
-    "removed"), stack, as the form's reader takes them; None counts as omitted.  Raises HeadlabError for a malformed
-    file, an ambiguous form, heads that the grid does not have, or an option that the form does not use.
+    a grid needs it, and a mask without a fingerprint takes the model's.  count_from, lists, stack: as in `Reading`;
+    None for what is usual.  Raises HeadlabError for a malformed file, an ambiguous form, heads that the grid does
+    not have, or an option that the form does not use.
     """
     raw, form = as_utf8(raw), form_of(raw, what, form)
-    how = {name: value for name, value in how.items() if value is not None}
-    _require_used(form, how)
+    _require_used(form, _given(count_from=count_from, lists=lists, stack=stack))
     if form == "headlab":
         mask = mask_from_text(raw, what)
         if grid is not None:
-            mask.check(grid, None if model is None else model.get("fingerprint"))
-        return (
-            mask
-            if model is None or mask.model.get("fingerprint")
-            else replace(mask, model=dict(model))
-        )
-    told = READERS[form](raw, what, **how)
+            fingerprint = None if model is None else model.get("fingerprint")
+            mask.check(grid, str(fingerprint) if fingerprint else None)
+        return mask if model is None or mask.fingerprint else replace(mask, model=dict(model))
+    foreign_mask = READERS[form](
+        raw, what, Reading(count_from or 0, lists, stack or Reading().stack)
+    )
     chosen = {"rule": "converted", "converted_from": form}
-    settled = _settle(told, grid, what)
-    kept = _kept(told, settled, what)
-    return Mask(settled, kept, dict(told.model if model is None else model), chosen)
+    settled_grid = _settle(foreign_mask, grid, what)
+    kept = _kept(foreign_mask, settled_grid, what)
+    return Mask(settled_grid, kept, dict(foreign_mask.model if model is None else model), chosen)
 
 
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
@@ -397,6 +433,11 @@ def _check_form(form: str) -> None:
         raise HeadlabError(
             f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown"
         )
+
+
+def _given(**options: int | str | None) -> list[str]:
+    """The names of the options that are given."""
+    return [name for name, value in options.items() if value is not None]
 
 
 def _require_used(form: str, how: Iterable[str]) -> None:
@@ -430,17 +471,17 @@ def _settle(told: ForeignMask, grid: HeadGrid | None, what: str) -> HeadGrid:
     return grid
 
 
-def _kept(told: ForeignMask, grid: HeadGrid, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _kept(foreign_mask: ForeignMask, grid: HeadGrid, what: str) -> Bools:
     marked = np.zeros(grid.size, bool)
     if (
-        told.grid is not None and told.grid != grid
+        foreign_mask.grid is not None and foreign_mask.grid != grid
     ):  # the file's rows are those of several stacks, one below the other
-        flat = {head: i for i, head in enumerate(told.grid.heads)}
-        marked[[flat[head] for head in told.heads if head in flat]] = True
-        return marked if told.keeps else ~marked
-    for head in told.heads:
+        index_by_head = {head: i for i, head in enumerate(foreign_mask.grid.heads)}
+        marked[[index_by_head[head] for head in foreign_mask.heads if head in index_by_head]] = True
+        return marked if foreign_mask.keeps else ~marked
+    for head in foreign_mask.heads:
         marked[_index(head, grid, what)] = True
-    return marked if told.keeps else ~marked
+    return marked if foreign_mask.keeps else ~marked
 
 
 def _index(head: Head, grid: HeadGrid, what: str) -> int:
@@ -472,10 +513,7 @@ def convert_out(
     if the form cannot express the mask, or does not use an option that is given.
     """
     _check_form(form)
-    _require_used(
-        form,
-        [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None],
-    )
+    _require_used(form, _given(count_from=count_from, lists=lists))
     count_from = count_from or 0
     if form == "headlab":
         return _lines(mask.to_json(), indent=1)
@@ -517,7 +555,7 @@ def _text(mask: Mask, count_from: int) -> str:
     return " ".join(f"{place}:{','.join(heads)}" for place, heads in words.items())
 
 
-def _pairs(mask: Mask, count_from: int, *, kept: bool) -> list[list[Any]]:
+def _pairs(mask: Mask, count_from: int, *, kept: bool) -> list[list[str | int]]:
     several = len(mask.grid.stacks) > 1
     chosen = mask.kept if kept else ~mask.kept
     return [
@@ -531,7 +569,7 @@ def _lines(value: object, indent: int | None = None) -> bytes:
     return (json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent) + "\n").encode()
 
 
-def _npy(rows: list[list[Any]], kind: type) -> bytes:
+def _npy(rows: Sequence[Sequence[str | int]], kind: type[np.integer]) -> bytes:
     if len({len(row) for row in rows}) > 1 or any(isinstance(v, str) for row in rows for v in row):
         raise HeadlabError(
             "a .npy file holds numbers in rows of equal length; write this mask as .json",

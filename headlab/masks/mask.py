@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard, cast
 
 import numpy as np
 
@@ -18,7 +18,11 @@ from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.files import as_path, is_text, parse_json, read_json, write_json
 from headlab.fingerprints import is_same_model
+from headlab.json_types import JsonLike, JsonRecord
 from headlab.records import Bools, Head, HeadGrid, content_key
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
 
@@ -38,32 +42,34 @@ ROUNDED = 0.002  # by which a difference may differ from that of two accuracies 
 MIXED = "mixed"  # ablation of a combined mask of which some but not all parts were chosen under mean ablation
 
 
-def text(value: Any) -> bool:
+def text(value: object) -> TypeGuard[str]:
     """Whether a value is text."""
     return isinstance(value, str)
 
 
-def named(value: Any) -> bool:
+def named(value: object) -> bool:
     """Whether a value is non-empty text or null."""
     return value is None or (text(value) and value != "")
 
 
-def texts(value: Any) -> bool:
+def texts(value: object) -> bool:
     """Whether a value is a list of texts."""
     return isinstance(value, list) and all(map(text, value))
 
 
-def number(value: Any, low: float = -LARGEST, high: float = LARGEST) -> bool:
+def number(value: object, low: float = -LARGEST, high: float = LARGEST) -> TypeGuard[int | float]:
     """Whether a value is a number in these limits; true, false, infinity and NaN are not."""
-    return type(value) in (int, float) and low <= value <= high
+    if not isinstance(value, int | float) or type(value) not in (int, float):
+        return False
+    return low <= value <= high
 
 
-def whole(value: Any, low: int = 0) -> bool:
+def whole(value: object, low: int = 0) -> TypeGuard[int | float]:
     """Whether a value is a whole number from `low` to 2 ** 53; 3.0 is one, as in JSON Schema."""
-    return number(value, low, MOST) and (type(value) is int or value.is_integer())
+    return number(value, low, MOST) and float(value).is_integer()
 
 
-def time(value: Any) -> bool:
+def time(value: object) -> bool:
     """Whether a value is a date and time with its zone in RFC 3339 format."""
     if not text(value) or TIME.fullmatch(value) is None:
         return False
@@ -74,17 +80,17 @@ def time(value: Any) -> bool:
     return True
 
 
-def record(value: Any) -> TypeGuard[Mapping[str, Any]]:
+def record(value: object) -> TypeGuard[JsonRecord]:
     """Whether a value is an object."""
     return isinstance(value, Mapping)
 
 
-def versions(value: Any) -> bool:
+def versions(value: object) -> bool:
     """Whether a value is an object of texts."""
     return record(value) and all(map(text, value.values()))
 
 
-def counts(value: Any) -> bool:
+def counts(value: object) -> bool:
     """Whether a value is an object of whole numbers."""
     return record(value) and all(map(whole, value.values()))
 
@@ -98,7 +104,7 @@ def shown(value: str, longest: int = LINE) -> str:
 class Field(NamedTuple):
     """Permitted values of a field: as a test, and in words."""
 
-    fits: Callable[[Any], bool]
+    fits: Callable[[object], bool]
     words: str
 
 
@@ -138,68 +144,177 @@ TOP = {
 }  # fmt: skip
 
 
-def check_fields(value: Mapping[str, Any], what: str) -> None:
+class RecordedAccuracy(TypedDict, total=False):
+    """One language's figures on one split, as docs/mask-format.md lists them; shares, not percentages.
+
+    Attributes:
+        accuracy: of the mask; always there, like `n`.
+        n: number of answers that the accuracy is over.
+        accuracy_low: lower end of the 95 % interval of the accuracy.
+        accuracy_high: its upper end.
+        baseline: accuracy of the untouched model on the same examples.
+        difference: accuracy - baseline.
+        low: lower end of the paired 95 % interval of the difference.
+        high: its upper end.
+        p: of the difference.
+        flipped_right: answers that are right with the mask only.
+        flipped_wrong: answers that are wrong with the mask only.
+        note: what to know besides the figures.
+        examples: number of examples.
+        examples_cut: how many of them were cut to `token_limit`.
+        token_limit: maximum number of tokens of an example.
+        words_left_out: number of labelled words without an answer, by reason.
+    """
+
+    accuracy: float
+    n: int
+    accuracy_low: float
+    accuracy_high: float
+    baseline: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    flipped_right: int
+    flipped_wrong: int
+    note: str
+    examples: int
+    examples_cut: int
+    token_limit: int
+    words_left_out: Mapping[str, int]
+
+
+INTERVALS: tuple[tuple[Literal["low", "accuracy_low"], Literal["high", "accuracy_high"]], ...] = (
+    ("low", "high"),
+    ("accuracy_low", "accuracy_high"),
+)  # lower and upper ends
+
+
+class RecordedSplit(TypedDict, total=False):
+    """The accuracies of a mask on one split.
+
+    Attributes:
+        task: name of the task; always there, like `languages`.
+        languages: the figures of each language.
+        size: number of examples that were asked for of each language.
+        ablation: what a removed head outputs, "zero" or "mean".
+        label_map: the model's class of each label.
+    """
+
+    task: str
+    languages: Mapping[str, RecordedAccuracy]
+    size: int
+    ablation: str
+    label_map: Mapping[str, str]
+
+
+class Choice(TypedDict, total=False):
+    """The fields of `chosen` that headlab writes; docs/mask-format.md says what is checked of them.
+
+    Attributes:
+        rule: by which the heads were removed.
+        k: number of heads that the rule removed.
+        threshold: of rule threshold.
+        weight: λ of learned gates.
+        step: of learned gates, that the mask is of.
+        correction: of the p-values of rule harmful.
+        method: of the scores.
+        estimand: of the scores.
+        task: name of the task.
+        languages: that it was chosen for.
+        ablation: what a removed head outputs.
+        order: of a front, that its first heads were removed of.
+        score: spec of the scores.
+        gates: spec of the learned gates.
+        front: spec of the front.
+        combined: how each part of a combined mask was chosen.
+        note: what to know of a combined mask.
+    """
+
+    rule: str
+    k: int
+    threshold: float
+    weight: float
+    step: int
+    correction: str
+    method: str
+    estimand: str
+    task: str
+    languages: list[str]
+    ablation: str
+    order: str
+    score: JsonRecord
+    gates: JsonRecord
+    front: JsonRecord
+    combined: list[JsonRecord]
+    note: str
+
+
+def check_fields(value: JsonRecord, what: str) -> None:
     """Raise HeadlabError, naming the bad part, unless everything but grid and heads conforms to format version 2."""
     for part in ("model", "chosen", "versions"):
         for problem in _unwritable(value.get(part), part, what):
             raise problem
     _check(value, TOP, ("model",), what, "")
-    model = value["model"]
+    model = _object(value["model"], what, "model")
     _check(model, MODEL, ("name", "fingerprint"), what, "model.")
     if model.get("architecture") is not None:
-        _object(model["architecture"], what, "model.architecture")
-        _check(
-            model["architecture"], ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture."
-        )
-    chosen = value.get("chosen", {})
+        architecture = _object(model["architecture"], what, "model.architecture")
+        _check(architecture, ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture.")
+    chosen = _object(value.get("chosen", {}), what, "chosen")
     _check(chosen, CHOSEN, (), what, "chosen.")
-    check_evaluated(chosen.get("evaluated", {}), what)
+    check_evaluated(_object(chosen.get("evaluated", {}), what, "chosen.evaluated"), what)
 
 
-def check_evaluated(value: Any, what: str) -> None:
+def check_evaluated(evaluated: JsonRecord, what: str) -> None:
     """Raise HeadlabError unless a value is {split: {task, languages: {language: {accuracy, n, ...}}}}."""
-    for split, part in value.items():
+    for split, recorded in evaluated.items():
         place = f"chosen.evaluated.{split}"
         if split not in SPLITS:
             raise HeadlabError(
                 f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}",
                 code="mask.split_unknown",
             )
-        _object(part, what, place)
+        part = _object(recorded, what, place)
         _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
-        for language, figure in part["languages"].items():
-            of = f"{place}.languages.{shown(language)}"
-            _object(figure, what, of)
-            _check(figure, FIGURE, ("accuracy", "n"), what, f"{of}.")
-            if "examples_cut" in figure:
-                _check(figure, FIGURE, ("examples", "token_limit"), what, f"{of}.")
-            if contradiction := contradicts(figure):
-                raise HeadlabError(
-                    f"{what}: {of} contradicts itself: {contradiction}; correct or remove it",
-                    code="mask.figure_contradictory",
-                )
+        languages = _object(part["languages"], what, f"{place}.languages")
+        for language, figures in languages.items():
+            _check_accuracy(figures, what, f"{place}.languages.{shown(language)}")
 
 
-def contradicts(figure: Mapping[str, Any]) -> str:
+def _check_accuracy(figures: JsonLike, what: str, place: str) -> None:
+    """Raise HeadlabError unless the figures of one language are valid and agree with each other."""
+    figure = _object(figures, what, place)
+    _check(figure, FIGURE, ("accuracy", "n"), what, f"{place}.")
+    if "examples_cut" in figure:
+        _check(figure, FIGURE, ("examples", "token_limit"), what, f"{place}.")
+    if contradiction := contradicts(cast("RecordedAccuracy", figure)):
+        raise HeadlabError(
+            f"{what}: {place} contradicts itself: {contradiction}; correct or remove it",
+            code="mask.figure_contradictory",
+        )
+
+
+def contradicts(figure: RecordedAccuracy) -> str:
     """How the numbers of an evaluation contradict each other, in words; empty if they do not."""
-    for low, high in (("low", "high"), ("accuracy_low", "accuracy_high")):
+    for low, high in INTERVALS:
         if low in figure and high in figure and figure[low] > figure[high]:
             return f"{low} {figure[low]:g} is above {high} {figure[high]:g}"
     if "difference" in figure and "baseline" in figure:
-        given, found = figure["difference"], figure["accuracy"] - figure["baseline"]
-        if abs(given - found) > ROUNDED:
-            return f"difference is {given:g}, but accuracy - baseline is {found:g}"
+        recorded, computed = figure["difference"], figure["accuracy"] - figure["baseline"]
+        if abs(recorded - computed) > ROUNDED:
+            return f"difference is {recorded:g}, but accuracy - baseline is {computed:g}"
     return ""
 
 
-def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:
+def unfit(value: JsonRecord, fields: Mapping[str, Field]) -> list[str]:
     """The fields of an object that have invalid values."""
     return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
 
 
-def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
+def _unwritable(value: JsonLike, place: str, what: str) -> Iterator[HeadlabError]:
     """Errors, with their place, for values that JSON cannot represent, also in free-form fields."""
-    waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
+    waiting: list[tuple[JsonLike, str, int]] = [(value, place, 0)]
     while waiting:
         value, place, deep = waiting.pop()
         if isinstance(value, str) and not is_text(value):
@@ -220,18 +335,22 @@ def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
                     code="mask.nested_too_deep",
                 )
                 continue
-            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-            for name, part in pairs:
+            parts: Iterable[tuple[str | int, JsonLike]] = (
+                value.items() if isinstance(value, Mapping) else enumerate(value)
+            )
+            for name, part in parts:
                 waiting += [(name, place, deep), (part, f"{place}.{name}", deep + 1)]
 
 
-def _object(value: Any, what: str, place: str) -> None:
+def _object(value: object, what: str, place: str) -> JsonRecord:
+    """A value that must be an object. Raises HeadlabError, naming its place, for any other."""
     if not record(value):
         raise HeadlabError(f"{what}: {place} must be an object", code="mask.field_not_object")
+    return value
 
 
 def _check(
-    value: Mapping[str, Any],
+    value: JsonRecord,
     fields: Mapping[str, Field],
     required: tuple[str, ...],
     what: str,
@@ -267,8 +386,8 @@ class Mask:
 
     grid: HeadGrid
     kept: Bools
-    model: Mapping[str, Any] = field(default_factory=dict)
-    chosen: Mapping[str, Any] = field(default_factory=dict)
+    model: JsonRecord = field(default_factory=dict)
+    chosen: JsonRecord = field(default_factory=dict)
     versions: Mapping[str, str] | None = None
     created: str | None = None
 
@@ -304,7 +423,39 @@ class Mask:
         """sha256 of what the mask does (grid and kept heads), however it was chosen."""
         return content_key([self.grid.to_json(), self.kept.tolist()])
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the model it was made for; None if it names none."""
+        fingerprint = self.model.get("fingerprint")
+        return str(fingerprint) if fingerprint else None
+
+    @property
+    def name(self) -> str:
+        """Name of the model it was made for; empty if it names none."""
+        return str(self.model.get("name") or "")
+
+    @property
+    def architecture(self) -> Mapping[str, str] | None:
+        """Class and model type of the model it was made for; None if they are not recorded."""
+        return cast("Mapping[str, str] | None", self.model.get("architecture"))
+
+    @property
+    def choice(self) -> Choice:
+        """How it was chosen, by the fields that headlab writes; `chosen` may hold others."""
+        return cast("Choice", self.chosen)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages it was chosen for; none where they are not recorded."""
+        languages = self.chosen.get("languages")
+        return tuple(map(str, languages)) if isinstance(languages, list | tuple) else ()
+
+    @property
+    def evaluated(self) -> Mapping[str, RecordedSplit]:
+        """Its recorded accuracies by split; none for a mask without any."""
+        return cast("Mapping[str, RecordedSplit]", self.chosen.get("evaluated", {}))
+
+    def to_json(self) -> dict[str, JsonLike]:
         """The mask file's content; see docs/mask-format.md.
 
         Raises HeadlabError where stack names, `model`, `chosen` or `versions` do not conform to the format.
@@ -315,7 +466,7 @@ class Mask:
                     f"the mask: {shown(stack.name)!r} is not a stack name, like encoder or my_stack",
                     code="stack.name_invalid",
                 )
-        value = {
+        value: dict[str, JsonLike] = {
             "format": FORMAT,
             "version": MASK_VERSION,
             "model": {"name": None, "fingerprint": None, **self.model},
@@ -348,11 +499,11 @@ class Mask:
                 f"the mask is for a model with {self.grid}; this model has {grid}. Load the model it was made for",
                 code="mask.other_grid",
             )
-        made_for = self.model.get("fingerprint")
+        made_for = self.fingerprint
         if fingerprint and made_for and not is_same_model(made_for, fingerprint):
             name, theirs = (
                 shown(str(self.model.get("name") or "another model")),
-                shown(str(made_for)[:12]),
+                shown(made_for[:12]),
             )
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
@@ -361,7 +512,7 @@ class Mask:
             )
 
 
-def ablation_of(chosen: Mapping[str, Any]) -> str | None:
+def ablation_of(chosen: JsonRecord) -> str | None:
     """The ablation in `chosen`: its own field, that of its scores' spec, or that of the masks it was combined from."""
     score, parts = chosen.get("score"), chosen.get("combined")
     found = chosen.get("ablation") or (
@@ -372,7 +523,7 @@ def ablation_of(chosen: Mapping[str, Any]) -> str | None:
     return str(found) if ABLATIONS.fits(found) else None
 
 
-def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
+def _ablations(chosen: JsonRecord) -> Iterator[str | None]:
     """The ablation a mask was chosen under, and those of the masks it was combined from."""
     yield ablation_of(chosen)
     parts = chosen.get("combined")
@@ -405,7 +556,7 @@ def installed() -> dict[str, str]:
     return found
 
 
-def architecture_of(module: Any) -> dict[str, str]:
+def architecture_of(module: PreTrainedModel) -> dict[str, str]:
     """{"class", "model_type"} of a transformers model, as a mask records its architecture."""
     return {"class": type(module).__name__, "model_type": str(module.config.model_type)}
 
@@ -425,7 +576,7 @@ def mask_from_text(text: bytes | str, what: str = "the uploaded file") -> Mask:
     return mask_from_json(parse_json(text, what), what)
 
 
-def mask_from_json(value: Any, what: str = "mask") -> Mask:
+def mask_from_json(value: object, what: str = "mask") -> Mask:
     """Read a mask of version 1 or 2 from parsed JSON. Raises HeadlabError that names the bad part."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise HeadlabError(
@@ -433,11 +584,14 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
             "make one of another tool's file with headlab mask convert",
             code="mask.not_a_mask",
         )
-    found = value.get("version")
-    if not number(found) or found not in (1, MASK_VERSION):
-        raise _other_version(found, what)
-    if found == 1:
-        value = _from_version_1(value, what)
+    version_number = value.get("version")
+    if not number(version_number) or version_number not in (1, MASK_VERSION):
+        raise _other_version(version_number, what)
+    return _mask_of(_from_version_1(value, what) if version_number == 1 else value, what)
+
+
+def _mask_of(value: JsonRecord, what: str) -> Mask:
+    """The mask in a file's content of version 2. Raises HeadlabError that names the bad part."""
     check_fields(value, what)
     grid = _read_grid(value.get("grid"), what)
     kept = _read_kept(value.get("kept"), grid, what)
@@ -447,17 +601,18 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
             f"{what}: removed is {value['removed']}, but kept has {off} zeros; correct one of them",
             code="mask.removed_mismatch",
         )
+    created = value.get("created")
     return Mask(
         grid,
         kept,
-        value["model"],
-        value.get("chosen", {}),
-        value.get("versions", {}),
-        value.get("created"),
+        _object(value["model"], what, "model"),
+        _object(value.get("chosen", {}), what, "chosen"),
+        cast("Mapping[str, str]", value.get("versions", {})),  # as check_fields found
+        None if created is None else str(created),
     )
 
 
-def _other_version(found: Any, what: str) -> HeadlabError:
+def _other_version(found: object, what: str) -> HeadlabError:
     known = f"this headlab reads versions 1 to {MASK_VERSION}"
     if number(found) and found > MASK_VERSION:
         return HeadlabError(
@@ -470,9 +625,10 @@ def _other_version(found: Any, what: str) -> HeadlabError:
     )
 
 
-def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
+def _from_version_1(value: JsonRecord, what: str) -> dict[str, JsonLike]:
     """The mask as version 2: in version 1 `chosen` was free-form, `evaluated` had one split, times were unchecked."""
-    model, chosen = value.get("model"), value.get("chosen", {})
+    model = value.get("model")
+    chosen = value.get("chosen", {})
     if not record(model) or not record(chosen):
         raise HeadlabError(
             f"{what}: model and chosen must be objects", code="mask.field_not_object"
@@ -488,24 +644,23 @@ def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
         for key, part in model.items()
         if key not in loose or (key == "revision" and NAMED.fits(part))
     }
-    value = {
+    content = {
         key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")
     }
-    if unfit(value, TOP):  # an invalid time
-        del value["created"]
-    return value | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
+    if unfit(content, TOP):  # an invalid time
+        del content["created"]
+    return content | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
 
 
-def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
+def _chosen_of_version_1(chosen: dict[str, JsonLike]) -> dict[str, JsonLike]:
     seen = chosen.get("evaluated")
-    if record(seen) and isinstance(seen.get("split"), str):
-        chosen["evaluated"] = {
-            seen["split"]: {key: part for key, part in seen.items() if key != "split"}
-        }
+    split = seen.get("split") if record(seen) else None
+    if record(seen) and isinstance(split, str):
+        chosen["evaluated"] = {split: {key: part for key, part in seen.items() if key != "split"}}
     odd = unfit(chosen, CHOSEN)
     if "evaluated" in chosen and "evaluated" not in odd:
         try:
-            check_evaluated(chosen["evaluated"], "")
+            check_evaluated(_object(chosen["evaluated"], "", "chosen.evaluated"), "")
         except HeadlabError:
             odd.append("evaluated")
     if not odd:
@@ -514,7 +669,7 @@ def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in chosen.items() if key not in odd} | {AS_WRITTEN: kept}
 
 
-def _read_kept(value: Any, grid: HeadGrid, what: str) -> Bools:
+def _read_kept(value: object, grid: HeadGrid, what: str) -> Bools:
     if not isinstance(value, dict):
         raise HeadlabError(
             f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
@@ -530,21 +685,18 @@ def _read_kept(value: Any, grid: HeadGrid, what: str) -> Bools:
     return np.array(grid.unnest(value, f"{what}: kept"), dtype=bool)
 
 
-def _read_grid(value: Any, what: str) -> HeadGrid:
-    good = (
-        isinstance(value, dict)
-        and value
-        and all(
-            STACK.fullmatch(name)
-            and isinstance(heads, list)
-            and heads
-            and all(whole(n) and n <= MAX_HEADS for n in heads)
-            for name, heads in value.items()
-        )
-    )
-    if not good:
+def _read_grid(value: object, what: str) -> HeadGrid:
+    if not isinstance(value, dict) or not value or not all(map(_is_stack, value.items())):
         raise HeadlabError(
             f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
             code="mask.grid_malformed",
         )
     return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
+
+
+def _is_stack(item: tuple[str, object]) -> bool:
+    """Whether an item of a grid's object is the name of a stack and the heads of its layers."""
+    name, heads = item
+    if not STACK.fullmatch(name) or not isinstance(heads, list) or not heads:
+        return False
+    return all(whole(n) and n <= MAX_HEADS for n in heads)

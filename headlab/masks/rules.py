@@ -5,19 +5,19 @@ from __future__ import annotations
 import warnings
 from numbers import Integral, Real
 from types import NoneType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
-from headlab.records import Bools, Floats, HeadGrid
+from headlab.records import Bools, Floats, HeadGrid, Ints
 
 Rule = Literal["harmful", "bottom", "threshold"]
 # Warn above this share of removed heads, where most models are near chance.
 RISKY_SHARE = 0.5
 
 
-def removal_order(values: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
+def removal_order(values: Floats) -> Ints:
     """Flat indices from the least useful head up; a tie removes the higher (layer, head) first."""
     return np.argsort(-values, kind="stable")[::-1].astype(np.int64)
 

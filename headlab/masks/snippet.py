@@ -84,7 +84,7 @@ def snippet(mask: Mask, place: Place) -> str:
     width = WIDTH
     while True:
         text = SCRIPT.format(
-            off=len(mask.removed), size=mask.grid.size, shown=_quoted(shown(mask.model.get("name") or place.name)),
+            off=len(mask.removed), size=mask.grid.size, shown=_quoted(shown(mask.name or place.name)),
             about=_about(mask, place), before=_before(place), imports=f"from transformers import {kind}\n",
             rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, source=source,
         )  # fmt: skip

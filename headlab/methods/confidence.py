@@ -19,7 +19,7 @@ def run(work: Work) -> Outcome:
     """
     evaluator, model = work.evaluator, work.evaluator.model
     banned = torch.tensor(
-        excluded_ids(model.tokenizer, work.options["exclude"]), device=model.device
+        excluded_ids(model.tokenizer, str(work.options["exclude"])), device=model.device
     )
 
     def part(lane: Evaluator, batch: Batch, tick: Tick) -> tuple[Floats, Floats]:

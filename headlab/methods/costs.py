@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import DEFAULT_METHOD, METHODS
+from headlab.options import OptionValue, number_in
 from headlab.records import Bools, canonical_json, part
 from headlab.scores import Curve, HeadScores
 from headlab.store import Result
@@ -44,7 +45,7 @@ def spec_of(scores: HeadScores, *path: str) -> Any:
     return part(scores.spec, *path)
 
 
-def options_of(scores: HeadScores) -> dict[str, Any]:
+def options_of(scores: HeadScores) -> dict[str, OptionValue]:
     """The options that scores were made with; options missing from the spec take the method's defaults."""
     known = METHODS.get(scores.method)
     defaults = (
@@ -57,12 +58,12 @@ def options_of(scores: HeadScores) -> dict[str, Any]:
     }  # another program's may be anything
 
 
-def settings(scores: HeadScores) -> dict[str, Any]:
+def settings(scores: HeadScores) -> dict[str, OptionValue]:
     """The options that define the estimand, as in `options_of`."""
     return {name: value for name, value in options_of(scores).items() if name not in PRECISION}
 
 
-def superseded(spec: Mapping[str, Any]) -> str:
+def superseded(spec: Mapping[str, object]) -> str:
     """What is different about scores from before their settings were renewed, in a clause; empty for other scores.
 
     Args:
@@ -71,23 +72,27 @@ def superseded(spec: Mapping[str, Any]) -> str:
     method = part(spec, "method", "name")
     recorded = part(spec, "method", "version")
     version = recorded if isinstance(recorded, int) else 1
-    if version >= renewed_in(method, part(spec, "method", "options")):
+    if not isinstance(method, str) or version >= renewed_in(
+        method, part(spec, "method", "options")
+    ):
         return ""
     return METHODS[method].renewal
 
 
-def earlier_order(spec: Mapping[str, Any]) -> str:
+def earlier_order(spec: Mapping[str, object]) -> str:
     """How the scores that order a curve differ from those of today, in a clause; empty if they do not."""
-    order = part(spec, "order") or {}
-    told = {
+    order = part(spec, "order")
+    if not isinstance(order, Mapping):
+        return ""
+    method = {
         "name": order.get("method"),
         "options": order.get("options"),
         "version": order.get("version", 1),
     }
-    return superseded({"method": told})
+    return superseded({"method": method})
 
 
-def renewed_in(method: Any, options: Any) -> int:
+def renewed_in(method: object, options: object) -> int:
     """As `Method.renewed_in`, of anything that a file may name; 1 for a method that is not known here."""
     if not isinstance(method, str) or method not in METHODS:
         return 1
@@ -399,14 +404,14 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
         options: Resolved options with a target.
         largest_weight: The largest weight of a gain.
     """
-    width = float(options["target"]) / value_of(str(options["value"])).span
+    width = number_in(options, "target") / value_of(str(options["value"])).span
     if width < NARROWEST:
         return math.inf
-    price = math.log(2 / (1 - float(options["level"]))) + 1
+    price = math.log(2 / (1 - number_in(options, "level"))) + 1
     return price * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
 
 
-def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> bool:
+def alike(scores: HeadScores, method: Method, options: Options) -> bool:
     """Whether a result was made by this version of a method with these options, ignoring `samples`."""
     stored = spec_of(scores, "method", "options") or {}
     names = [name for name in method.options if name != "samples"]
@@ -489,4 +494,5 @@ def target_of(scores: HeadScores) -> float:
         return float(given)
     known = METHODS.get(scores.method)
     option = known.options.get("target") if known is not None else None
-    return float((option or METHODS[DEFAULT_METHOD].options["target"]).default)
+    default = (option or METHODS[DEFAULT_METHOD].options["target"]).default
+    return float(cast("float", default))

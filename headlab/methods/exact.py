@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headlab.methods.costs import refuse
 from headlab.methods.game import Ask, Game
+from headlab.methods.method import Options
 from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
 from headlab.methods.table import method
 from headlab.methods.tmab import sizes
@@ -85,7 +86,7 @@ def estimate(game: Game, start: Table) -> Iterator[Table]:
         yield Table(values.copy(), int(chunk[-1]) + 1, start.players, start.estimand, start.span)
 
 
-def members(places: Any, players: int) -> Bools:
+def members(places: npt.ArrayLike, players: int) -> Bools:
     """Members of each coalition: int [coalition] -> bool [coalition, player]."""
     return np.asarray((np.asarray(places)[:, None] >> np.arange(players)) & 1, dtype=bool)
 
@@ -97,7 +98,7 @@ def run(work: Work) -> Outcome:
     return drive(work, start, estimate(game, start))
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Table:
+def restore(saved: Arrays, options: Options, players: int) -> Table:
     """The snapshot stored in a checkpoint; an empty one if it does not fit."""
     refuse(method("exact"), players)
     estimand, span = str(options["estimand"]), value_of(str(options["value"])).span

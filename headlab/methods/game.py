@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from headlab.methods.screen import Scale
 from headlab.records import Floats, Ints
@@ -19,7 +20,7 @@ class Ask:
     """One query to a game. arrays: the arguments of `ModelGame`'s method of this name, which says what is asked."""
 
     question: Question
-    arrays: Mapping[str, np.ndarray[Any, Any]]
+    arrays: Mapping[str, npt.NDArray[np.generic]]
 
 
 class Game(Protocol):
@@ -73,7 +74,7 @@ class Game(Protocol):
         """
 
 
-def in_turn(game: Any, asks: Iterable[Ask]) -> Iterator[Floats]:
+def in_turn(game: Game, asks: Iterable[Ask]) -> Iterator[Floats]:
     """`Game.answers` for a game that handles one query at a time, with a method for each question."""
     for ask in asks:
         yield getattr(game, ask.question)(**ask.arrays)

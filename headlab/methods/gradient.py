@@ -13,6 +13,7 @@ from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
 from headlab.inputs import Texts
 from headlab.methods.run import Outcome, Work, sizes
+from headlab.options import integer_in
 from headlab.parallel import Tick, halving
 from headlab.records import Floats, HeadGrid, by_layer
 
@@ -52,7 +53,7 @@ def run(work: Work) -> Outcome:
     by that of real tokens in all others.  "batch": per batch of `batch_size` examples in dataset order, as in the old
     Hugging Face script.  Intervals cover the sampling of the examples, or of the batches.
     """
-    form, size = work.options["form"], int(work.options["batch_size"])
+    form, size = str(work.options["form"]), integer_in(work.options, "batch_size")
     evaluator, grid = work.evaluator, work.evaluator.model.grid
     order = np.arange(len(evaluator.examples))
     if form == "batch":

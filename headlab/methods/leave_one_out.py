@@ -8,6 +8,7 @@ import numpy as np
 
 from headlab.methods.game import Ask, Game
 from headlab.methods.run import Outcome, Work, game_of, reporting, saving
+from headlab.options import number_in
 from headlab.records import Floats
 from headlab.stats import group_bootstrap
 
@@ -18,7 +19,7 @@ def run(work: Work) -> Outcome:
     Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples, each with as
     many answers as it has, and one made-up answer each way: as for a mask, an example with 60 answers is no flip of 60.
     """
-    game, level = game_of(work), float(work.options["level"])
+    game, level = game_of(work), float(number_in(work.options, "level"))
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
     groups, answers = tuple(e.cluster for e in work.evaluator.examples), work.evaluator.inputs.units

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 from headlab.errors import HeadlabError
-from headlab.options import Option, check_known, resolved
+from headlab.options import Option, OptionValue, check_known, resolved
 from headlab.value_functions import value_of
 
-Options = Mapping[str, Any]
+Options = Mapping[str, OptionValue]
 # When a run looks at its intervals to see whether a head is done.
 IntervalCheck = Literal["every sample", "every cycle", "all heads together"]
 
@@ -120,7 +120,7 @@ class Method:
     whole: bool = False
     raw_unit: str = ""
     version: int = 1
-    renewed: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    renewed: Mapping[str, Mapping[OptionValue, int]] = field(default_factory=dict)
     renewal: str = ""
     interval_check: IntervalCheck = "every sample"
     stops_at_sign: bool = False
@@ -190,7 +190,7 @@ class Method:
             return self.raw_unit
         return value_of(str(options["value"])).unit if "value" in options else self.unit
 
-    def resolve(self, given_options: Options) -> dict[str, Any]:
+    def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.
 
         Raises:

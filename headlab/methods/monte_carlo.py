@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from headlab.methods.game import Ask, Game
+from headlab.methods.method import Options
 from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
 from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
 from headlab.methods.tmab import FULL, sizes
@@ -84,9 +84,7 @@ def run(work: Work) -> Outcome:
     )
 
 
-def restore(
-    saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None
-) -> Tally:
+def restore(saved: Arrays, options: Options, players: int, steps: int | None = None) -> Tally:
     """The snapshot stored in a checkpoint.
 
     steps: of the game; None infers them from the checkpoint.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from headlab.methods.game import Ask, Game
+from headlab.methods.method import Options
 from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
 from headlab.methods.sampling import order
 from headlab.methods.tmab import sizes
+from headlab.options import integer_in, number_in
 from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import bernstein_width
 from headlab.value_functions import value_of
@@ -132,9 +133,9 @@ def run(work: Work) -> Outcome:
     )
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Moments:
+def restore(saved: Arrays, options: Options, players: int) -> Moments:
     """The snapshot stored in a checkpoint; an empty one if it does not fit."""
-    samples, delta = int(options["samples"]), float(options["delta"])
+    samples, delta = integer_in(options, "samples"), float(number_in(options, "delta"))
     span = value_of(str(options["value"])).span
     if {"count", "total", "square", "draws"} <= set(saved) and saved["count"].shape == (players,):
         count = saved["count"].astype(np.int64)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
+from headlab.methods.method import Options
 from headlab.methods.run import Arrays, Outcome
+from headlab.options import integer_in, number_in
 from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean
 from headlab.value_functions import value_of
@@ -100,14 +101,13 @@ class Plan:
     span: float
 
 
-def plan_of(options: Mapping[str, Any]) -> Plan:
+def plan_of(options: Options) -> Plan:
     """The plan given by a method's options."""
-    target = options["target"]
     return Plan(
-        int(options["samples"]),
-        None if target is None else float(target),
+        integer_in(options, "samples"),
+        None if options["target"] is None else float(number_in(options, "target")),
         str(options["stop"]),
-        float(options["level"]),
+        float(number_in(options, "level")),
         value_of(str(options["value"])).span,
     )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from headlab.records import Bools, Floats, Ints
 
@@ -115,7 +116,7 @@ class Screen:
 
     @classmethod
     def restore(
-        cls, saved: Mapping[str, np.ndarray[Any, Any]], bins: int, players: int
+        cls, saved: Mapping[str, npt.NDArray[np.generic]], bins: int, players: int
     ) -> Screen | None:
         """The screen that `arrays` returned; None if the arrays do not fit."""
         new = cls.start(bins, players).arrays()
@@ -126,7 +127,7 @@ class Screen:
         )
         return cls(foreseen, computed, surprise, square, halvings, bool(whole))
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """What `restore` needs, in its order."""
         return {f"screen_{name}": np.asarray(value) for name, value in vars(self).items()}
 
@@ -182,7 +183,7 @@ class Screen:
         return out
 
 
-def _more(sums: Numbers, bins: Ints, rows: Bools, what: Any) -> Numbers:
+def _more(sums: Numbers, bins: Ints, rows: Bools, what: Floats | float) -> Numbers:
     """Sums [bin, player] plus these rows; added row by row, so that the result does not depend on the batching."""
     row, player = np.nonzero(rows)
     total = sums.copy()

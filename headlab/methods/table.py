@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Registry
@@ -16,7 +15,7 @@ from headlab.methods.method import (
     one_forward_an_example,
     walk_length,
 )
-from headlab.options import Option
+from headlab.options import Option, integer_in
 from headlab.value_functions import VALUES
 
 __all__ = [
@@ -75,12 +74,12 @@ ALIASES = {"tmab": "shapley"}
 
 def shapley_forwards(options: Options, heads: int, examples: int) -> int:
     """Every sample computes one gain of every head."""
-    return int(options["samples"]) * heads
+    return integer_in(options, "samples") * heads
 
 
 def permutation_forwards(options: Options, heads: int, examples: int) -> int:
     """Every sample removes the heads of one order one after another, on one example."""
-    return int(options["samples"]) * walk_length(options, heads)
+    return integer_in(options, "samples") * walk_length(options, heads)
 
 
 def paper_forwards(options: Options, heads: int, examples: int) -> int:
@@ -326,7 +325,7 @@ BUILT_IN: dict[str, Method] = {
 
 
 # What heads can be ordered by: the method, and the options that define the ordering.
-ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+ORDERINGS: Mapping[str, tuple[str, Options]] = {
     "random": ("random", {}),
     "monte-carlo": ("monte-carlo", {}),
     "shapley": ("shapley", {}),
@@ -338,7 +337,7 @@ ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "relevance": ("relevance", {}),
 }
 # What chooses heads besides the method that is asked for, random choices apart, where choices are compared.
-RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+RIVALS: Mapping[str, tuple[str, Options]] = {
     "gradient (example)": ("gradient", {"form": "example"}),
     "gradient (token)": ("gradient", {"form": "token"}),
     "gradient (batch)": ("gradient", {"form": "batch"}),

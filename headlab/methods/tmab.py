@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.methods.game import Ask, Game
+from headlab.methods.method import Options
 from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
 from headlab.methods.sampling import (
     Plan,
@@ -216,9 +217,7 @@ def run(work: Work) -> Outcome:
     )
 
 
-def restore(
-    saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None
-) -> Screened:
+def restore(saved: Arrays, options: Options, players: int, steps: int | None = None) -> Screened:
     """The snapshot stored in a checkpoint.
 
     steps: of the game; None infers them from the checkpoint.

@@ -361,7 +361,7 @@ def cut(file: MaskFile) -> Again:
 
 def _pruned(file: MaskFile) -> Again:
     """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
-    chosen, spec = file.mask.chosen, file.spec("score")
+    chosen, spec = file.mask.choice, file.spec("score")
     if "pooled" in chosen:
         return Again(
             (),
@@ -426,7 +426,7 @@ def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
 
 def _mask_of_gates(file: MaskFile) -> Again:
     """A mask from learned gates, whose command writes a folder of masks."""
-    chosen, spec = file.mask.chosen, file.spec("gates")
+    chosen, spec = file.mask.choice, file.spec("gates")
     made, steps = file.known.again(kind_of(spec), spec), part(spec, "options", "steps")
     if not made.commands:
         return made
@@ -442,7 +442,7 @@ def _mask_of_gates(file: MaskFile) -> Again:
 
 def _mask_of_front(file: MaskFile) -> Again:
     """A mask from a front: the answer to its question, or another model, which is the best of its size on its order."""
-    mask, chosen, spec = file.mask, file.mask.chosen, file.spec("front")
+    mask, chosen, spec = file.mask, file.mask.choice, file.spec("front")
     of_front, notes = spec or _bare(mask, file.model), () if spec else (BARE,)
     if not any(name in chosen for name in QUESTION):
         order = str(chosen["order"])
@@ -459,8 +459,8 @@ def _mask_of_front(file: MaskFile) -> Again:
 
 def _bare(mask: Mask, model: str) -> dict[str, Any]:
     """The spec of a front, reconstructed as far as possible from a mask that does not carry it."""
-    chosen = mask.chosen
-    asked = {name: chosen[name] for name in ("method", *QUESTION) if name in chosen}
+    chosen = mask.choice
+    asked = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
         "experiment": FRONT.key, "model": {**mask.model, "name": model}, "options": FRONT.resolve(asked), "seed": 0,
         "task": {"name": chosen["task"], "language": ",".join(chosen["languages"]),

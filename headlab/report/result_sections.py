@@ -584,7 +584,7 @@ def _chosen_on(mask: Mask) -> Mapping[str, Any]:
 def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
     """Flags of `headlab evaluate`: the task and languages a mask was chosen for, and the examples of its figures."""
     figures = part(mask.chosen, EVALUATED, "test") or {}
-    languages = mask.chosen.get("languages")
+    languages = mask.languages
     around = surroundings(spec, known.places(spec), paths=False)
     task = part(spec, "task", "name")
     where: list[str] = []
@@ -596,7 +596,7 @@ def _evaluated(mask: Mask, spec: Mapping[str, Any], known: Known) -> list[str]:
             replace(around, model=None),
             task=task,
             label_map=label_map,
-            languages=list(map(str, languages)) if languages else None,
+            languages=list(languages) if languages else None,
         )
     of_report = largest(part(spec, "task", "sizes", "test")) if figures else None
     ablation = (

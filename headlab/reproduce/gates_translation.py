@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from headlab.bleu import Bleu
 from headlab.errors import HeadlabError
@@ -14,6 +14,7 @@ from headlab.evaluator import Evaluator
 from headlab.files import read_json
 from headlab.generation import Likelihood, likelihood, translated_bleu
 from headlab.hooks.model import Model
+from headlab.json_types import JsonLike, JsonObject
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.embedded import TRAINING
@@ -103,7 +104,7 @@ class Work:
         """Options for continued training, with gates or without."""
         return replace(self.plan.gates, seed=self.seed)
 
-    def spec(self, base: Model) -> dict[str, Any]:
+    def spec(self, base: Model) -> JsonObject:
         """Everything the results depend on."""
         plan, task = self.plan, self.task
         parts = {"train": self._sentences} | {
@@ -128,11 +129,19 @@ class Work:
         }
 
 
+class TrainingCost(TypedDict):
+    """What a training took, as its training.json says."""
+
+    seconds: float
+    example_forwards: int
+
+
 def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
     """A written model, under a name that does not depend on its path, with the total cost of its training."""
     with as_written(out):
-        record: Any = read_json(out / TRAINING)
-        seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
+        record = cast("TrainingCost", read_json(out / TRAINING))
+        seconds = float(record["seconds"])
+        forwards = int(record["example_forwards"])
     model = opened(out, name, work.device, "float32")
     return Made(
         model,
@@ -141,16 +150,22 @@ def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
     )
 
 
-def place_of(work: Work, made_of: Any) -> Path:
+def place_of(work: Work, made_of: JsonLike) -> Path:
     """Folder of a training, named by everything it depends on."""
     key = content_key([VERSION, made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
                        work.device.split(":")[0]])  # fmt: skip
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
 
 
+def _removed(mask: Mask | None) -> list[JsonLike]:
+    """[stack, layer, head] of every head that a mask removes; none without a mask."""
+    removed = () if mask is None else mask.removed
+    return [[head.stack, head.layer, head.head] for head in removed]
+
+
 def train(work: Work, name: str, mask: Mask | None = None) -> Made:
     """A model trained from scratch, or found in the store; mask: its removed heads are off from the first step."""
-    off = [] if mask is None else [list(head) for head in mask.removed]
+    off = _removed(mask)
     out = place_of(work, [work.options.record(), off])
     if not (out / "config.json").is_file():
         try:
@@ -167,7 +182,7 @@ def train(work: Work, name: str, mask: Mask | None = None) -> Made:
 
 def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Made:
     """A model trained on as the pruned ones are, but without gates; or found in the store."""
-    off = [] if mask is None else [list(head) for head in mask.removed]
+    off = _removed(mask)
     out = place_of(work, [before.model.recorded(), work.on.record(), work.seed, off])
     if not (out / "config.json").is_file():
         train_on(
@@ -236,7 +251,7 @@ class Translated:
     roles: Report
     parameters: int
     given: bool
-    spec: Mapping[str, Any]
+    spec: JsonObject
 
     @property
     def all(self) -> tuple[Evaluated, ...]:

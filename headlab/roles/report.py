@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeGuard
 
 from headlab.errors import HeadlabError
 from headlab.records import HEAD, Head, HeadGrid, Stack
 from headlab.roles.table import IDLE, NAME, group_of
-from headlab.tables import Report, Table, is_number
+from headlab.tables import Cell, Report, Table, is_number
 
 SHARES = (
     "share, %",
@@ -153,9 +153,8 @@ def heads_of(table: Table) -> list[Head]:
     return [_head(*row) for row in zip(*map(table.column, HEAD), strict=True)]
 
 
-def _head(stack: Any, layer: Any, head: Any) -> Head:
-    numbers = all(type(value) is int and 0 <= value < MOST for value in (layer, head))
-    if not isinstance(stack, str) or not stack or not numbers:
+def _head(stack: Cell, layer: Cell, head: Cell) -> Head:
+    if not isinstance(stack, str) or not stack or not _is_index(layer) or not _is_index(head):
         raise HeadlabError(
             f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is not a head of a model",
             code="roles.head_malformed",
@@ -163,7 +162,11 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
     return Head(stack, layer, head)
 
 
-def _number(value: Any, name: str) -> float | None:
+def _is_index(value: Cell) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < MOST
+
+
+def _number(value: Cell, name: str) -> float | None:
     if value is None or is_number(value):
         return value
     raise HeadlabError(

@@ -227,7 +227,7 @@ def _spelling(language: str) -> Callable[[str], str]:
     return clean
 
 
-def _simplified() -> dict[int, Any]:
+def _simplified() -> dict[int, str]:
     """The package's table from traditional to simplified characters; its own reader needs a word splitter."""
     import msgpack
     from wordfreq.util import data_path

@@ -14,6 +14,7 @@ from headlab.evaluator import Batch
 from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import made_now
 from headlab.models.token_texts import readable
+from headlab.options import OptionValue, integer_in, number_in
 from headlab.parallel import Tick, spread
 from headlab.records import HEAD, HEAD_FORMATS, Floats, Head, HeadGrid, Ints, Progress
 from headlab.roles.attention_statistics import (
@@ -78,9 +79,10 @@ class Row(NamedTuple):
         return self.sum("c") / self.sum("n")
 
 
-def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
+def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, OptionValue]) -> list[Row]:
     """A row for every head and every role that was asked, heads in the grid's order."""
     rows = []
+    level = float(number_in(options, "level"))
     tried = sum(
         bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS
     )
@@ -91,10 +93,8 @@ def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
                 for place, role in zip(places, roles, strict=True)
             ]
         )
-        share, excess = (
-            ratio_interval(found, options["level"]),
-            ratio_excess(found, options["level"]),
-        )
+        share = ratio_interval(found, level)
+        excess = ratio_excess(found, level)
         for i, (place, role) in enumerate(zip(places, roles, strict=True)):
             p = float(excess.p[i]) * (tried if kind_of(role) == POSITIONAL else 1)
             told = (tuple(float(v[i]) for v in share), tuple(float(v[i]) for v in excess[:3]))
@@ -125,10 +125,11 @@ def _candidates(sums: Sums, grid: HeadGrid) -> Iterator[tuple[list[int], list[st
             yield asked(role).tolist(), [role] * len(asked(role))
 
 
-def _has(row: Row, options: Mapping[str, Any]) -> bool:
+def _has(row: Row, options: Mapping[str, OptionValue]) -> bool:
     """Whether a head has a role: enough of its tokens or pairs, and significantly above chance."""
     base = row.sum("c") if row.role in SYNTACTIC else 0.0
-    enough = row.sum("h") - base >= options[THRESHOLDS[kind_of(row.role)]] * row.sum("n") - 1e-9
+    threshold = number_in(options, THRESHOLDS[kind_of(row.role)])
+    enough = row.sum("h") - base >= threshold * row.sum("n") - 1e-9
     return bool(enough and row.adjusted <= ALPHA)
 
 
@@ -371,7 +372,7 @@ def study(
     model: Model,
     sentences: Sentences,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     store: Store | None = None,
     frequencies: Frequencies | None = None,
     on_progress: Say = lambda _: None,
@@ -430,17 +431,16 @@ def report_spec(
 
 
 def _found(
-    model: Model, given: Given, options: Mapping[str, Any], say: Say, tick: Tick
+    model: Model, given: Given, options: Mapping[str, OptionValue], say: Say, tick: Tick
 ) -> tuple[tuple[Table, ...], tuple[str, ...], int]:
     """Tables, notes, and the number of sentences run through the model."""
     offsets = best_offsets(map(given.asked, range(len(given))))
     again = twice(model, given) if _decoder(model) else None
     total = len(given) + (0 if again is None else len(again))
+    exclude = str(options["exclude"])
     sums, done = Sums.of(model), 0
     for part in (given, again):
-        for count, found in (
-            look(model, part, options["exclude"], offsets, tick) if part is not None else ()
-        ):
+        for count, found in look(model, part, exclude, offsets, tick) if part is not None else ():
             if not np.isfinite(found.measures).all():
                 place = f"sentences {done + 1} to {done + count} of {total}"
                 raise not_finite(
@@ -458,8 +458,8 @@ def _found(
         again,
         rows,
         offsets,
-        count=options["examples"],
-        exclude=options["exclude"],
+        count=integer_in(options, "examples"),
+        exclude=exclude,
         tick=tick,
     )
     tables = (
@@ -474,7 +474,7 @@ def _decoder(model: Model) -> bool:
     return [stack.name for stack in model.grid.stacks] == ["decoder"]
 
 
-def _words(model: Model, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _words(model: Model, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Notes that belong to every report."""
     out = [
         "Intervals: the sentence is the cluster; p: one-sided, against chance or the baseline, of a head's best "

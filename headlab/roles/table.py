@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
-from headlab.options import Option, check_known, resolved
+from headlab.options import Option, OptionValue, check_known, resolved
 
 NAME = "roles"
 FILE = "file"  # split name of trees read from a given file
@@ -94,7 +93,7 @@ THRESHOLDS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 
 
-def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(given: Mapping[str, object]) -> dict[str, OptionValue]:
     """All options: those given are checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
     check_known(OPTIONS, given, "roles have", code="roles.option_unknown", they="they have")
     return resolved(OPTIONS, given, "roles", code="roles.option_invalid")

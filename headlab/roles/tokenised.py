@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -215,7 +215,7 @@ def special_ids(model: Model) -> frozenset[int]:
 
 def _split(
     model: Model, sentences: Sequence[Sequence[str]], *, of_texts: bool = False
-) -> tuple[dict[str, Any], Rows, list[int]]:
+) -> tuple[dict[str, Rows], Rows, list[int]]:
     """Tokens of sentences given as words, the word of each token, and the word at which each sentence was cut.
 
     Args:
@@ -323,7 +323,7 @@ def _rarest(
     return out, ()
 
 
-def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, torch.Tensor]]:
+def _padded(model: Model, tokens: dict[str, Rows]) -> Callable[[Ints], dict[str, torch.Tensor]]:
     return lambda rows: pad(model, tokens, rows)
 
 

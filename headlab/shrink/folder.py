@@ -7,11 +7,11 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from safetensors import SafetensorError
@@ -29,6 +29,7 @@ from headlab.files import (
     write_json,
 )
 from headlab.hooks.model import Model
+from headlab.json_types import JsonRecord
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.files import (
@@ -43,9 +44,13 @@ from headlab.models.files import (
 from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
 from headlab.shrink.proof import (
+    ExportRecord,
     Inputs,
     Proof,
+    ProofRecord,
     Speed,
+    WeightSizes,
+    WrittenRecord,
     card,
     compare,
     first_tensor,
@@ -101,11 +106,11 @@ class Written:
     folder: Path
     proof: Proof
     fingerprint: str
-    record: Mapping[str, Any]
+    record: WrittenRecord
 
 
 def write_shrunk(
-    model: Model, shrunk: Shrunk, out: Path, inputs: Inputs, *, of: Mapping[str, Any], speed: Speed | None = None,
+    model: Model, shrunk: Shrunk, out: Path, inputs: Inputs, *, of: JsonRecord, speed: Speed | None = None,
     onnx: bool = False, dtype: str | None = None,
 ) -> Written:  # fmt: skip
     """Write model, tokenizer, mask, model card and proof atomically.
@@ -124,9 +129,8 @@ def write_shrunk(
             _save(shrunk, model, build, numbers)
             again = read_folder(build, "folder", out.name)
             proof, cut = _proved(model, shrunk, again, inputs, out, numbers)
-            record = _record(model, shrunk, (proof, cut), again, of) | _sizes(
-                model, shrunk, build, numbers
-            )
+            sizes = _sizes(model, shrunk, build, numbers)
+            record = cast("WrittenRecord", _record(model, shrunk, (proof, cut), again, of, sizes))
             if onnx:
                 with rounded(model.module, numbers):
                     record["onnx"] = write_onnx(
@@ -194,9 +198,10 @@ def _record(
     shrunk: Shrunk,
     proofs: tuple[Proof, Proof | None],
     again: Checkpoint,
-    of: Mapping[str, Any],
-) -> dict[str, Any]:
-    """proof.json without the ONNX file's part, the sizes and the list of files."""
+    of: JsonRecord,
+    sizes: WeightSizes,
+) -> ProofRecord:
+    """proof.json without the ONNX file's part and the list of files."""
     proof, cut = proofs
     return {
         "format": "headlab-proof", "version": PROOF_VERSION, **proof.record(),
@@ -206,11 +211,11 @@ def _record(
         "heads_before": model.grid.size, "heads_removed": shrunk.gone,
         "heads_masked": [list(head) for head in shrunk.masked],
         "model": model.identity() | {"name": short_name(model)}, "mask": shrunk.mask.digest,
-        "fingerprint": again.fingerprint, "versions": versions(),
+        "fingerprint": again.fingerprint, "versions": versions(), **sizes,
     }  # fmt: skip
 
 
-def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> dict[str, Any]:
+def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> WeightSizes:
     """Dtype and size of the weights, before and after; bytes before are computed from the number of parameters."""
     before = stored(model)
     return {
@@ -238,9 +243,15 @@ class Exported:
     inputs: tuple[str, ...]
     versions: Mapping[str, str]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> ExportRecord:
         """The record, ready for JSON."""
-        return asdict(self) | {"inputs": list(self.inputs), "versions": dict(self.versions)}
+        return {
+            "file": self.file,
+            "max_logit_difference": self.max_logit_difference,
+            "tolerance": self.tolerance,
+            "inputs": list(self.inputs),
+            "versions": dict(self.versions),
+        }
 
 
 class Logits(nn.Module):
@@ -257,8 +268,7 @@ class Logits(nn.Module):
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Logits [row, ...]."""
-        found: Any = self.module(**inputs, **self.more)
-        return first_tensor(found)
+        return first_tensor(self.module(**inputs, **self.more))
 
 
 def require_onnx(dtype: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -53,8 +53,7 @@ def check_numbers(name: str | None) -> None:
 
 def stored(model: Model) -> str:
     """Dtype of a model's checkpoint, whatever it was loaded in."""
-    found: Any = model.module.config.dtype
-    name = str(found).removeprefix("torch.")
+    name = str(model.module.config.dtype).removeprefix("torch.")
     return name if name in DTYPES else model.dtype
 
 
@@ -203,12 +202,14 @@ def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
     return found
 
 
-def _layers(kept: Sequence[tuple[Unit, Bools]], choose: Any) -> dict[str, list[list[int]]]:
+def _layers(
+    kept_by_layer: Sequence[tuple[Unit, Bools]], choose: Callable[[Unit, Bools], list[int]]
+) -> dict[str, list[list[int]]]:
     """{stack: [layer][heads]} that a function picks in each layer."""
-    out: dict[str, list[list[int]]] = {}
-    for unit, row in kept:
-        out.setdefault(unit.stack, []).append(choose(unit, row))
-    return out
+    heads_by_stack: dict[str, list[list[int]]] = {}
+    for unit, kept in kept_by_layer:
+        heads_by_stack.setdefault(unit.stack, []).append(choose(unit, kept))
+    return heads_by_stack
 
 
 def _whole_groups(unit: Unit, row: Bools) -> list[int]:
@@ -222,13 +223,14 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
     family = base_type(module.config)
     make_known(PREFIX + family)
     config = plain_config(module, stay) or _config(module.config, family, stay, closed)
-    found: Any = shrunk_class(_whole_class(module), family) if is_shrunk(config) else type(module)
+    kind = shrunk_class(_whole_class(module), family) if is_shrunk(config) else type(module)
     with alone():
-        smaller, told = found.from_pretrained(
+        loaded = kind.from_pretrained(
             None, config=config, state_dict=cut_state(module, stay, closed), dtype=module.dtype,
             output_loading_info=True,
         )  # fmt: skip
-    if told["missing_keys"] or told["mismatched_keys"]:
+    smaller, loading = cast("tuple[PreTrainedModel, Mapping[str, Sequence[str]]]", loaded)
+    if loading["missing_keys"] or loading["mismatched_keys"]:
         raise HeadlabError(
             f"{type(module).__name__} keeps weights in places that headlab does not know; it cannot be shrunk",
             code="shrink.weights_not_found",
@@ -237,12 +239,13 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
     if module.can_generate():
         smaller.generation_config = copy.deepcopy(module.generation_config)
     smaller.eval()
-    return cast(PreTrainedModel, smaller)
+    return smaller
 
 
 def _whole_class(module: PreTrainedModel) -> Any:
     """The transformers class of a model, whether it was shrunk before or not."""
-    return next(c for c in type(module).__mro__ if c.__module__.startswith("transformers."))
+    classes = (kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers."))
+    return next(classes)
 
 
 def _config(old: PretrainedConfig, family: str, stay: Layers, closed: Layers) -> PretrainedConfig:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 import torch
 from torch import nn
@@ -16,7 +16,9 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, gated_here
 from headlab.hooks.positions import plain
 from headlab.hooks.state import Active
+from headlab.json_types import JsonRecord
 from headlab.masks import Mask
+from headlab.masks.mask import RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
@@ -27,6 +29,82 @@ Inputs = Sequence[Mapping[str, torch.Tensor]]
 # Largest difference due to rounding (float sums in another order), relative to 1 + largest logit.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
 HASHED = 16  # hex digits of the inputs' sha256
+
+
+class ProofNumbers(TypedDict):
+    """A `Proof` in proof.json."""
+
+    max_logit_difference: float
+    tolerance: float
+    max_logit: float
+    mask_changes: float
+    other_answers: int
+    examples: int
+    inputs: str
+    holds: bool
+
+
+class WeightSizes(TypedDict):
+    """Dtype and size in bytes of the weights, of the original and of the smaller model."""
+
+    dtype_before: str
+    dtype_after: str
+    bytes_before: int
+    bytes_after: int
+
+
+class ExportRecord(TypedDict):
+    """An ONNX file in proof.json: its name, and how far its logits are from the masked model's."""
+
+    file: str
+    max_logit_difference: float
+    tolerance: float
+    inputs: list[str]
+    versions: Mapping[str, str]
+
+
+class ProofRecord(ProofNumbers, WeightSizes):
+    """The contents of proof.json without the ONNX file's part and the list of files.
+
+    Attributes:
+        format: "headlab-proof".
+        version: of the format.
+        cut_alone: the comparison before the weights were rounded; None if they were not.
+        compared_on: what the examples are: task, languages, and so on.
+        computed_in: dtype of the comparison.
+        device: type of the device of the comparison.
+        parameters_before: number of parameters of the original.
+        parameters_after: number of parameters of the smaller model.
+        heads_before: number of heads of the original.
+        heads_removed: number of heads whose weights are gone.
+        heads_masked: [stack, layer, head] of the removed heads whose weights stay.
+        model: identity of the original.
+        mask: sha256 of the mask.
+        fingerprint: of the smaller model.
+        versions: of the software.
+    """
+
+    format: str
+    version: int
+    cut_alone: ProofNumbers | None
+    compared_on: JsonRecord
+    computed_in: str
+    device: str
+    parameters_before: int
+    parameters_after: int
+    heads_before: int
+    heads_removed: int
+    heads_masked: list[list[str | int]]
+    model: JsonRecord
+    mask: str
+    fingerprint: str
+    versions: Mapping[str, str]
+
+
+class WrittenRecord(ProofRecord, total=False):
+    """The contents of proof.json without the list of files. onnx: the ONNX file, if one was written."""
+
+    onnx: ExportRecord
 
 
 @dataclass(frozen=True)
@@ -53,9 +131,9 @@ class Proof:
         """Whether the smaller model's outputs are the masked model's, up to rounding."""
         return self.max_logit_difference <= self.tolerance < math.inf
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> ProofNumbers:
         """The record, ready for JSON."""
-        return asdict(self) | {"holds": self.holds}
+        return cast("ProofNumbers", asdict(self) | {"holds": self.holds})
 
     def check(self, what: str) -> None:
         """Raise HeadlabError unless the proof holds. what: name of what was compared."""
@@ -126,7 +204,7 @@ def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Ten
     return first_tensor(module(**batch))
 
 
-def first_tensor(out: Mapping[str, Any]) -> torch.Tensor:
+def first_tensor(out: Mapping[str, object]) -> torch.Tensor:
     """The first tensor of two dimensions or more in a model's output, which skips a loss."""
     return next(
         value for value in out.values() if isinstance(value, torch.Tensor) and value.dim() >= 2
@@ -194,7 +272,7 @@ def short_name(model: Model) -> str:
     return Path(model.name).name if model.checkpoint.revision == "folder" else model.name
 
 
-def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None) -> str:
+def card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None) -> str:
     """The text of README.md. record: the contents of proof.json."""
     name = cell(short_name(model))
     removed, masked = shrunk.gone, len(shrunk.masked)
@@ -215,7 +293,7 @@ def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed |
     return "\n".join(part for part in parts if part)
 
 
-def _numbers(record: Mapping[str, Any]) -> str:
+def _numbers(record: ProofRecord) -> str:
     """What happened to the remaining weights."""
     before, after = record["dtype_before"], record["dtype_after"]
     if record["cut_alone"] is not None:
@@ -233,7 +311,7 @@ def size_words(count: int) -> str:
 
 
 def _before_after(
-    model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None
+    model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None
 ) -> Iterator[str]:  # fmt: skip
     before, after = shrunk.parameters_before, shrunk.parameters_after
     yield "| | before | after |"
@@ -255,7 +333,7 @@ def layers_left(model: Model, shrunk: Shrunk) -> int:
     return len({(head.stack, head.layer) for head in there})
 
 
-def _same(record: Mapping[str, Any], masked: int) -> str:
+def _same(record: ProofRecord, masked: int) -> str:
     compared = record["compared_on"]
     of = f"task {cell(compared['task'])}" if compared.get("task") else "sentences"
     text = (
@@ -278,7 +356,7 @@ def _same(record: Mapping[str, Any], masked: int) -> str:
 
 def _accuracies(mask: Mask) -> Iterator[str]:
     """The accuracies recorded in the mask file, split by split."""
-    for split, part in dict(mask.chosen.get("evaluated") or {}).items():
+    for split, part in mask.evaluated.items():
         yield f"## Accuracy on {split} of task {cell(part['task'])}\n"
         yield (
             "As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are "
@@ -292,7 +370,7 @@ def _accuracies(mask: Mask) -> Iterator[str]:
         yield ""
 
 
-def _figures(figure: Mapping[str, Any]) -> tuple[str, str, str]:
+def _figures(figure: RecordedAccuracy) -> tuple[str, str, str]:
     """Accuracy before and after and their difference, as far as the mask file has them."""
     after = f"{figure['accuracy']:.1%}"
     if "accuracy_low" in figure and "accuracy_high" in figure:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from headlab.errors import HeadlabError
+from headlab.json_types import JsonLike
 from headlab.masks import Mask, removal_order
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, Ints
 from headlab.scores import Curve, HeadScores, counts, kept_without
@@ -517,7 +518,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
     """The mask without the first `removed` heads of an order, and how it was chosen. Raises as `read_order`."""
     spec, gone = report.spec, read_order(report, order, grid)[:removed]
     task, options = spec.get("task", {}), spec.get("options", {})
-    chosen = {
+    chosen: dict[str, JsonLike] = {
         "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
         "task": str(task.get("name", "")), "languages": str(task.get("language", "")).split(","),
         "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),

@@ -89,7 +89,7 @@ class Experiment:
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
         )
-        out = resolved(
+        out: dict[str, Any] = resolved(
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
         if METHOD in out:

@@ -6,7 +6,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from headlab.labels import class_text, meaning, nameless, write_map
 from headlab.labels import plain as plain_name
@@ -77,7 +76,7 @@ CODE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*")
 MAX_LABELS = 200
 FEW_ROWS = 20  # of so few, the number of different values tells nothing
 
-Values = Mapping[str, Sequence[Any]]
+Values = Mapping[str, Sequence[object]]
 
 
 def plain_header(name: str) -> str:
@@ -187,7 +186,7 @@ def _is_named(column: str, name: str) -> bool:
     return re.fullmatch(NAMES[name], plain_header(column)) is not None
 
 
-def _fits(column: str, name: str, values: Sequence[Any]) -> bool:
+def _fits(column: str, name: str, values: Sequence[object]) -> bool:
     """Whether the values of a column of this name are such; a name that says enough needs none."""
     if name == "text" and not re.fullmatch(WEAK_TEXTS, plain_header(column)):
         return True
@@ -227,18 +226,18 @@ def _by_codes(values: Values, chosen: Mapping[str, str]) -> list[str]:
 # What the values of a column can be.
 
 
-def _any(_values: Sequence[Any]) -> bool:
+def _any(_values: Sequence[object]) -> bool:
     return True
 
 
-def _texts(values: Sequence[Any]) -> list[str]:
+def _texts(values: Sequence[object]) -> list[str]:
     """The values that are there, as texts without surrounding spaces."""
     return [
         str(value).strip() for value in values if value is not None and not isinstance(value, list)
     ]
 
 
-def _are_labels(values: Sequence[Any]) -> bool:
+def _are_labels(values: Sequence[object]) -> bool:
     """Whether the values repeat as labels do, and none is a number with a fraction."""
     texts = _texts(values)
     different = set(texts)
@@ -255,20 +254,20 @@ def _is_fraction(text: str) -> bool:
     return re.fullmatch(r"[-+]?\d*[.,]\d+(e[-+]?\d+)?", text, re.IGNORECASE) is not None
 
 
-def _are_free_texts(values: Sequence[Any]) -> bool:
+def _are_free_texts(values: Sequence[object]) -> bool:
     """Whether the values differ as texts do, not as the names of a few sources."""
     texts = _texts(values)
     return len(texts) <= FEW_ROWS or 5 * len(set(texts)) > len(texts)
 
 
-def _are_classes(values: Sequence[Any], classes: Sequence[str]) -> bool:
+def _are_classes(values: Sequence[object], classes: Sequence[str]) -> bool:
     """Whether every value is the name of one of a model's classes, in any case; at least two of them are there."""
     names = {meaning(plain_name(name)) for name in classes}
     different = {meaning(plain_name(text)) for text in _texts(values)}
     return not nameless(classes) and len(different) > 1 and different <= names
 
 
-def _are_numbers(values: Sequence[Any], classes: int) -> bool:
+def _are_numbers(values: Sequence[object], classes: int) -> bool:
     """Whether every value is the number of one of so many classes; at least two of them are there."""
     different = set(_texts(values))
     return len(different) > 1 and all(
@@ -276,13 +275,13 @@ def _are_numbers(values: Sequence[Any], classes: int) -> bool:
     )
 
 
-def _could_be_codes(values: Sequence[Any]) -> bool:
+def _could_be_codes(values: Sequence[object]) -> bool:
     """Whether every value is written as a language code."""
     texts = _texts(values)
     return bool(texts) and all(CODE.fullmatch(text) for text in texts)
 
 
-def _are_codes(values: Sequence[Any]) -> bool:
+def _are_codes(values: Sequence[object]) -> bool:
     """Whether every value is the code of a language, and some are no words of a language besides."""
     codes = {text.lower() for text in _texts(values)}
     if not codes or not all(
@@ -292,14 +291,14 @@ def _are_codes(values: Sequence[Any]) -> bool:
     return not codes <= ANSWERS
 
 
-def _are_lists_of_choices(values: Sequence[Any]) -> bool:
+def _are_lists_of_choices(values: Sequence[object]) -> bool:
     return all(
         isinstance(value, list) or "|" in str(value) or str(value).lstrip().startswith("[")
         for value in values
     )
 
 
-VALUES_FIT: Mapping[str, Callable[[Sequence[Any]], bool]] = {
+VALUES_FIT: Mapping[str, Callable[[Sequence[object]], bool]] = {
     "language": _could_be_codes,
     "label": _are_labels,
     "text": _are_free_texts,
@@ -318,7 +317,7 @@ def label_each_word(values: Values) -> bool:
     return all(_count(words) == _count(labels) for words, labels in rows)
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     return len(value) if isinstance(value, list) else len(str(value).split())
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Literal, TypedDict, TypeGuard, cast
 
 from headlab.errors import HeadlabError
 from headlab.files import is_text
+from headlab.json_types import JsonLike
 from headlab.records import content_key
 from headlab.tasks.base import (
     SPLITS,
@@ -132,10 +133,10 @@ def declaration(text: str, path: Path) -> Declaration:
             f"{path} is nested too deeply for a task declaration", code="declaration.too_deep"
         ) from error
     try:
-        _check(raw)
-        columns, splits = _columns(raw), _splits(raw.get("splits", {}))
-        labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
-        label_map, division = _label_map(raw), _division(raw)
+        content = _checked(raw)
+        columns, splits = _columns(content), _splits(content.get("splits", {}))
+        labels, languages = _strings(content, "labels"), _strings(content, "languages")
+        label_map, division = _label_map(content), _division(content)
         if (labels or label_map) and not {"label", "labels"} & {*columns}:
             raise HeadlabError(
                 "labels are listed or mapped where the columns say that texts are generated or continued; leave them "
@@ -147,14 +148,30 @@ def declaration(text: str, path: Path) -> Declaration:
             f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code
         ) from error
     return Declaration(
-        path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False),
+        path, content["name"], content["format"], content["files"], columns, splits, labels, languages,
+        content.get("aligned", False),
         label_map, division,
     )  # fmt: skip
 
 
-def _check(raw: Mapping[str, Any]) -> None:
-    """Raise HeadlabError for an invalid key, type, task name, format or file path."""
-    for key, value in raw.items():
+class Content(TypedDict, total=False):
+    """The keys of a declaration with values of their types; what is in its tables and lists is not checked yet."""
+
+    name: str
+    format: str
+    files: str
+    columns: dict[str, object]
+    splits: dict[str, object]
+    labels: list[object]
+    languages: list[object]
+    aligned: bool
+    label_map: dict[str, object]
+    division: int
+
+
+def _checked(document: Mapping[str, object]) -> Content:
+    """The content of a declaration. Raises HeadlabError for an invalid key, type, name, format or file path."""
+    for key, value in document.items():
         if key not in KEYS:
             raise HeadlabError(
                 f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}",
@@ -166,9 +183,10 @@ def _check(raw: Mapping[str, Any]) -> None:
                 f"{key} is {value!r:.60}, where {KINDS_OF_VALUES[kind]} belongs",
                 code="declaration.key_invalid",
             )
-    missing = [key for key in ("name", "format", "files", "columns") if key not in raw]
+    missing = [key for key in ("name", "format", "files", "columns") if key not in document]
     if missing:
         raise HeadlabError(f"{', '.join(missing)} missing", code="declaration.key_missing")
+    raw = cast("Content", document)
     if not NAME.fullmatch(raw["name"]):
         raise HeadlabError(
             f"name is {raw['name']!r:.80}; use letters, digits, - and _, 60 at most",
@@ -185,11 +203,12 @@ def _check(raw: Mapping[str, Any]) -> None:
             f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it",
             code="declaration.files_invalid",
         )
+    return raw
 
 
-def _division(raw: Mapping[str, Any]) -> int | None:
+def _division(raw: Content) -> int | None:
     """The version of the division by share, if any. Raises HeadlabError for an unknown one."""
-    division: int | None = raw.get("division")
+    division = raw.get("division")
     if division is not None and division not in VERSIONS:
         raise HeadlabError(
             f"division is {division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}; leave it out where "
@@ -199,7 +218,7 @@ def _division(raw: Mapping[str, Any]) -> int | None:
     return division
 
 
-def _label_map(raw: Mapping[str, Any]) -> dict[str, str] | None:
+def _label_map(raw: Content) -> dict[str, str] | None:
     """The label map, if any. Raises HeadlabError for a class that is neither a name nor a number."""
     if "label_map" not in raw:
         return None
@@ -212,10 +231,10 @@ def _label_map(raw: Mapping[str, Any]) -> dict[str, str] | None:
     return {label: str(told) for label, told in raw["label_map"].items()}
 
 
-def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
+def _columns(raw: Content) -> dict[str, str]:
     """The columns. Raises HeadlabError if one is missing, unknown or ambiguous."""
-    columns: dict[str, Any] = dict(raw["columns"])
-    for key, value in columns.items():
+    columns: dict[str, str] = {}
+    for key, value in raw["columns"].items():
         if key not in COLUMNS:
             raise HeadlabError(
                 f"unknown column {key!r:.60}; choose from {', '.join(COLUMNS)}",
@@ -226,6 +245,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
                 f"columns.{key} is {value!r:.60}; give the name of a column",
                 code="declaration.column_invalid",
             )
+        columns[key] = value
     if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
             "columns must name text and label (and pair, if any), or text and target, or words and labels, or choices "
@@ -244,7 +264,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
     return columns
 
 
-def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
+def _splits(raw: Mapping[str, object]) -> dict[Split, str]:
     for key, value in raw.items():
         if key not in SPLITS or not isinstance(value, str) or not value or "/" in value:
             raise HeadlabError(
@@ -257,18 +277,13 @@ def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
     return names
 
 
-def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+def _strings(raw: Content, key: Literal["labels", "languages"]) -> tuple[str, ...] | None:
+    """The texts of a list, whole numbers as texts; None without one. Raises HeadlabError for anything else."""
     if key not in raw:
         return None
-    values = [
-        str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for value in raw[key]
-    ]
-    if (
-        not values
-        or not all(isinstance(value, str) and value for value in values)
-        or len(set(values)) < len(values)
-    ):
+    texts = map(_as_text, raw[key])
+    values = [text for text in texts if isinstance(text, str) and text]
+    if not values or len(set(values)) < len(raw[key]):
         raise HeadlabError(
             f"{key} is {raw[key]!r:.80}; list each once", code="declaration.list_invalid"
         )
@@ -394,7 +409,7 @@ class Row:
         """Whether there is a column with this meaning."""
         return key in self.said.columns
 
-    def value(self, key: str) -> Any:
+    def value(self, key: str) -> JsonLike:
         """The field as read."""
         return self.record.values[self.said.columns[key]]
 
@@ -408,7 +423,7 @@ class Row:
     def many(self, key: str) -> list[str]:
         """Texts: a JSON list, or separated by spaces. Raises HeadlabError for anything else."""
         value = self.value(key)
-        texts: Any = (
+        texts: object = (
             value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
         )
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
@@ -422,12 +437,12 @@ class Row:
         return HeadlabError(f"{self.place}, column {self.said.columns[key]}: {what}", code=code)
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> object:
     """An integer as a text; anything else as it is."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _is_word(value: Any) -> bool:
+def _is_word(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value.strip()) and is_text(value)
 
 
@@ -617,8 +632,9 @@ def _choices(row: Row) -> list[str]:
             raise row.wrong(
                 "choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid"
             ) from error
-    texts = [_as_text(choice) for choice in value] if isinstance(value, list) else []
-    if len(texts) < 2 or not all(map(_is_word, texts)):
+    values = [_as_text(choice) for choice in value] if isinstance(value, list) else []
+    texts = [text for text in values if _is_word(text)]
+    if len(texts) < 2 or len(texts) < len(values):
         what = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
         raise row.wrong("choices", what, code="data.choices_invalid")
     choices = [choice.strip() for choice in texts]

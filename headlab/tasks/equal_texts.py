@@ -6,11 +6,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.json_types import JsonLike
 from headlab.records import Ints
 from headlab.tasks.base import Example, Split, Task
 
@@ -35,7 +36,7 @@ CONSEQUENCES: Mapping[tuple[Split, Split], str] = {
 COMPARED: tuple[tuple[Split, Split], ...] = (("test", "dev"), ("dev", "train"), ("test", "train"))
 
 Text = tuple[str, ...]
-Answer = tuple[Any, ...]
+Answer = tuple[str | int, ...]
 
 
 def comparable(text: str) -> str:
@@ -148,9 +149,9 @@ def _present_examples(task: Task, language: str, split: Split) -> Sequence[Examp
         return ()
 
 
-def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, Any]:
+def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, JsonLike]:
     """The counts as they stand in a result's JSON and beside a stored result; empty where no text is in two splits."""
-    record = {count.other: count.record() for count in counts if count.equal}
+    record: dict[str, JsonLike] = {count.other: count.record() for count in counts if count.equal}
     return {"equal_texts": record} if record else {}
 
 
@@ -174,7 +175,7 @@ def notes_by_language(task: Task, size: int | None) -> list[str]:
     return notes
 
 
-def notes_of_record(stored: Mapping[str, Any], split: str) -> list[str]:
+def notes_of_record(stored: Mapping[str, object], split: str) -> list[str]:
     """The sentences of counts that `equal_texts_record` wrote beside a result on a split."""
     record = stored.get("equal_texts")
     counts = [

@@ -19,7 +19,7 @@ class HubRows:
     """Columns of one split of one part of a data set.  place: its name in error messages."""
 
     place: str
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ class HubData:
         return f"or name a folder with the files of task {self.task} by --data or $HEADLAB_DATA"
 
 
-def _values(rows: Any, name: str) -> Sequence[Any]:
+def _values(rows: Any, name: str) -> list[object]:
     """A column as Python values; classes, or lists of classes, as names instead of numbers."""
     kind, values = rows.features[name], list(rows[name])
     names = getattr(kind, "names", None) or getattr(getattr(kind, "feature", None), "names", None)
     return values if names is None else [_named(value, names) for value in values]
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _named(value: object, names: Sequence[str]) -> object:
     """The name of a class, or of each in a list; None for a number without a name, like -1 for no label."""
     if isinstance(value, list):
         return [_named(one, names) for one in value]

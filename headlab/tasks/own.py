@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
+from headlab.json_types import JsonLike
 from headlab.tasks import SAVED, names
 from headlab.tasks.base import SPLITS, TREEBANK, Example, Split
 from headlab.tasks.columns import is_known_name
@@ -90,7 +91,7 @@ class Draft:
     share: float | None = None
     division: int = NEWEST
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonLike]:
         """As the worker takes it."""
         sent = [
             {
@@ -101,14 +102,15 @@ class Draft:
             }
             for f in self.files
         ]
-        plain = {
+        plain: dict[str, JsonLike] = {
             "name": self.name,
             "format": self.format,
             "aligned": self.aligned,
             "share": self.share,
             "division": self.division,
         }
-        return {**plain, "columns": dict(self.columns), "splits": dict(self.splits), "sent": sent}
+        names_by_split: dict[str, str] = dict(self.splits.items())
+        return {**plain, "columns": dict(self.columns), "splits": names_by_split, "sent": sent}
 
 
 def kind_of(name: str) -> str:

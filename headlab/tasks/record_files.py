@@ -11,9 +11,10 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headlab.errors import HeadlabError, listed
+from headlab.json_types import Json, JsonLike, JsonObject
 from headlab.tasks.text_files import Where, is_blank, lines_of, read_lines, read_text
 
 # Tab-separated files of the tasks that come with headlab.
@@ -36,7 +37,7 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
         if is_blank(line):
             raise blank_row(path, number)
         values = _sound(_record(header, line.split("\t"), path, number, "tsv")).values
-        rows.append(tuple(values[name] for name in columns))
+        rows.append(tuple(str(values[name]) for name in columns))
     return rows
 
 
@@ -114,7 +115,7 @@ class Record(NamedTuple):
     """One record of a file.  line: on which it begins, from 1.  values: by column."""
 
     line: int
-    values: Mapping[str, Any]
+    values: Mapping[str, JsonLike]
 
 
 def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
@@ -384,7 +385,7 @@ def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
     return Record(number, values)
 
 
-def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+def _named_once(fields: list[tuple[str, Json]]) -> JsonObject:
     """An object of these fields. Raises ValueError for a name that stands twice."""
     values = dict(fields)
     if len(values) < len(fields):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -114,7 +114,8 @@ def finetune(
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
-        module: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        whole = model.get_base_model() if isinstance(model, PeftModel) else model
+        module = cast("PreTrainedModel", whole)
         encoded = encode(tokenizer, module, examples, options.max_length)
         facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
         key = content_key(facts_of_run | encoded.needs.version())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from headlab.fingerprints import is_same_model
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
+from headlab.json_types import JsonLike, JsonObject, JsonRecord
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
@@ -238,8 +239,8 @@ def check_place(out: Path | None) -> Path:
 
 
 def write_model(
-    model: Model, original: Model, out: Path, record: Mapping[str, Any], needs: TokenNeeds
-) -> dict[str, Any]:
+    model: Model, original: Model, out: Path, record: JsonRecord, needs: TokenNeeds
+) -> dict[str, str]:
     """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by.
 
     Args:
@@ -400,32 +401,43 @@ class Given:
 
     def measured(
         self, gates: LearnedGates, tick: Tick, other: Model | None = None
-    ) -> tuple[dict[str, Mapping[str, Any]], int]:
+    ) -> tuple[dict[str, JsonRecord], int]:
         """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
         other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
         """
-        out: dict[str, Mapping[str, Any]] = {}
-        mask, undecided, forwards = gates.mask(), gates.undecided(), 0
+        accuracies: dict[str, JsonRecord] = {}
+        mask = gates.mask()
+        forwards = 0
         for split in self.judged:
-            plain = self._evaluators.setdefault(split, self._evaluator(split, self.model))
-            asked = plain if other is None else self._evaluator(split, other)
-            plain.tick = asked.tick = tick
-            before = plain.forwards
-            whole, masked = plain.evaluate(), asked.evaluate(mask)
-            forwards += plain.forwards - before + (asked.forwards if other is not None else 0)
-            found, (low, high) = (
-                compare(whole, masked, self.options.seed),
-                accuracy_interval(masked, self.options.seed),
-            )
-            out[split] = {
-                "n": found.n, "examples": len(asked.examples), "accuracy": found.accuracy, "accuracy_low": low,
-                "accuracy_high": high, "baseline": found.baseline, "difference": found.difference,
-                "low": found.low, "high": found.high, "p": found.p, "flipped_right": found.flipped_right,
-                "flipped_wrong": found.flipped_wrong, "kept": int(mask.kept.sum()), "undecided": undecided,
-                **omission_fields(asked.omissions),
-            }  # fmt: skip
-        return out, forwards
+            untouched = self._evaluators.setdefault(split, self._evaluator(split, self.model))
+            gated = untouched if other is None else self._evaluator(split, other)
+            untouched.tick = gated.tick = tick
+            forwards_before = untouched.forwards
+            baseline = untouched.evaluate()
+            evaluation = gated.evaluate(mask)
+            forwards += untouched.forwards - forwards_before
+            forwards += gated.forwards if other is not None else 0
+            comparison = compare(baseline, evaluation, self.options.seed)
+            accuracy_low, accuracy_high = accuracy_interval(evaluation, self.options.seed)
+            accuracies[split] = {
+                "n": comparison.n,
+                "examples": len(gated.examples),
+                "accuracy": comparison.accuracy,
+                "accuracy_low": accuracy_low,
+                "accuracy_high": accuracy_high,
+                "baseline": comparison.baseline,
+                "difference": comparison.difference,
+                "low": comparison.low,
+                "high": comparison.high,
+                "p": comparison.p,
+                "flipped_right": comparison.flipped_right,
+                "flipped_wrong": comparison.flipped_wrong,
+                "kept": int(mask.kept.sum()),
+                "undecided": gates.undecided(),
+                **omission_fields(gated.omissions),
+            }
+        return accuracies, forwards
 
     def omission_notes(self, learned_on: Inputs) -> tuple[str, ...]:
         """What was cut, or has no answer, of the examples that gates were learned on and of those they are judged on.
@@ -530,7 +542,7 @@ def learn(
         learner.run(_keep(run, watch), watch.progress, watch.tick)
     gates = _record(given, learner, spec, has_gate)
     if trained is not None and place is not None:
-        record = {"gates": options.record(), "seed": options.seed}
+        record: JsonObject = {"gates": options.record(), "seed": options.seed}
         identity = write_model(
             trained, given.model, place, record, needs_of(given.model, given.examples)
         )
@@ -568,7 +580,7 @@ def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bool
     )  # fmt: skip
 
 
-def _made_of(learner: Learner) -> dict[str, Any]:
+def _made_of(learner: Learner) -> JsonObject:
     """How the gates were computed; forecasts use step_seconds."""
     rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
     pace = {"step_seconds": learner.state.seconds / learner.options.steps}
@@ -623,7 +635,7 @@ def train_on(
     check_place(out)
     checked(model, mask)
     split, examples = learned_on(task, language, options.split, options.size)
-    told = {
+    told: dict[str, JsonLike] = {
         "kind": "trained on",
         "base": model.recorded(),
         "language": language,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from headlab.errors import HeadlabError, require_seed, require_type
+from headlab.json_types import Json
 from headlab.l0_gates import HardConcrete
-from headlab.options import Options, option
+from headlab.options import Options, OptionValue, option
 from headlab.records import STACKS, Bools, HeadGrid, Progress
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.training.options import Gated, StepMade
@@ -128,21 +128,15 @@ class GateOptions(Gated, Options):
     def settled(self) -> GateOptions:
         """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
         values = ((name, getattr(self, name), known.kind) for name, known in self.table().items())
-        typed: dict[str, Any] = {
+        typed: dict[str, OptionValue] = {
             name: value if value is None else kind(value) for name, value, kind in values
         }
         names = self._stacks()
-        return replace(
-            self,
-            **typed
-            | {
-                "stacks": ALL
-                if ALL in names
-                else ",".join(name for name in STACKS if name in names)
-            },
-        )
+        kept_names = [name for name in STACKS if name in names]
+        typed["stacks"] = ALL if ALL in names else ",".join(kept_names)
+        return GateOptions.of(typed, seed=self.seed)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """The options that have an effect, by name, ready for JSON; a spec stores the seed beside them."""
         left = ("seed",) if self.along else ("seed", *ALONG)
         return {name: value for name, value in asdict(self.settled()).items() if name not in left}
@@ -171,7 +165,7 @@ class GateOptions(Gated, Options):
         return [name.strip() for name in self.stacks.split(",") if name.strip()]
 
 
-def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
+def options_of(given: Mapping[str, object], seed: int = 0) -> GateOptions:
     """Checked options from names and values, defaults for the rest. Raises HeadlabError for what does not fit."""
     return GateOptions.of(given, seed=seed).settled()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from headlab.json_types import Json
 from headlab.l0_gates import LearnedGates
 from headlab.records import part
 from headlab.stats.bootstrap import holm
@@ -60,7 +61,7 @@ def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
 
 
-def learned_with(gates: LearnedGates) -> dict[str, Any]:
+def learned_with(gates: LearnedGates) -> dict[str, Json]:
     """The options of the training."""
     given = gates.spec.get("options")
     return dict(given) if isinstance(given, Mapping) else {}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated_here
+from headlab.json_types import JsonLike
 from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import Checkpoint
@@ -245,7 +245,7 @@ def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch
 
 def _record(
     given: Given, gates: LearnedGates, before: Sums, after: Mapping[str, Sums]
-) -> dict[str, Any]:
+) -> dict[str, JsonLike]:
     """How the model was made, ready for JSON."""
     ratios = {name: against(before, part) for name, part in after.items()}
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.json_types import JsonLike, JsonObject, JsonRecord
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
@@ -150,22 +151,30 @@ class Judge:
         return {split: passages(self.texts[split], found) for split, found in nats.items()}
 
 
-def perplexities(sums: Sums) -> dict[str, Any]:
+def perplexities(sums: Sums) -> JsonObject:
     """Perplexities with their intervals by split, ready for JSON."""
     return {split: perplexity(part)._asdict() for split, part in sums.items()}
 
 
-def kept(sums: Sums, data: str, block: int) -> dict[str, Any]:
+def kept(sums: Sums, data: str, block: int) -> JsonObject:
     """The contents of perplexity.json: the sums, and what they were computed on."""
     return {"data": data, "block": block, "columns": ["nats", "words", "tokens"],
             "passages": {split: part.tolist() for split, part in sums.items()}}  # fmt: skip
+
+
+class StoredSums(TypedDict):
+    """The contents of perplexity.json: the text, the window length, and the rows of each split's sums."""
+
+    data: str
+    block: int
+    passages: Mapping[str, list[list[float]]]
 
 
 def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
     """Sums stored in a model's folder, if it was evaluated on this text with this window length; else None."""
     if not (folder / FILE).is_file():
         return None
-    value = read_json(folder / FILE)
+    value = cast("StoredSums", read_json(folder / FILE))
     try:
         if (value["data"], value["block"]) != (data, block):
             return None
@@ -224,7 +233,10 @@ def train_lm(
     model.train(False)
     judge = Judge(texts, options.block, watch)
     sums = judge(model)
-    record = {"options": options.record(), "data": {"sha256": data, "tokens": texts["train"].asked}}
+    record: dict[str, JsonLike] = {
+        "options": options.record(),
+        "data": {"sha256": data, "tokens": texts["train"].asked},
+    }
     write_lm(
         out,
         model,
@@ -277,7 +289,7 @@ def common(
     state: State | None,
     judge: Judge,
     before: float = 0.0,
-) -> dict[str, Any]:
+) -> dict[str, JsonLike]:
     """What every language-model training records. state: the final one, None if there were no steps.
 
     before: seconds of training before those of the state.
@@ -285,7 +297,11 @@ def common(
     found = parameters(model.config)
     losses = state.losses if state is not None else []
     seconds = before + (state.seconds if state is not None else 0.0)
-    took = {"seconds": round(seconds, 1), "judging": round(judge.seconds, 1), "device": device}
+    took: JsonObject = {
+        "seconds": round(seconds, 1),
+        "judging": round(judge.seconds, 1),
+        "device": device,
+    }
     return {
         "loss": {"first": losses[0], "last": float(np.mean(losses[-TAIL:]))} if losses else {},
         "took": took
@@ -300,7 +316,7 @@ def common(
 
 
 def write_lm(
-    out: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sums: Sums, record: Mapping[str, Any],
+    out: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sums: Sums, record: JsonRecord,
     data: str, block: int,
 ) -> None:  # fmt: skip
     """Write the folder atomically: model, tokenizer, sums by passage and how they were made."""

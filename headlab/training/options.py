@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json
 from headlab.l0_gates import HardConcrete
 from headlab.models.allattention import POSITIONS, RELATIVE
-from headlab.options import Options, option
+from headlab.options import Options, OptionValue, integer_in, option
 
 # Fine-tuning: its options, named presets, and how examples form batches.
 
@@ -129,14 +129,17 @@ class FinetuneOptions(Pace, Options):
                 code="training.freeze_with_lora",
             )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """The options by name, ready for JSON; later additions only if they are not at their defaults.
 
         Results from before those options existed thus keep their key.
         """
         usual = asdict(FinetuneOptions())
+        values = {**asdict(self), "targets": list(self.targets)}
         return {
-            name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]
+            name: value
+            for name, value in values.items()
+            if name not in LATER or value != usual[name]
         }
 
 
@@ -175,7 +178,7 @@ class Preset:
     """Named hyper-parameters: their source, and the length of training (either steps or epochs)."""
 
     source: str
-    options: Mapping[str, Any]
+    options: Mapping[str, OptionValue]
     epochs: float | None = None
 
 
@@ -252,11 +255,17 @@ def default_preset(words: bool, method: str, embedded: bool) -> str:
 
 
 def options_of(
-    name: str, method: str, examples: int, epochs: float | None = None, **given: Any
+    name: str,
+    method: str,
+    examples: int,
+    epochs: float | None = None,
+    *,
+    targets: tuple[str, ...] | None = None,
+    **given: OptionValue,
 ) -> FinetuneOptions:
     """Options from a preset, overridden by those given; None counts as not given.
 
-    epochs: passes over the examples, instead of the preset's length.  Raises HeadlabError for an unknown preset, an
+    epochs: passes over the examples, instead of the preset's length.  targets: the layers that a LoRA trains.  Raises HeadlabError for an unknown preset, an
     unusable option, or both steps and epochs.
     """
     if name not in PRESETS:
@@ -270,14 +279,14 @@ def options_of(
         raise HeadlabError(
             "given both steps and epochs; give one of them", code="training.steps_and_epochs"
         )
-    values: dict[str, Any] = {"method": method, **preset.options, **chosen}
+    values: dict[str, OptionValue] = {"method": method, **preset.options, **chosen}
     long = epochs if epochs is not None else None if "steps" in chosen else preset.epochs
     if long is not None:
         if not 0 < long < float("inf"):
             raise HeadlabError(
                 f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range"
             )
-        batch = max(1, values.get("batch", FinetuneOptions().batch))
+        batch = max(1, integer_in({"batch": FinetuneOptions().batch, **values}, "batch"))
         values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
     if method == "lora":  # presets freeze parts for full fine-tuning only
         values = {
@@ -285,9 +294,7 @@ def options_of(
             for key, value in values.items()
             if key in chosen or not key.startswith("freeze")
         }
-    options = FinetuneOptions(**values)
-    options.check()
-    return options
+    return FinetuneOptions.of(values, **({} if targets is None else {"targets": targets}))
 
 
 # Options of language-model training, and the progress it reports; the command line reads them without torch.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,12 +22,14 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from headlab.errors import HeadlabError, first_line
 from headlab.files import is_folder, read_json, write_atomic, write_json
+from headlab.json_types import JsonLike, JsonObject, JsonRecord
 from headlab.models.checkpoint import alone
 from headlab.models.embedded import (
     CONFIG,
@@ -136,7 +138,7 @@ def load_base(
     """
     if base.embedded:
         return load_classifier(base.folder, labels, words=words)
-    auto: Any = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
+    auto = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
     try:
         config = AutoConfig.from_pretrained(
             base.folder, trust_remote_code=False, id2label=dict(enumerate(labels)),
@@ -197,7 +199,7 @@ def _read_base(
     return module, info
 
 
-def check_kind(base: Base, config: Any, words: bool) -> None:
+def check_kind(base: Base, config: PretrainedConfig, words: bool) -> None:
     """Raise HeadlabError for an encoder-decoder, or a base fine-tuned for another kind of answer."""
     if config.is_encoder_decoder:
         raise HeadlabError(
@@ -215,7 +217,7 @@ def check_kind(base: Base, config: Any, words: bool) -> None:
                 )
 
 
-def name_padding(tokenizer: PreTrainedTokenizerBase, config: Any) -> None:
+def name_padding(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
     """Give a tokenizer without a padding token the one that the base's configuration names, if it names one."""
     padding = named_padding(config)
     if tokenizer.pad_token is None and padding is not None and padding < len(tokenizer):
@@ -316,9 +318,9 @@ class Made:
 
     weights: Mapping[str, torch.Tensor]
     file: str
-    texts: Mapping[str, Mapping[str, Any]]
+    texts: Mapping[str, JsonRecord]
     tokenizer: PreTrainedTokenizerBase | None = None
-    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer_settings: JsonRecord = field(default_factory=dict)
 
 
 def adapter_made(model: PeftModel, labels: Sequence[str], words: bool, base_name: str) -> Made:
@@ -372,28 +374,25 @@ def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def model_config(module: PreTrainedModel) -> dict[str, Any]:
+def model_config(module: PreTrainedModel) -> JsonObject:
     """The model's configuration with its class, without local paths."""
-    config: Any = module.config
-    facts: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    facts: JsonObject = json.loads(module.config.to_json_string(use_diff=True))
     return dict(sorted((facts | {"architectures": [type(module).__name__]}).items()))
 
 
-def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
+def adapter_config(model: PeftModel, base_name: str) -> JsonObject:
     """PEFT's own description, sorted, with the base's name instead of a local path."""
-    found = model.peft_config["default"].to_dict()
-    facts = {
-        name: sorted(value) if isinstance(value, set | list) else value
-        for name, value in found.items()
-    }
-    return dict(
-        sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items())
-    )
+    facts: JsonObject = {}
+    for name, value in model.peft_config["default"].to_dict().items():
+        facts[name] = sorted(value) if isinstance(value, set | list) else value
+    facts["base_model_name_or_path"] = base_name
+    facts["inference_mode"] = True
+    return dict(sorted(facts.items()))
 
 
 def training_record(
     options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
-) -> dict[str, object]:
+) -> dict[str, JsonLike]:
     """How a model was made, ready for JSON. data: number of examples, sha256."""
     return {
         "options": options.record(),
@@ -404,7 +403,7 @@ def training_record(
     }
 
 
-def took(state: State, device: str) -> dict[str, Any]:
+def took(state: State, device: str) -> JsonObject:
     """How a training went: losses, seconds, device and threads."""
     limit = {"rows_that_fitted": state.rows} if state.rows else {}
     return {
@@ -421,7 +420,7 @@ def versions_of(libraries: Sequence[str]) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in libraries}
 
 
-def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
+def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, JsonLike]:
     """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
     if not measured:
         return {"accuracy": {}}
@@ -439,7 +438,7 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
     }
 
 
-def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
+def write_folder(out: Path, made: Made, record: JsonRecord) -> None:
     """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
     with built(out) as build:
         if made.tokenizer is not None:
@@ -451,10 +450,11 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
         write_json(build / TRAINING, {**record, "files": files_of(build, TRAINING)})
 
 
-def _add_settings(file: Path, settings: Mapping[str, Any]) -> None:
+def _add_settings(file: Path, settings: JsonRecord) -> None:
     """Add settings to a JSON file; without any it stays as it is, byte by byte."""
     if settings:
-        write_json(file, {**read_json(file), **settings})
+        earlier = cast("JsonObject", read_json(file))
+        write_json(file, {**earlier, **settings})
 
 
 def copy_folder(source: Path, out: Path) -> None:

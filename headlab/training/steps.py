@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from headlab.context import MAX_TOKENS, positions
 from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded
 from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
+from headlab.json_types import JsonLike
 from headlab.models.tokenising import (
     TokenNeeds,
     WordSpaces,
@@ -214,7 +215,7 @@ def encode(
     words = bool(examples[0].words)
     pairs = [example.pair for example in examples]
     second = None if all(pair is None for pair in pairs) else [pair or "" for pair in pairs]
-    texts: list[Any] = [example.text for example in examples]
+    texts: Sequence[str | list[str]] = [example.text for example in examples]
     spaces: WordSpaces = "none"
     if words:
         spaces = word_spaces(tokenizer, labels_words=True)
@@ -262,7 +263,7 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]:
+def facts(examples: Sequence[Example], labels: Sequence[str]) -> Sequence[JsonLike]:
     """What the weights depend on in the examples: texts, answers, label names."""
     texts = [
         list(e.words) if e.words else e.text if e.pair is None else [e.text, e.pair]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
-from transformers import GenerationConfig, MarianConfig, MarianMTModel
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
 from headlab.encoding import IGNORED, shifted
 from headlab.errors import HeadlabError, first_line
 from headlab.hooks.model import Model, attach, gated_here
+from headlab.json_types import JsonObject, JsonRecord
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import checkpoint_beside
@@ -98,7 +99,9 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
     return out.getvalue()
 
 
-def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) -> Any:
+def marian_tokenizer(
+    pieces: bytes, pair: str, max_length: int, folder: Path
+) -> PreTrainedTokenizerBase:
     """Marian's tokenizer with one vocabulary for both sides; the padding has the last id.
 
     pair: like en-de.  folder: for its files; it must exist as long as the tokenizer.
@@ -157,7 +160,10 @@ class Sentences(Encoded):
 
 
 def encode_sentences(
-    tokenizer: Any, examples: Sequence[Example], max_length: int, smoothing: float
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    max_length: int,
+    smoothing: float,
 ) -> Sentences:
     """Tokenise both sides; tokens beyond `max_length` are cut off."""
     found = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
@@ -185,7 +191,7 @@ def check_sentences(examples: Sequence[Example]) -> None:
 
 # Training a Marian-style model from scratch: vocabulary, weights, heads that may be off from the start.
 
-Measure = Callable[[Model], Mapping[str, Any]]
+Measure = Callable[[Model], JsonRecord]
 
 
 def train_translation(
@@ -216,8 +222,8 @@ def train_translation(
     pieces = word_pieces(
         (side for e in examples for side in (e.text, e.target or "")), options.vocabulary
     )
-    told = _told(examples, pair, options, mask, pieces)
-    key = content_key(told)
+    facts = _training_facts(examples, pair, options, mask, pieces)
+    key = content_key(facts)
     keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     with TemporaryDirectory() as folder, own_randomness(place):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
@@ -227,15 +233,20 @@ def train_translation(
         with without(model, mask):
             ExampleSteps(model.module, encoded, options, state).run(keep, progress)
         finish(model, mask)
-        record = told | _record(model, state, device) | {
-            "example_forwards": forwards(encoded.lengths, options), "measured": dict(measure(model)) if measure else {},
-        }  # fmt: skip
+        record = {
+            **facts,
+            **_record(model, state, device),
+            "example_forwards": forwards(encoded.lengths, options),
+            "measured": dict(measure(model)) if measure else {},
+        }
         write_folder(out, whole_made(model.module, model.tokenizer), record)
     keep.path.unlink(missing_ok=True)
     return out
 
 
-def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device) -> Model:
+def new_model(
+    tokenizer: PreTrainedTokenizerBase, options: TranslationOptions, device: torch.device
+) -> Model:
     """A model with weights drawn from the seed, its heads located and self-tested."""
     padding = int(tokenizer.pad_token_id)
     config = MarianConfig(
@@ -249,12 +260,13 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
     )  # fmt: skip
     with alone():
         torch.manual_seed(torch_seed(options.seed))
-        module: Any = MarianMTModel(config)
+        module = MarianMTModel(config)
     module.generation_config = GenerationConfig(
         max_length=options.max_length, num_beams=1, bad_words_ids=[[padding]], pad_token_id=padding,
         decoder_start_token_id=padding, eos_token_id=config.eos_token_id, forced_eos_token_id=config.eos_token_id,
     )  # fmt: skip
-    return attach(Checkpoint("trained from scratch", "training", "", module.to(device), tokenizer))
+    torch.nn.Module.to(module, device)
+    return attach(Checkpoint("trained from scratch", "training", "", module, tokenizer))
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:
@@ -295,7 +307,7 @@ def finish(model: Model, mask: Mask | None) -> None:
     model.module.requires_grad_(False).eval()
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     for row, head in [] if mask is None else model.grid.flat[~mask.kept]:
-        weight: Any = model.projections[row].weight
+        weight = cast("torch.Tensor", model.projections[row].weight)
         wide = weight.shape[1] // heads[row]
         weight[:, head * wide : (head + 1) * wide] = 0
 
@@ -307,13 +319,13 @@ def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
     return whole * len(lengths) + sum(map(len, last))
 
 
-def _told(
+def _training_facts(
     examples: Sequence[Example],
     pair: str,
     options: TranslationOptions,
     mask: Mask | None,
     pieces: bytes,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Everything the weights depend on, ready for JSON."""
     data = content_key([[e.text, e.target] for e in examples])
     return {
@@ -326,7 +338,7 @@ def _told(
     }
 
 
-def _record(model: Model, state: State, device: str) -> dict[str, Any]:
+def _record(model: Model, state: State, device: str) -> JsonObject:
     """Facts of the finished training, ready for JSON."""
     libraries = (*(name for name in LIBRARIES if name != "peft"), "sentencepiece")
     return {

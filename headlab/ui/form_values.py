@@ -60,7 +60,8 @@ def _number(label: str, option: Option, key: str, about: str, start: Any) -> Non
 
 def _step(option: Option) -> float:
     """What a press of + adds: less than a default that is small itself, like a learning rate."""
-    size = abs(option.default or 1.0)
+    default = option.default
+    size = abs(default) if isinstance(default, int | float) and default else 1.0
     return STEP if size >= STEP else 10.0 ** (math.floor(math.log10(size)) - 1)
 
 

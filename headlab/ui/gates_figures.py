@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from headlab.fingerprints import current_fingerprint, fingerprint_of
+from headlab.json_types import JsonLike
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
@@ -147,7 +148,7 @@ def as_many(gates: LearnedGates, scores: HeadScores) -> Bools:
 def mask_of(gates: LearnedGates, scores: HeadScores) -> Mask:
     """The same as a mask, with a record of how it was chosen."""
     kept = as_many(gates, scores)
-    chosen = {
+    chosen: dict[str, JsonLike] = {
         "rule": "as many as learned gates keep", "method": scores.method, "k": int((~kept).sum()),
         "languages": [scores.language], "score": dict(scores.spec), "gates": dict(gates.spec),
     }  # fmt: skip

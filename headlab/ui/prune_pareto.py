@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -301,10 +301,9 @@ QUICK = (
     (4, 128),
     (3, 64),
 )  # sizes, test examples
-ORDERED, SIZED = (
-    ABOUT.options["orders"].default.split(","),
-    ABOUT.options["points"].default,
-)  # of the full front
+# Of the full front.
+ORDERED = str(ABOUT.options["orders"].default).split(",")
+SIZED = ABOUT.options["points"].default
 
 
 def presets(choice: Choice, heads: int) -> None:
@@ -366,7 +365,7 @@ def _more() -> None:
         "Sizes to try",
         2,
         4096,
-        SIZED,
+        cast("int", SIZED),
         key="front-points",
         help="Evenly spaced counts of heads off.",
     )

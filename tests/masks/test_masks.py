@@ -595,3 +595,14 @@ def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
     assert ablation({"combined": [zero, zero]}) == "zero"
     assert ablation({"combined": [zero, {}]}) is ablation({"combined": []}) is None
     assert ablation({"combined": [{"combined": [zero, mean]}, zero]}) == "mixed"
+
+
+def test_a_mask_names_its_model_and_languages_and_is_silent_where_it_knows_none() -> None:
+    architecture = {"class": "BertModel", "model_type": "bert"}
+    about = {**MODEL, "architecture": architecture}
+    known = Mask(GRID, np.ones(7, bool), about, {"languages": ["de", "th"], "rule": "bottom"})
+    assert (known.name, known.fingerprint, known.architecture) == ("m", "f" * 64, architecture)
+    assert (known.languages, known.choice["rule"]) == (("de", "th"), "bottom")
+    unknown = Mask(GRID, np.ones(7, bool), {"name": None, "fingerprint": None})
+    assert (unknown.name, unknown.fingerprint, unknown.architecture) == ("", None, None)
+    assert (unknown.languages, unknown.evaluated) == ((), {})
