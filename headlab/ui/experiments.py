@@ -439,11 +439,16 @@ def _other_fields(report_job: ExperimentJob, wanted: ExperimentJob) -> dict[str,
     return others
 
 
-def _other_options(
-    report_options: Mapping[str, object], wanted: Mapping[str, object]
-) -> dict[str, object]:
-    """The report's options that are not as wanted; those that only one of them has are not compared."""
+def _other_options(report_options: object, wanted: object) -> dict[str, object]:
+    """The report's options that are not as wanted; those that only one of them has are not compared.
+
+    Args:
+        report_options: By name; anything else, as another program may have written, is not compared.
+        wanted: By name.
+    """
     others: dict[str, object] = {}
+    if not isinstance(report_options, Mapping) or not isinstance(wanted, Mapping):
+        return others
     for name, value in report_options.items():
         if name in wanted and value != wanted[name]:
             others[name] = value
