@@ -100,7 +100,6 @@ def write(experiment: str, report: str = "") -> None:
 # The form of an experiment and its job. No streamlit here.
 
 FORM = Form("_plan", "plan-")
-SETTINGS = ExperimentJob.settings()
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class ExperimentForm:
             options=FORM.read(self.study_options(), values, self.experiment),
             **self.choice.about,
             **self._method_fields(values),
-            **FORM.read(SETTINGS, values),
+            **FORM.read(ExperimentJob.settings(), values),
         )
 
     def _method_fields(self, values: Values) -> Values:
@@ -278,11 +277,11 @@ def matching(
         changed = changed_options(stored.job)
         return same_weights, is_float32, made_at(result), -len(changed), result.key
 
-    fitting = [r for r in results if _is_about(r.record) == wanted and choice.fits(r.record.spec)]
+    fitting = [r for r in results if _subject_of(r.record) == wanted and choice.fits(r.record.spec)]
     return sorted(fitting, key=rank, reverse=True)
 
 
-def _is_about(report: Report) -> tuple[object, object, object]:
+def _subject_of(report: Report) -> tuple[object, object, object]:
     """The model, the task and the experiment of a report."""
     spec = report.spec
     return part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment")
@@ -519,7 +518,7 @@ def draw(form: ExperimentForm) -> ExperimentJob:
 def _more_options(form: ExperimentForm) -> None:
     """The settings, then the options of the method."""
     places = [*st.columns(3), st.container()]
-    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
+    for place, (name, option) in zip(places, ExperimentJob.settings().items(), strict=True):
         with place:
             FORM.draw(name, option)
     method = form.choice.method

@@ -29,7 +29,6 @@ from headlab.ui.gates_figures import mask_of, measured
 from headlab.ui.gates_store import (
     FORM,
     MAIN,
-    SETTINGS,
     WEIGHTS,
     GatesForm,
     Sweep,
@@ -78,7 +77,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
         with column:
             FORM.draw(name, options.pop(name))
     with st.expander("More options"):
-        FORM.grid({**options, **SETTINGS})
+        FORM.grid({**options, **GatesJob.settings()})
     if form.languages:
         _begin(form)
     else:

@@ -152,7 +152,6 @@ def sweep_key(language: str, every: Sequence[Sweep]) -> str:
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
 FORM = Form("_gates_plan", "gates-plan-")
-SETTINGS = GatesJob.settings()
 MAIN = ("steps", "trained", "stacks", "start")
 """The options that most people set."""
 MAX_WEIGHTS = 20
@@ -197,7 +196,7 @@ class GatesForm:
             weights=weights,
             options=FORM.read(training_options(), values),
             **self.choice.about,
-            **FORM.read(SETTINGS, values),
+            **FORM.read(GatesJob.settings(), values),
         )
 
 

@@ -252,7 +252,6 @@ SIZES = {
     "dev_size": "front-dev",
     "test_size": "front-test",
 }  # keys of the widgets of these settings
-SETTINGS = FrontJob.settings()
 KEPT_HEADS = 0.75  # default of the share of heads kept
 
 
@@ -274,13 +273,14 @@ class FrontForm:
         Args:
             values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
         """
+        settings = FrontJob.settings()
+        sizes = {name: values.get(key, settings[name].default) for name, key in SIZES.items()}
         job = FrontJob.model_construct(
             languages=list(self.choice.languages),
             method=self.choice.method,
             options=self._options(values),
-            dev_size=values.get(SIZES["dev_size"], SETTINGS["dev_size"].default),
-            test_size=values.get(SIZES["test_size"], SETTINGS["test_size"].default),
             **self.choice.about,
+            **sizes,
         )
         method_options = as_cached(self.choice)
         return job.model_copy(update={"method_options": method_options}) if method_options else job
@@ -422,9 +422,10 @@ def _more() -> None:
         key="front-points",
         help="Evenly spaced counts of heads off.",
     )
+    settings = FrontJob.settings()
     for place, (name, key) in zip(places, SIZES.items(), strict=True):
         with place:
-            form_values.draw(name, SETTINGS[name], key)
+            form_values.draw(name, settings[name], key)
 
 
 def _begin(form: FrontForm) -> FrontJob:

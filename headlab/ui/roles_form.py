@@ -8,6 +8,7 @@ from functools import partial
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.roles import RolesJob
 from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
@@ -22,7 +23,6 @@ from headlab.ui.job_actions import asked, end_form, progress, start_planned, ter
 from headlab.ui.names import language_title, plain
 from headlab.ui.roles_store import (
     FORM,
-    SETTINGS,
     SOURCES,
     TEXTS,
     TREES,
@@ -83,7 +83,7 @@ def _sentences() -> str:
     """Source of the sentences, with widgets for their split and number."""
     left, *places = st.columns([2, 1, 1])
     names, start = list(SOURCES), list(SOURCES).index(FORM.kept("source", TREES))
-    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
+    for place, (name, option) in zip(places, RolesJob.settings().items(), strict=True):
         with place:
             FORM.draw(name, option)
     return left.selectbox(

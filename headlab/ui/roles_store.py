@@ -57,7 +57,6 @@ def picture(roles: Roles) -> dict[str, Any]:
 # The form for roles to find: sentences, thresholds, and the jobs that it makes.
 
 FORM = Form("_roles_plan", "roles-plan-")
-SETTINGS = RolesJob.settings()
 TREES: Literal["treebank"] = "treebank"
 TEXTS: Literal["task"] = "task"
 SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
@@ -89,7 +88,7 @@ class RolesRequest:
             languages=list(self.languages),
             source=self.source,
             options=FORM.read(OPTIONS, values),
-            **FORM.read(SETTINGS, values),
+            **FORM.read(RolesJob.settings(), values),
         )
 
     @property

@@ -368,6 +368,16 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     assert told.startswith("monte carlo options estimand shapley, value accuracy, samples 64,")
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"method": "nonesuch"}, {"method": ["shapley"]}, {"method_options": "x"}]
+)
+def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
+    stored = stored_job(made_up("heads"), options=options)
+    wanted = form_job("heads")
+    settings = experiments.differences(stored, wanted.model_copy(update={"seed": 5}))
+    assert "seed 0" in settings
+
+
 @pytest.mark.parametrize("what", ["torn", "foreign", "empty"])
 def test_a_bad_report_is_a_sentence(cache, what):
     key = keep(cache, made_up("heads"))
