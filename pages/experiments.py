@@ -5,7 +5,7 @@ import streamlit as st
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report
 from headlab.ui import experiments, experiments_report
-from headlab.ui.experiments import Plan
+from headlab.ui.experiments import ExperimentForm
 from headlab.ui.figures import skipped
 from headlab.ui.names import plain
 from headlab.ui.shell import listing, page
@@ -25,27 +25,29 @@ def pick(task):
     return key
 
 
-def answer(plan, wanted):
+def answer(form, job):
     st.subheader("What does it say?")
     stored = listing(Report)
-    weights = experiments.weights_of(plan.choice.model)
-    results = experiments.matching(stored.results, plan.choice, plan.experiment, weights)
-    shown, asked = "", experiments.report_of(plan.experiment, [result.key for result in results])
+    weights = experiments.weights_of(form.choice.model)
+    results = experiments.matching(stored.results, form.choice, form.experiment, weights)
+    shown = ""
+    requested = experiments.report_of(form.experiment, [result.key for result in results])
     if results:
-        result = experiments_report.pick(results, plan.experiment, asked, weights)
-        shown = st.session_state.get(f"report-{plan.experiment}") or ""
-        experiments_report.draw(result, {**wanted, "fingerprint": weights})
+        result = experiments_report.pick(results, form.experiment, requested, weights)
+        shown = st.session_state.get(f"report-{form.experiment}") or ""
+        experiments_report.draw(result, job, weights)
     else:
-        none = f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}."
+        subject = plain(f"{form.choice.model} and task {form.choice.task}")
+        none = f"There is no report yet on {subject}."
         made = "**Start** makes one: figures, tables to download, and notes on what limits them."
-        st.info(none if plan.obstacle(wanted) else f"{none} {made}")
-        experiments.offer_others(plan, stored.results)
+        st.info(none if form.obstacle(job) else f"{none} {made}")
+        experiments.offer_others(form, stored.results)
     skipped(stored.problems, "report")
-    experiments.write(plan.experiment, shown)
+    experiments.write(form.experiment, shown)
 
 
 with page("experiments") as choice:
-    plan = Plan(pick(choice.task), choice)
+    form = ExperimentForm(pick(choice.task), choice)
     st.subheader("What will it cost?")
-    wanted = experiments.draw(plan)
-    answer(plan, wanted)
+    job = experiments.draw(form)
+    answer(form, job)

@@ -10,31 +10,25 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.fields import Settings
 from headlab.methods.costs import caution
-from headlab.methods.table import METHODS
+from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.records import part
-from headlab.report.commands import job_of, shell_lines
+from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
-from headlab.studies.table import (
-    EXPERIMENTS,
-    JOBS,
-    METHOD,
-    METHOD_OPTIONS,
-    Experiment,
-    Settings,
-    study,
-)
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tables import Report
-from headlab.ui.form_values import Form, wrong
+from headlab.tasks.languages import language_titles
+from headlab.ui.form_values import Form, Values, wrong
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal
-from headlab.ui.job_format import spelled
 from headlab.ui.names import SHORT_KEY, plain
 from headlab.ui.notices import notify
 from headlab.ui.presses import button, give, start_with
 from headlab.ui.shell import Choice, Latest, as_cached, go, languages_of, others, supervisor
 
-# Experiments on pages: links, the job's spec, stored reports newest first.
+# Experiments on pages: links, the form's job, stored reports newest first.
 
 # Which experiment and report the page shows: stored in the link and across page switches.
 
@@ -103,85 +97,100 @@ def write(experiment: str, report: str = "") -> None:
             st.query_params.pop("report", None)
 
 
-# The experiment being set up: its widget keys and the job's spec. No streamlit here.
+# The form of an experiment and its job. No streamlit here.
 
-FORM, SETTINGS = Form("_plan", "plan-"), JOBS["experiment"]
-Choices = Mapping[str, Any]
+FORM = Form("_plan", "plan-")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What would be computed: an experiment on the sidebar's choice."""
+class ExperimentForm:
+    """The form for an experiment on the sidebar's choice.
+
+    Attributes:
+        experiment: Its key.
+        choice: The model, the task, the languages and the method.
+    """
 
     experiment: str
     choice: Choice
 
     @property
-    def about(self) -> Experiment:
+    def study(self) -> Experiment:
         """The experiment itself."""
         return EXPERIMENTS[self.experiment]
 
     @property
     def uses_method(self) -> bool:
         """Whether the sidebar's method matters."""
-        return METHOD in self.about.options
+        return METHOD in self.study.options
 
-    def own_options(self) -> Settings:
-        """The experiment's options that have their own widget."""
-        return {
-            name: o
-            for name, o in self.about.options.items()
-            if name != METHOD and o.kind is not dict
-        }
+    def study_options(self) -> Settings:
+        """The experiment's options that have a widget of their own."""
+        options = {}
+        for name, option in self.study.options.items():
+            if name != METHOD and option.kind is not dict:
+                options[name] = option
+        return options
 
     def method_options(self) -> Settings:
         """Options of the method that can be set."""
         return METHODS[self.choice.method].options if self.uses_method else {}
 
-    def spec(self, state: Choices) -> dict[str, Any]:
-        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
-        own = FORM.read(self.method_options(), state, "method", self.choice.method)
-        return {
-            "experiment": self.experiment,
+    def job(self, values: Values) -> ExperimentJob:
+        """The form's job, which may hold what does not fit yet.
+
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+        """
+        return ExperimentJob.model_construct(
+            experiment=self.experiment,
+            languages=list(self.choice.languages),
+            options=FORM.read(self.study_options(), values, self.experiment),
             **self.choice.about,
-            "languages": list(self.choice.languages),
-            **({"method": self.choice.method} if self.uses_method else {}),
-            **({"method_options": own} if METHOD_OPTIONS in self.about.options and own else {}),
-            "options": FORM.read(self.own_options(), state, self.experiment),
-            **FORM.read(SETTINGS, state),
-        }
-
-    def trouble(self, spec: Mapping[str, Any]) -> str:
-        """Why this cannot be started; empty if it can."""
-        least, have = self.about.least_languages, len(self.choice.languages)
-        if have < least:
-            return "Choose a language." if least == 1 else self._too_few()
-        return wrong(self.about.resolve, resolvable(spec))
-
-    def _too_few(self) -> str:
-        takes, chosen = (
-            f"{self.about.title} takes {self.about.least_languages} languages",
-            len(self.choice.languages),
+            **self._method_fields(values),
+            **FORM.read(ExperimentJob.settings(), values),
         )
+
+    def _method_fields(self, values: Values) -> Values:
+        """The method and its options, as far as the experiment has them."""
+        fields: Values = {}
+        if self.uses_method:
+            fields[METHOD] = self.choice.method
+        method_options = FORM.read(self.method_options(), values, "method", self.choice.method)
+        if METHOD_OPTIONS in self.study.options and method_options:
+            fields[METHOD_OPTIONS] = method_options
+        return fields
+
+    def trouble(self, job: ExperimentJob) -> str:
+        """Why the form's job cannot be started; empty if it can."""
+        min_languages = self.study.least_languages
+        if len(self.choice.languages) < min_languages:
+            return "Choose a language." if min_languages == 1 else self._too_few_languages()
+        return wrong(resolved_options, job)
+
+    def _too_few_languages(self) -> str:
+        needed = f"{self.study.title} takes {self.study.least_languages} languages"
         if len(languages_of(self.choice.task)) == 1:
-            return f"{takes}, and task {self.choice.task} has one; choose another question above."
-        return f"{takes}; {chosen or 'none'} is chosen."
+            task = self.choice.task
+            return f"{needed}, and task {task} has one; choose another question above."
+        return f"{needed}; {len(self.choice.languages) or 'none'} is chosen."
 
-    def obstacle(self, spec: Mapping[str, Any]) -> str:
+    def obstacle(self, job: ExperimentJob) -> str:
         """Why Start is disabled; empty if it is not. Beyond `trouble`, this asks what the model refuses."""
-        return self.trouble(spec) or (refusal(self.choice) if self.uses_method else "")
+        return self.trouble(job) or (refusal(self.choice) if self.uses_method else "")
 
 
-def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a spec as `Experiment.resolve` takes them."""
-    beside = {name: spec[name] for name in (METHOD, METHOD_OPTIONS) if spec.get(name) is not None}
-    fits = study(spec["experiment"]).options
-    return {**spec["options"], **{name: value for name, value in beside.items() if name in fits}}
+def resolved_options(job: ExperimentJob) -> dict[str, Any]:
+    """All options of a job's experiment, the method and its options among them.
+
+    Raises:
+        HeadlabError: For an unknown experiment, method or option, or an invalid value.
+    """
+    return job.study().resolve(job.study_options())
 
 
 # Stored reports of experiments: those that match a choice, newest first, as labels and as a table of facts.
 
-WEIGHTS = "fingerprint"
 SHORT_FINGERPRINT = 12  # characters of a fingerprint, enough to tell weights apart
 WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
 Stored = TypeVar("Stored")
@@ -236,7 +245,7 @@ def shelved(
 
 
 def form_of(
-    shelf: Shelf[Any],
+    shelf: Shelf[Stored],
     languages: tuple[str, ...],
     form: Callable[[tuple[str, ...]], None],
     others: str,
@@ -262,17 +271,20 @@ def matching(
     wanted = (choice.model, choice.task, experiment)
 
     def rank(result: Result[Report]) -> tuple[bool, bool, float, int, str]:
-        model = job_spec(result.record.spec)
-        same = weights is None or model[WEIGHTS] == weights
-        return same, "dtype" not in model, made_at(result), -len(own_settings(result)), result.key
+        stored = StoredJob.of(result.record)
+        same_weights = weights is None or stored.fingerprint == weights
+        is_float32 = stored.dtype is None
+        changed = changed_options(stored.job)
+        return same_weights, is_float32, made_at(result), -len(changed), result.key
 
-    fit = (r for r in results if _about(r) == wanted and choice.fits(r.record.spec))
-    return sorted(fit, key=rank, reverse=True)
+    fitting = [r for r in results if _subject_of(r.record) == wanted and choice.fits(r.record.spec)]
+    return sorted(fitting, key=rank, reverse=True)
 
 
-def _about(result: Result[Report]) -> tuple[Any, ...]:
-    spec = result.record.spec
-    return (part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment"))
+def _subject_of(report: Report) -> tuple[object, object, object]:
+    """The model, the task and the experiment of a report."""
+    spec = report.spec
+    return part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment")
 
 
 def made_at(result: Result[Report]) -> float:
@@ -284,30 +296,45 @@ def made_at(result: Result[Report]) -> float:
     return max(0.0, when.timestamp())
 
 
-def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Details of the job that makes a report with this spec, from `job_of`, and the model's fingerprint."""
-    details = job_of("report", spec)[1]
-    about = {"experiment": spec.get("experiment"), "model": details["model"]}
-    return {**about, WEIGHTS: str(part(spec, "model", WEIGHTS) or ""), **details}
+@dataclass(frozen=True)
+class StoredJob:
+    """The job that makes a stored report again, and the model's weights and precision beside it.
+
+    Attributes:
+        job: Of an experiment or a front. Its sizes are actual, not as requested, and nothing in it is checked.
+        fingerprint: Of the model's weights; empty if the report does not have it.
+        dtype: Precision of the model; None for float32.
+    """
+
+    job: ExperimentJob
+    fingerprint: str
+    dtype: str | None
+
+    @classmethod
+    def of(cls, report: Report) -> StoredJob:
+        """The job of a stored report of an experiment or a front."""
+        job = job_that_makes("report", report.spec)
+        assert isinstance(job, ExperimentJob), f"{report.name} is no experiment and no front"
+        dtype = part(report.spec, "model", "dtype")
+        return cls(
+            job=job,
+            fingerprint=str(part(report.spec, "model", "fingerprint") or ""),
+            dtype=str(dtype) if dtype else None,
+        )
 
 
-def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def offer_others(plan: Plan, results: Sequence[Result[Report]]) -> None:
+def offer_others(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
     """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
-    there = [
+    choices = [
         other.choice
-        for other in others(plan.choice)
-        if matching(results, other.choice, plan.experiment)
+        for other in others(form.choice)
+        if matching(results, other.choice, form.experiment)
     ]
-    if there:
+    if choices:
         st.markdown("The cache has some of other models and tasks:")
-    for other in there:
-        named = f"{other.model} on {other.task}"
-        button(named, key=f"report-of-{named}", on_press=go, args=("experiments", other))
+    for choice in choices:
+        subject = f"{choice.model} on {choice.task}"
+        button(subject, key=f"report-of-{subject}", on_press=go, args=("experiments", choice))
 
 
 def label(result: Result[Report], weights: str | None = None) -> str:
@@ -315,32 +342,42 @@ def label(result: Result[Report], weights: str | None = None) -> str:
 
     weights: fingerprint of the chosen model's weights; if it is None, the report's own are named.
     """
-    spec = job_spec(result.record.spec)
-    words = [made_words(result), spelled(spec["languages"])]
-    words += [str(spec[METHOD])] if METHOD in spec else []
-    words += [
-        f"{name.replace('_', ' ')} {as_text(value)}" for name, value in own_settings(result).items()
-    ]
-    words += [sizes_words(spec)]
-    words += [f"seed {spec['seed']}"] if spec["seed"] else []
-    words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
-    return " · ".join([*words, *origin(spec.get(WEIGHTS), weights, spec.get("dtype"))])
+    stored = StoredJob.of(result.record)
+    job = stored.job
+    words = [made_words(result), language_titles(job.languages_named)]
+    if job.method:
+        words.append(str(job.method))
+    words += setting_words(changed_options(job))
+    words.append(sizes_words(job))
+    if job.seed:
+        words.append(f"seed {job.seed}")
+    if weights is None and stored.fingerprint:
+        words.append(f"weights {_short(stored.fingerprint)}")
+    return " · ".join([*words, *origin(stored.fingerprint, weights, stored.dtype)])
 
 
-def sizes_words(spec: Mapping[str, Any]) -> str:
-    """How many examples a report is on. spec: as from `job_spec`."""
-    return f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
+def setting_words(settings: Mapping[str, object]) -> list[str]:
+    """Settings in words, each with its value."""
+    return [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in settings.items()]
 
 
-def own_settings(result: Result[Report]) -> dict[str, Any]:
-    """The experiment's options of a report that are not at their defaults, but for the method's."""
-    known = EXPERIMENTS.get(result.record.name)
-    given = job_spec(result.record.spec).get("options")
-    if known is None or not isinstance(given, Mapping):
+def sizes_words(job: ExperimentJob) -> str:
+    """How many examples a report is on."""
+    return f"up to {job.dev_size or '?'} examples of dev and {job.test_size or '?'} of test"
+
+
+def changed_options(job: ExperimentJob) -> dict[str, object]:
+    """The experiment's options that are not at their defaults, but for those of methods."""
+    study = EXPERIMENTS.get(job.experiment)
+    if study is None:
         return {}
-    beside = (METHOD, METHOD_OPTIONS, *known.options_of)
-    return {name: value for name, value in given.items()
-            if name not in beside and name in known.options and value != known.options[name].default}  # fmt: skip
+    changed: dict[str, object] = {}
+    for name, value in job.options.items():
+        if name in study.options_of or name not in study.options:
+            continue
+        if value != study.options[name].default:
+            changed[name] = value
+    return changed
 
 
 def made_words(result: Result[Report]) -> str:
@@ -363,39 +400,75 @@ def _short(fingerprint: str) -> str:
     return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "unknown ones"
 
 
-def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+COMPARED = ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
+"""The fields in which a report may differ from a form, besides the options, in the order in which this is told."""
+
+
+def differences(
+    stored: StoredJob, form_job: ExperimentJob, weights: str | None = None
+) -> list[str]:
     """Settings in which a report differs from what is chosen, in words, with the report's values.
 
-    spec, wanted: job details; wanted has the fingerprint of the chosen model, if it is known.  A wanted size of
-    "all" is not compared, because the number of examples is not known here.
+    Args:
+        stored: The report's job.
+        form_job: The form's job. Where it takes all examples, how many are not compared: how many
+            there are is not known here.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
     """
-    spec, wanted = _settled(spec), _settled(wanted)
-    names = [
-        name
-        for name in ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
-        if name in wanted
-    ]
-    found = {name: spec.get(name) for name in names if wanted[name] not in (None, spec.get(name))}
-    if sorted(found.get("languages") or []) == sorted(wanted["languages"]):
-        found.pop("languages", None)
-    inner = [METHOD_OPTIONS] if spec.get(METHOD) == wanted.get(METHOD) else []
-    for place in ("options", *inner):
-        own, asked = _mapping(spec, place), _mapping(wanted, place)
-        found |= {
-            name: value for name, value in own.items() if name in asked and value != asked[name]
-        }
-    words = [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in found.items()]
-    return origin(spec.get(WEIGHTS), wanted.get(WEIGHTS), spec.get("dtype")) + words
+    report_job = with_defaults(stored.job)
+    wanted = with_defaults(form_job)
+    settings = _other_fields(report_job, wanted)
+    settings |= _other_options(report_job.options, wanted.options)
+    if _method_of(report_job) == _method_of(wanted):
+        settings |= _other_options(report_job.method_options, wanted.method_options)
+    return [*origin(stored.fingerprint, weights, stored.dtype), *setting_words(settings)]
 
 
-def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Job details with all options filled in; unchanged if they fit neither an experiment nor the front."""
+def _other_fields(report_job: ExperimentJob, wanted: ExperimentJob) -> dict[str, object]:
+    """The report's values of `COMPARED` that are not as wanted."""
+    others: dict[str, object] = {}
+    for name in COMPARED:
+        if name == METHOD and _method_of(wanted) is None:
+            continue
+        value = report_job.value(name)
+        if wanted.value(name) not in (None, value):
+            others[name] = value
+    if sorted(report_job.languages_named) == sorted(wanted.languages_named):
+        others.pop("languages", None)
+    return others
+
+
+def _other_options(report_options: object, wanted: object) -> dict[str, object]:
+    """The report's options that are not as wanted; those that only one of them has are not compared.
+
+    Args:
+        report_options: By name; anything else, as another program may have written, is not compared.
+        wanted: By name.
+    """
+    others: dict[str, object] = {}
+    if not isinstance(report_options, Mapping) or not isinstance(wanted, Mapping):
+        return others
+    for name, value in report_options.items():
+        if name in wanted and value != wanted[name]:
+            others[name] = value
+    return others
+
+
+def _method_of(job: ExperimentJob) -> str | None:
+    """The method whose scores a job uses; None if its experiment uses none."""
+    study = job.known_study()
+    return None if study is None or METHOD not in study.options else job.method
+
+
+def with_defaults(job: ExperimentJob) -> ExperimentJob:
+    """The job with all options filled in; unchanged if they do not fit, as those of another program may not."""
+    with_method = job if job.method else job.model_copy(update={METHOD: DEFAULT_METHOD})
     try:
-        full = study(spec["experiment"]).resolve(resolvable(spec))
-    except (HeadlabError, KeyError):
-        return dict(spec)
-    beside = {name: full.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in full}
-    return {**spec, **beside, "options": full}
+        options = resolved_options(with_method)
+    except (HeadlabError, TypeError, ValueError):
+        return job
+    fields = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
+    return job.model_copy(update={**fields, "options": options})
 
 
 def facts(result: Result[Report]) -> list[tuple[str, str]]:
@@ -426,49 +499,47 @@ def facts_table(
 # The form for an experiment: its options, the forecast of its cost, and Start.
 
 
-def draw(plan: Plan) -> dict[str, Any]:
-    """Draw the form and return the job's current details."""
+def draw(form: ExperimentForm) -> ExperimentJob:
+    """Draw the form and return its job, as its widgets are now."""
     with st.container(border=True, key="plan"):
-        own = plan.own_options()
-        for (name, option), place in zip(
-            own.items(), st.columns(len(own)) if own else (), strict=True
-        ):
-            with place:
-                FORM.draw(name, option, plan.experiment)
+        options = form.study_options()
+        columns = st.columns(len(options)) if options else ()
+        for (name, option), column in zip(options.items(), columns, strict=True):
+            with column:
+                FORM.draw(name, option, form.experiment)
         with st.expander("More options"):
-            _more(plan)
-        spec = plan.spec(FORM.values())
-        _begin(plan, spec)
-        terminal(
-            shell_lines("experiment", spec),
-            about="It can be interrupted; run the same command again to resume:",
-        )
-    return spec
+            _more_options(form)
+        job = form.job(FORM.values())
+        _begin(form, job)
+        terminal(job, about="It can be interrupted; run the same command again to resume:")
+    return job
 
 
-def _more(plan: Plan) -> None:
+def _more_options(form: ExperimentForm) -> None:
+    """The settings, then the options of the method."""
     places = [*st.columns(3), st.container()]
-    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
+    for place, (name, option) in zip(places, ExperimentJob.settings().items(), strict=True):
         with place:
             FORM.draw(name, option)
-    method = plan.choice.method
-    if plan.method_options():
+    method = form.choice.method
+    options = form.method_options()
+    if options:
         st.markdown(f"###### {METHODS[method].title}")
-    before = as_cached(plan.choice) if plan.uses_method else {}
-    for name, option in plan.method_options().items():
-        FORM.draw(name, option, "method", method, usual=before.get(name, option.default))
+    cached_options = as_cached(form.choice) if form.uses_method else {}
+    for name, option in options.items():
+        usual = cached_options.get(name, option.default)
+        FORM.draw(name, option, "method", method, usual=usual)
 
 
-def _begin(plan: Plan, spec: dict[str, Any]) -> None:
+def _begin(form: ExperimentForm, job: ExperimentJob) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
-    text = caution(plan.choice.method) if plan.uses_method else ""
-    before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
+    warning = caution(form.choice.method) if form.uses_method else ""
+    before = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
     end_form(
-        "experiment",
-        spec,
-        plan.obstacle(spec),
+        job,
+        form.obstacle(job),
         _start,
-        plan,
+        form,
         key="plan-start",
         form=FORM.prefix,
         before=before,
@@ -477,6 +548,6 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     progress()
 
 
-def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
-    remember(plan.experiment)  # show its report, which will be the newest
-    start_planned("experiment", FORM, plan.spec, typed)
+def _start(form: ExperimentForm, typed: Mapping[str, str] | None) -> None:
+    remember(form.experiment)  # show its report, which will be the newest
+    start_planned(FORM, form.job, typed)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.experiment import ExperimentJob
+from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.plots import report_figures
 from headlab.plots.report import heads_by_row
@@ -22,21 +23,20 @@ from headlab.scores import HeadScores
 from headlab.store import Result, Store
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, earlier_scores
+from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
 from headlab.tables import Report, Table
+from headlab.tasks.languages import language_titles
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import (
-    WEIGHTS,
+    StoredJob,
     differences,
     facts,
-    job_spec,
     label,
     made_at,
     matching,
     sizes_words,
 )
 from headlab.ui.figures import figure, how_made, saved_name, show
-from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import download, start_with
 from headlab.ui.shell import Choice
@@ -129,13 +129,20 @@ def pick(
     return by_key.get(chosen, results[0])
 
 
-def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
-    """Draw a report. wanted: details of the job chosen above; differences from it are stated."""
+def draw(result: Result[Report], form_job: ExperimentJob, weights: str | None) -> None:
+    """Draw a report.
+
+    Args:
+        result: The report.
+        form_job: The job chosen above; differences from it are stated.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
+    """
     report = result.record
-    st.caption(plain(label(result, wanted.get(WEIGHTS))))
-    if other := differences(job_spec(report.spec), wanted):
+    st.caption(plain(label(result, weights)))
+    if settings := differences(StoredJob.of(report), form_job, weights):
         st.info(
-            f"This report was made with other settings than those chosen above: {plain('; '.join(other))}."
+            "This report was made with other settings than those chosen above: "
+            f"{plain('; '.join(settings))}."
         )
     for note in filter(None, (*report.notes, earlier_scores(report.spec))):
         st.markdown(f"- {plain(note)}")
@@ -163,14 +170,14 @@ def _figures(report: Report) -> None:
                 [about.title if (about := EXPERIMENTS.get(report.name)) else report.name, rest],
             )
         )
-        figure(figures[name], name, alt=title, about=_of(report))
+        figure(figures[name], name, alt=title, about=_subject(report))
 
 
-def _of(report: Report) -> str:
+def _subject(report: Report) -> str:
     """What a report is on: languages, method and numbers of examples."""
-    spec = job_spec(report.spec)
-    method = [str(spec[METHOD])] if spec.get(METHOD) else []
-    return ", ".join([spelled(spec["languages"]), *method, sizes_words(spec)])
+    job = StoredJob.of(report).job
+    method = [str(job.method)] if job.method else []
+    return ", ".join([language_titles(job.languages_named), *method, sizes_words(job)])
 
 
 def _made(result: Result[Report]) -> None:
@@ -181,7 +188,7 @@ def _made(result: Result[Report]) -> None:
         how_made(facts(result), commands, result.record, result.record.name, result.key)
 
 
-def made_again(kind: str, result: Result[Any]) -> Again:
+def made_again(kind: str, result: Result[Report] | Result[LearnedGates]) -> Again:
     """The commands that make a stored result again, with paths of its files where they are noted.
 
     Args:

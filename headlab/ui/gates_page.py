@@ -11,26 +11,34 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.fingerprints import current_fingerprint, fingerprint_of, is_same_model
+from headlab.jobs.gates import GatesJob
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.pictures import head_map
 from headlab.plots.heads import stacked
 from headlab.records import Floats
-from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Result, trained_folder
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
-from headlab.studies.table import JOBS
 from headlab.tables import Report, Table
+from headlab.tasks.languages import language_titles
 from headlab.ui import roles_store
 from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
 from headlab.ui.gates_figures import mask_of, measured
-from headlab.ui.gates_store import FORM, MAIN, WEIGHTS, Plan, Sweep, fingerprint, known, trouble
+from headlab.ui.gates_store import (
+    FORM,
+    MAIN,
+    WEIGHTS,
+    GatesForm,
+    Sweep,
+    fingerprint,
+    training_options,
+    trouble,
+)
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, end_form, progress, start_planned, terminal
-from headlab.ui.job_format import spelled
 from headlab.ui.mask_pages import export
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import button
@@ -57,21 +65,21 @@ def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
 
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
-    plan = Plan(choice, _languages(languages, choice))
+    form = GatesForm(choice, _languages(languages, choice))
     st.text_input(
         "λ, one or several",
         FORM.kept("weights", WEIGHTS),
         key=FORM.key("weights"),
         help=WEIGHT_HELP,
     )
-    options = dict(known())
-    for name, place in zip(MAIN, st.columns(len(MAIN)), strict=True):
-        with place:
+    options = dict(training_options())
+    for name, column in zip(MAIN, st.columns(len(MAIN)), strict=True):
+        with column:
             FORM.draw(name, options.pop(name))
     with st.expander("More options"):
-        FORM.grid({**options, **JOBS["gates"]})
-    if plan.languages:
-        _begin(plan)
+        FORM.grid({**options, **GatesJob.settings()})
+    if form.languages:
+        _begin(form)
     else:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
 
@@ -87,23 +95,32 @@ def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _begin(plan: Plan) -> None:
+def _begin(form: GatesForm) -> None:
     """What the job would do, its forecast and its button."""
+    values = FORM.values()
     try:
-        spec = plan.spec(FORM.values())
-        wrong = trouble(spec)
+        job = form.job(values)
+        problem = trouble(job)
     except HeadlabError as error:
-        spec, wrong = {}, f"{error}."
-    if not wrong:
-        runs = len(spec["weights"]) * len(plan.languages)
-        many = f"{runs} runs" if runs > 1 else "one run"
-        at = ", ".join(f"{weight:g}" for weight in spec["weights"])
-        names, steps = plain(spelled(plan.languages)), spec["options"]["steps"]
-        st.markdown(f"**{names}**: {many} of {steps} steps, one after another; λ = {at}.")
-    press = partial(start_planned, "gates", FORM, plan.spec)
-    end_form("gates", spec, wrong, press, key="gates-start", form=FORM.prefix)
-    if not wrong:
-        terminal(shell_lines("gates", spec))
+        job = form.job_at([], values)
+        problem = f"{error}."
+    if not problem:
+        st.markdown(_job_words(job))
+    press = partial(start_planned, FORM, form.job)
+    end_form(job, problem, press, key="gates-start", form=FORM.prefix)
+    if not problem:
+        terminal(job)
+
+
+def _job_words(job: GatesJob) -> str:
+    """The languages, and the runs in each of them, as Markdown."""
+    languages = job.languages_named
+    count = len(job.weights) * len(languages)
+    runs = f"{count} runs" if count > 1 else "one run"
+    weights = ", ".join(f"{weight:g}" for weight in job.weights)
+    titles = plain(language_titles(languages))
+    steps = job.options["steps"]
+    return f"**{titles}**: {runs} of {steps} steps, one after another; λ = {weights}."
 
 
 # A mask from any step of a run, the last or an earlier one, or another method's of the same size.

@@ -1,4 +1,4 @@
-"""Requesting, finding and reading learned gates: the job's spec, and the stored runs of a model and task."""
+"""Requesting, finding and reading learned gates: the form's job, and the stored runs of a model and task."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.fingerprints import current_fingerprint, fingerprint_of
+from headlab.jobs.fields import Settings
+from headlab.jobs.gates import GatesJob
 from headlab.l0_gates import LearnedGates
 from headlab.records import HEAD, HEAD_FORMATS, canonical_json, part
 from headlab.report.parts import as_text
 from headlab.store import Result, trained_folder
-from headlab.studies.table import JOBS, Settings
 from headlab.tables import Cell, Table
-from headlab.training.l0_options import ALL, GateOptions, options_of
+from headlab.training.l0_options import ALL, GateOptions
 from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
-from headlab.ui.form_values import Form, wrong
+from headlab.ui.form_values import Form, Values, wrong
 from headlab.ui.presses import give
 from headlab.ui.shell import Choice, languages_of, listing
 
@@ -147,61 +148,87 @@ def sweep_key(language: str, every: Sequence[Sweep]) -> str:
     return f"gates-sweep-{language}-{len(every)}"
 
 
-# Gates to learn: weights, options and the job's spec.
+# The form for gates to learn: weights, options, and its job.
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
 FORM = Form("_gates_plan", "gates-plan-")
-MAIN = ("steps", "trained", "stacks", "start")  # options that most people set
-MOST = 20  # weights per job
-COMMA = re.compile(
-    r"(?<![\w.+-])\d+,\d+(?![\w.])"
-)  # between whole numbers, where some write a decimal comma
+MAIN = ("steps", "trained", "stacks", "start")
+"""The options that most people set."""
+MAX_WEIGHTS = 20
+"""The largest number of weights of a job."""
+COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")
+"""A comma between whole numbers, where some write a decimal comma."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one job would learn: gates of a model on a task, in some languages, at every weight."""
+class GatesForm:
+    """The form for gates to learn: of a model on a task, in some languages, at every weight.
+
+    Attributes:
+        choice: The model and the task.
+        languages: Codes of the languages, each of which has runs of its own.
+    """
 
     choice: Choice
     languages: tuple[str, ...]
 
-    def spec(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults.
+    def job(self, values: Values) -> GatesJob:
+        """The form's job, whose options may not fit yet.
 
-        Raises HeadlabError for invalid weights.
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+
+        Raises:
+            HeadlabError: The text of the weights cannot be read.
         """
-        return {
+        weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
+        return self.job_at(weights, values)
+
+    def job_at(self, weights: list[float], values: Values) -> GatesJob:
+        """The same at given weights.
+
+        Args:
+            weights: λ, nats per open gate; empty while their text cannot be read.
+            values: As in `job`.
+        """
+        return GatesJob.model_construct(
+            languages=list(self.languages),
+            weights=weights,
+            options=FORM.read(training_options(), values),
             **self.choice.about,
-            "languages": list(self.languages),
-            "weights": weights_from(str(state.get(FORM.key("weights"), WEIGHTS))),
-            "options": FORM.read(known(), state),
-            **FORM.read(JOBS["gates"], state),
-        }
+            **FORM.read(GatesJob.settings(), values),
+        )
 
 
-def known() -> Settings:
-    """Every option except the weight, those that most people set first."""
+def training_options() -> Settings:
+    """Every option of the training except the weight, those that most people set first."""
     table = GateOptions.table()
-    return {name: table[name] for name in dict.fromkeys((*MAIN, *table)) if name != WEIGHT}
+    names = dict.fromkeys((*MAIN, *table))
+    return {name: table[name] for name in names if name != WEIGHT}
 
 
 def weights_from(text: str) -> list[float]:
-    """'0.01, 0.03' as distinct ascending numbers. Raises HeadlabError for invalid or ambiguous weights."""
-    if (unclear := COMMA.search(text)) is not None:
-        one = unclear.group()
+    """'0.01, 0.03' as distinct ascending numbers.
+
+    Raises:
+        HeadlabError: A weight is invalid or ambiguous, or there are none or too many.
+    """
+    ambiguous = COMMA.search(text)
+    if ambiguous is not None:
+        pair = ambiguous.group()
         raise HeadlabError(
-            f"{one!r:.40} may be one weight or two; write {one.replace(',', '.'):.40} for one, a space after the comma "
+            f"{pair!r:.40} may be one weight or two; write {pair.replace(',', '.'):.40} for one, a space after the comma "
             "for two",
             code="gate.weight_ambiguous",
         )
     words = text.replace(";", " ").replace(",", " ").split()
-    found = {_weight(word) for word in words}
-    if not found or len(found) > MOST:
+    weights = {_weight(word) for word in words}
+    if not weights or len(weights) > MAX_WEIGHTS:
         raise HeadlabError(
-            f"{len(found)} weights are given; name 1 to {MOST}, with commas between, such as {WEIGHTS}",
+            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {WEIGHTS}",
             code="gate.weight_count_out_of_range",
         )
-    return sorted(found)
+    return sorted(weights)
 
 
 def _weight(word: str) -> float:
@@ -217,9 +244,9 @@ def _weight(word: str) -> float:
     return value
 
 
-def trouble(spec: Mapping[str, Any]) -> str:
-    """Why this cannot be started; empty if it can."""
-    return wrong(options_of, dict(spec["options"]), spec["seed"])
+def trouble(job: GatesJob) -> str:
+    """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
+    return wrong(job.gate_options, job.weights[0])
 
 
 # Stored gates: the runs of a model and task, by language and sweep.

@@ -180,9 +180,9 @@ def _begin(draft: Draft) -> None:
         if shared
         else "What it will take:"
     )
+    from headlab.jobs.table import JOBS as CLASSES
     end_form(
-        kind,
-        spec,
+        CLASSES[kind].model_construct(**spec),
         _trouble(spec),
         _start,
         draft,
@@ -196,7 +196,8 @@ def _begin(draft: Draft) -> None:
 
 def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None:
     values = pressed(PREFIX, drawn, typed)
-    start(draft.kind(values), draft.spec(values), draft.place(values))
+    from headlab.jobs.table import JOBS as CLASSES
+    start(CLASSES[draft.kind(values)].model_construct(**draft.spec(values)), draft.place(values))
 
 
 def _told() -> None:

@@ -12,6 +12,7 @@ from headlab.tables import duration
 from headlab.ui.names import language_title, plain
 
 JobRow = Mapping[str, Any]
+Job = JobRow
 LIVE = ("queued", "running")
 KINDS = {
     "score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment",

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from headlab.jobs.score import ScoreJob
 from headlab.methods import costs
 from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import LIVE_METHOD, METHODS
@@ -158,9 +159,9 @@ def offer(
             kind="primary",
             key="compute",
             on_press=start,
-            args=("score", spec),
+            args=(ScoreJob.model_construct(**spec),),
         )
-    job_actions.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
+    job_actions.draw(ScoreJob.model_construct(**spec), _kind_of_cost(choice), _most(choice, spec))
     with st.expander("The same from a terminal") if folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(shell_lines("score", spec), language="bash", wrap_lines=True)
@@ -176,7 +177,7 @@ def _many(missing: Sequence[str]) -> str:
 
 def price(choice: Choice, spec: Mapping[str, Any]) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
-    return f"{_kind_of_cost(choice)} {job_actions.at_once('score', spec, _most(choice, spec))}".rstrip()
+    return f"{_kind_of_cost(choice)} {job_actions.at_once(ScoreJob.model_construct(**spec), _most(choice, spec))}".rstrip()
 
 
 def _kind_of_cost(choice: Choice) -> str:

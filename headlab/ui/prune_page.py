@@ -11,6 +11,8 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Job
+from headlab.jobs.worth import WorthJob
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.costs import remarks_on_choice
 from headlab.pictures import head_map, map_of
@@ -21,7 +23,7 @@ from headlab.ui.figures import show
 from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, start
-from headlab.ui.job_format import Job
+from headlab.ui.job_format import JobRow
 from headlab.ui.names import head_words, language_title, languages_words, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import (
@@ -215,15 +217,15 @@ def _heads_of(grid: HeadGrid, layer: tuple[str, int]) -> Bools:
 
 # What the current mask saves: parameters and multiply-accumulates at once, time on request.
 
-MILLION, KIND = 1e6, "worth"
-ASKED, AGAIN = (
-    "_prune_asked",
-    "_prune_again",
-)  # kind of this page's last job; whether to rerun the page
+MILLION = 1e6
+ASKED = "_prune_asked"
+"""Session key: the kind of this page's last job."""
+AGAIN = "_prune_again"
+"""Session key: whether to rerun the page."""
 HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
 
-def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[Job]) -> None:
+def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[JobRow]) -> None:
     """The section. loaded: the worker's description of the model.  known: jobs, from `jobs`."""
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # a job was started in a fragment: rerun the whole page
@@ -239,9 +241,9 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
         key="worth-measure",
         help=HELP,
         on_press=begin,
-        args=(KIND, spec_of(choice, mask)),
+        args=(worth_job(choice, mask),),
     )
-    if st.session_state.get(ASKED) == KIND:
+    if st.session_state.get(ASKED) == WorthJob.key:
         asked("What it measures appears here when it is done.")
     if measured is not None:
         times(measured)
@@ -293,25 +295,26 @@ def _grouped(costs: Costs, mask: Mask) -> str:
     return f" Heads that share a key and a value with one that is on stay: {stay}." if stay else ""
 
 
-def spec_of(choice: Choice, mask: Mask) -> dict[str, Any]:
-    """The spec of the job that measures a mask: only its effect, so that equal masks make the same job."""
-    alone = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
-    return {**choice.about, "languages": list(choice.languages), "mask": alone.to_json()}
-
-
-def begin(kind: str, spec: Mapping[str, Any]) -> None:
-    """Queue a job from this page."""
-    st.session_state[ASKED], st.session_state[AGAIN] = kind, True
-    start(kind, spec)
-
-
-def jobs() -> Sequence[Job]:
-    """The jobs that measure a mask's speed; none if no worker is connected."""
-    return (
-        [job for job in client().jobs() if job.get("kind") == KIND]
-        if supervisor().connected
-        else []
+def worth_job(choice: Choice, mask: Mask) -> WorthJob:
+    """The job that measures a mask: only its effect, so that equal masks make the same job."""
+    effect = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
+    return WorthJob.model_construct(
+        languages=list(choice.languages), mask=effect.to_json(), **choice.about
     )
+
+
+def begin(job: Job) -> None:
+    """Queue a job from this page."""
+    st.session_state[ASKED] = job.key
+    st.session_state[AGAIN] = True
+    start(job)
+
+
+def jobs() -> Sequence[JobRow]:
+    """The jobs that measure a mask's speed; none if no worker is connected."""
+    if not supervisor().connected:
+        return []
+    return [row for row in client().jobs() if row.get("kind") == WorthJob.key]
 
 
 @dataclass(frozen=True)
@@ -324,7 +327,7 @@ class Measured:
 
 
 def newest(
-    jobs: Sequence[Job], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
+    jobs: Sequence[JobRow], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
 ) -> Measured | None:
     """The result of the newest finished job for exactly this mask on this model; None if there is none.
 
@@ -336,9 +339,9 @@ def newest(
         languages: Codes; of several results those on exactly these languages go first.
     """
 
-    def rank(job: Job) -> tuple[bool, int]:
-        named = (job.get("params") or {}).get("languages") or ()
-        return set(named) != set(languages), -int(job["id"])
+    def rank(job: JobRow) -> tuple[bool, int]:
+        job_languages = (job.get("params") or {}).get("languages") or ()
+        return set(job_languages) != set(languages), -int(job["id"])
 
     for job in sorted(jobs, key=rank):
         params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,9 +13,11 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
+from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.fields import NestedOptions
 from headlab.plots.lines import FrontDot, front_figure
 from headlab.records import Bools, HeadGrid
-from headlab.report.commands import shell_lines
+from headlab.report.commands import QUESTION
 from headlab.scores import kept_without
 from headlab.store import Result
 from headlab.studies.pareto import (
@@ -30,7 +32,7 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, JOBS, ORDERS, WITHIN, earlier_scores
+from headlab.studies.table import BOUND, ESTIMATE, ORDERS, WITHIN, earlier_scores
 from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
@@ -152,7 +154,7 @@ def label(result: Result[Report]) -> str:
     return f"{question_words(options)} · {named} · {options.get('method', 'method not recorded')} · {created}"
 
 
-def question_words(options: Mapping[str, Any]) -> str:
+def question_words(options: Mapping[str, object]) -> str:
     """What a front was asked, in words; another program may have written options that say it in no way."""
     heads, points = options.get("heads"), options.get("within")
     if is_number(points):
@@ -161,25 +163,21 @@ def question_words(options: Mapping[str, Any]) -> str:
     return f"best with {counted(heads, 'head')}" if is_number(heads) else "question not recorded"
 
 
-def apart(result: Result[Report], wanted: Mapping[str, Any]) -> list[str]:
-    """The settings of a front that are not those of the form, in words. wanted: the form's job."""
-    own = experiments.job_spec(result.record.spec)
-    mine, asked = question_words(own["options"]), question_words(wanted["options"])
-    usual = {name: option.default for name, option in JOBS["front"].items()}
-    rest = experiments.differences(
-        _unasked(own), _unasked({"experiment": ABOUT.key, **usual, **wanted})
-    )
-    return [*([] if mine == asked else [mine]), *rest]
+def apart(result: Result[Report], form_job: FrontJob) -> list[str]:
+    """The settings of a front that are not those of the form, in words."""
+    stored = experiments.StoredJob.of(result.record)
+    question = question_words(stored.job.options)
+    without_question = replace(stored, job=_without_question(stored.job))
+    settings = experiments.differences(without_question, _without_question(form_job))
+    if question == question_words(form_job.options):
+        return settings
+    return [question, *settings]
 
 
-def _unasked(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A job without its question, which is told in words."""
-    return {
-        **spec,
-        "options": {
-            n: value for n, value in spec["options"].items() if n not in ("within", "heads", "by")
-        },
-    }
+def _without_question(job: ExperimentJob) -> ExperimentJob:
+    """A front's job without its question, which is told in words."""
+    options = {name: value for name, value in job.options.items() if name not in QUESTION}
+    return job.model_copy(update={"options": options})
 
 
 def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
@@ -258,8 +256,60 @@ SIZES = {
 KEPT_HEADS = 0.75  # default of the share of heads kept
 
 
-def ask(choice: Choice, heads: int) -> dict[str, Any]:
-    """The form; returns its job. heads: number of heads of the model."""
+@dataclass(frozen=True)
+class FrontForm:
+    """The form for a front of smaller models.
+
+    Attributes:
+        choice: The model, the task, the languages and the method that orders the heads.
+        heads: Number of heads of the model.
+    """
+
+    choice: Choice
+    heads: int
+
+    def job(self, values: Values) -> FrontJob:
+        """The form's job; the method has the options of the choice's cached scores.
+
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+        """
+        settings = FrontJob.settings()
+        sizes = {name: values.get(key, settings[name].default) for name, key in SIZES.items()}
+        job = FrontJob.model_construct(
+            languages=list(self.choice.languages),
+            method=self.choice.method,
+            options=self._options(values),
+            **self.choice.about,
+            **sizes,
+        )
+        method_options = as_cached(self.choice)
+        return job.model_copy(update={"method_options": method_options}) if method_options else job
+
+    def _options(self, values: Values) -> NestedOptions:
+        """The question, and the orders and sizes to try."""
+        options: NestedOptions = {
+            "orders": ",".join(values.get("front-orders") or ["mean"]),
+            "points": min(int(values.get("front-points", SIZED)), self.heads + 1),
+            "within": None,
+            "heads": None,
+            "by": BOUND,
+        }
+        if values.get("front-question", SMALLEST) == SMALLEST:
+            options["within"] = float(values.get("front-within", WITHIN))
+            options["by"] = values.get("front-by", BOUND)
+        else:
+            options["heads"] = int(values.get("front-heads", self.default_heads))
+        return options
+
+    @property
+    def default_heads(self) -> int:
+        """How many heads the second question keeps, to begin with."""
+        return round(KEPT_HEADS * self.heads)
+
+
+def ask(form: FrontForm) -> FrontJob:
+    """Draw the form and return its job."""
     with st.container(border=True, key="front-ask"):
         question = st.radio("Question", [SMALLEST, BEST], horizontal=True, key="front-question")
         left, right = st.columns([1, 1])
@@ -270,7 +320,7 @@ def ask(choice: Choice, heads: int) -> dict[str, Any]:
                 )
             else:
                 st.number_input(
-                    "k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads"
+                    "k, heads to keep", 0, form.heads, form.default_heads, key="front-heads"
                 )
         if question == SMALLEST:
             right.selectbox(
@@ -279,10 +329,10 @@ def ask(choice: Choice, heads: int) -> dict[str, Any]:
                 format_func=lambda by: BY[by],
                 key="front-by",
             )
-        presets(choice, heads)
+        presets(form)
         with st.expander("More options"):
             _more()
-        return _begin(choice, heads)
+        return _begin(form)
 
 
 # What a front costs: candidate masks, each on the dev examples of each language, and two masks on test.
@@ -306,14 +356,14 @@ ORDERED = str(ABOUT.options["orders"].default).split(",")
 SIZED = ABOUT.options["points"].default
 
 
-def presets(choice: Choice, heads: int) -> None:
+def presets(form: FrontForm) -> None:
     """The buttons that fill in the form: a front of about two minutes here, or the full one.
 
     Neither changes the number of dev examples: the scores that order the heads are of as many, and would be lacking.
     """
-    shown = _on_cached(choice, spec_of(choice, heads, held(PREFIX)))
+    job = form.job(held(PREFIX))
     row(
-        Button("Quick", "front-quick", _quick, (shown,), icon="bolt"),
+        Button("Quick", "front-quick", _quick, (job,), icon="bolt"),
         Button("Full", "front-full", _fill, (ORDERED, SIZED, None), icon="done_all"),
     )
     st.caption(
@@ -323,9 +373,11 @@ def presets(choice: Choice, heads: int) -> None:
     )
 
 
-def _quick(shown: Mapping[str, Any]) -> None:
-    pace = told_pace("front", shown) or USUAL_PACE
-    _fill(ORDERED[:1], *quick(len(shown["languages"]), int(shown["dev_size"] or DEV_SIZE), pace))
+def _quick(job: FrontJob) -> None:
+    """Fill in the form with the largest quick front. job: of the form as it was drawn."""
+    pace = told_pace(job) or USUAL_PACE
+    points, test_size = quick(len(job.languages_named), int(job.dev_size or DEV_SIZE), pace)
+    _fill(ORDERED[:1], points, test_size)
 
 
 def quick(languages: int, dev: int, pace: float) -> tuple[int, int]:
@@ -341,18 +393,19 @@ def _fill(orders: Sequence[str], points: int, test: int | None) -> None:
         give(f"{PREFIX}{name}", value)
 
 
-def grows(spec: Mapping[str, Any]) -> str:
-    """A sentence that says what a front's cost grows with. spec: of the job."""
-    orders, points = spec["options"]["orders"].split(","), spec["options"]["points"]
+def grows(job: FrontJob) -> str:
+    """A sentence that says what a front's cost grows with. job: of the form."""
+    points = job.options["points"]
+    assert isinstance(points, int), "the form always has a number of sizes"
     factors = {
-        "language": len(spec["languages"]),
-        "order": len(orders),
+        "language": len(job.languages_named),
+        "order": len(str(job.options["orders"]).split(",")),
         "size": points,
-        "dev example": spec["dev_size"],
+        "dev example": job.dev_size or DEV_SIZE,
     }
-    told = " × ".join(counted(number, what) for what, number in factors.items())
+    product = " × ".join(counted(number, what) for what, number in factors.items())
     return (
-        f"It grows with each of these: {told} = {math.prod(factors.values()):,} forwards at most, and then two models "
+        f"It grows with each of these: {product} = {math.prod(factors.values()):,} forwards at most, and then two models "
         "on the test examples. Masks that orders share, and what is in the cache, are not run again."
     )
 
@@ -369,48 +422,30 @@ def _more() -> None:
         key="front-points",
         help="Evenly spaced counts of heads off.",
     )
+    settings = FrontJob.settings()
     for place, (name, key) in zip(places, SIZES.items(), strict=True):
         with place:
-            form_values.draw(name, JOBS["front"][name], key)
+            form_values.draw(name, settings[name], key)
 
 
-def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's spec. state: values of the widgets."""
-    smallest = state.get("front-question", SMALLEST) == SMALLEST
-    options = {
-        "orders": ",".join(state.get("front-orders") or ["mean"]),
-        "points": min(int(state.get("front-points", SIZED)), heads + 1),
-        "within": float(state.get("front-within", WITHIN)) if smallest else None,
-        "heads": None if smallest else int(state.get("front-heads", round(KEPT_HEADS * heads))),
-        "by": state.get("front-by", BOUND) if smallest else BOUND,
-    }
-    return {
-        **choice.about, "languages": list(choice.languages), "method": choice.method,
-        "options": options, **{name: state.get(key, JOBS["front"][name].default) for name, key in SIZES.items()},
-    }  # fmt: skip
-
-
-def _begin(choice: Choice, heads: int) -> dict[str, Any]:
+def _begin(form: FrontForm) -> FrontJob:
     """The forecast, the button, and the outcome of the last click; returns the job."""
     values = held(PREFIX)
-    spec, trouble = _on_cached(choice, spec_of(choice, heads, values)), refusal(choice)
-    end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
-    st.caption(grows(spec))
-    if st.session_state.get(ASKED) == "front":
+    job = form.job(values)
+    trouble = refusal(form.choice)
+    end_form(job, trouble, _start, form, values, key="front-start", form=PREFIX)
+    st.caption(grows(job))
+    if st.session_state.get(ASKED) == FrontJob.key:
         asked("Its front appears below when it is done.")
-    terminal(shell_lines("front", spec))
-    return spec
+    terminal(job)
+    return job
 
 
-def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
+def _start(form: FrontForm, drawn: Values, typed: Mapping[str, str] | None) -> None:
+    """Queue the form's job. drawn: its values as it was drawn.  typed: as in `pressed`."""
     st.session_state.pop(SHOWN, None)  # show the one that is being made, once it is there
     st.query_params.pop(FRONT_PARAM, None)
-    begin("front", _on_cached(choice, spec_of(choice, heads, pressed(PREFIX, drawn, typed))))
-
-
-def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
-    own = as_cached(choice)
-    return {**spec, "method_options": own} if own else spec
+    begin(form.job(pressed(PREFIX, drawn, typed)))
 
 
 # The front on the Prune page: the form, and the figure, whose points become the current mask.
@@ -443,20 +478,21 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # the mask has changed, or a job was started: rerun the whole page
     st.markdown(INTRO)
-    wanted = ask(choice, now.grid.size)
+    form_job = ask(FrontForm(choice, now.grid.size))
     stored = listing(Report)
     fitting = [result for result in stored.results if choice.fits(result.record.spec)]
-    found = matching(fitting, fingerprint, choice.task, choice.languages)
-    if not found:
+    fronts = matching(fitting, fingerprint, choice.task, choice.languages)
+    if not fronts:
         st.caption("No front of this model and task is in the cache yet.")
         return
-    by_key = {result.key: result for result in found}
-    _follow(by_key, wanted, choice.languages, _requested(by_key))
+    by_key = {result.key: result for result in fronts}
+    _follow(by_key, form_job, choice.languages, _requested(by_key))
     shown = pick_one("Front", by_key, lambda key: label(by_key[key]), SHOWN)
     _write_link(shown.key)
-    if other := apart(shown, wanted):
+    if settings := apart(shown, form_job):
         st.info(
-            f"This front was made with other settings than those in the form above: {plain('; '.join(other))}."
+            "This front was made with other settings than those in the form above: "
+            f"{plain('; '.join(settings))}."
         )
     front = _readable(shown, now)
     if front is not None:
@@ -498,7 +534,7 @@ def _write_link(key: str) -> None:
 
 def _follow(
     by_key: Mapping[str, Result[Report]],
-    wanted: Mapping[str, Any],
+    form_job: FrontJob,
     languages: Sequence[str],
     requested: str | None,
 ) -> None:
@@ -506,13 +542,13 @@ def _follow(
 
     Args:
         by_key: The fronts by their keys; of equal ones the newest first.
-        wanted: The form's job.
+        form_job: The form's job.
         languages: Codes of the chosen languages; a front on exactly these fits better than any other.
         requested: Key of the front that a link asks for, which is shown whatever fits.
     """
 
     def misfit(key: str) -> tuple[bool, int]:
-        return not _is_on(by_key[key], languages), len(apart(by_key[key], wanted))
+        return not _is_on(by_key[key], languages), len(apart(by_key[key], form_job))
 
     nearest = min(by_key, key=misfit)
     changed = nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state

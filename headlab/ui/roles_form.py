@@ -8,20 +8,29 @@ from functools import partial
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.roles import RolesJob
 from headlab.plots.heads import stacked
-from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
 from headlab.tables import Table
 from headlab.tasks.base import VARIABLE
+from headlab.tasks.languages import language_titles
 from headlab.tasks.udpos import treebank_languages
 from headlab.ui import job_offer
 from headlab.ui.experiments import Shelf, form_of
 from headlab.ui.figures import figure, show
 from headlab.ui.job_actions import asked, end_form, progress, start_planned, terminal
-from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title, plain
-from headlab.ui.roles_store import FORM, SETTINGS, SOURCES, TEXTS, TREES, Kept, Plan, plans, trouble
+from headlab.ui.roles_store import (
+    FORM,
+    SOURCES,
+    TEXTS,
+    TREES,
+    Kept,
+    RolesRequest,
+    roles_requests,
+    trouble,
+)
 from headlab.ui.shell import Choice, found, languages_of
 
 # Finding roles: sentences, forecast, Start and progress.
@@ -41,23 +50,25 @@ def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
 
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
-    there, offered = treebanks(), languages_of(choice.task)
-    chosen = _languages(languages, list(dict.fromkeys([*languages, *offered, *there])))
+    with_trees = treebanks()
+    task_languages = languages_of(choice.task)
+    offered = list(dict.fromkeys([*languages, *task_languages, *with_trees]))
+    chosen = _languages(languages, offered)
     source = _sentences()
     with st.expander("Thresholds"):
         FORM.grid(OPTIONS)
-    made = plans(choice, chosen, there, offered, source)
+    requests = roles_requests(choice, chosen, with_trees, task_languages, source)
     if not chosen:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
-    for plan in made:
-        _begin(plan, lonely=source == TREES and plan.source == TEXTS)
-    without = [name for name in chosen if all(name not in plan.languages for plan in made)]
+    for request in requests:
+        _begin(request, lacks_trees=source == TREES and request.source == TEXTS)
+    covered = {name for request in requests for name in request.languages}
+    without = [name for name in chosen if name not in covered]
     if without:
-        st.warning(
-            plain(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
-        )
-    if made:
-        terminal(*(shell_lines("roles", plan.spec(FORM.values())) for plan in made))
+        titles = language_titles(without)
+        st.warning(plain(f"Task {choice.task} has no texts in {titles}; take gold trees there."))
+    if requests:
+        terminal(*(request.job(FORM.values()) for request in requests))
 
 
 def _languages(start: Sequence[str], every: list[str]) -> list[str]:
@@ -72,7 +83,7 @@ def _sentences() -> str:
     """Source of the sentences, with widgets for their split and number."""
     left, *places = st.columns([2, 1, 1])
     names, start = list(SOURCES), list(SOURCES).index(FORM.kept("source", TREES))
-    for place, (name, option) in zip(places, SETTINGS.items(), strict=True):
+    for place, (name, option) in zip(places, RolesJob.settings().items(), strict=True):
         with place:
             FORM.draw(name, option)
     return left.selectbox(
@@ -88,18 +99,20 @@ def treebanks() -> tuple[str, ...]:
         return ()
 
 
-def _begin(plan: Plan, *, lonely: bool) -> None:
-    """What one job would do, its forecast and its button. lonely: trees were wanted, but there are none."""
-    spec = plan.spec(FORM.values())
-    st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
-    if lonely:
-        st.caption(
-            f"No treebank here for {plain(spelled(plan.languages))}; {VARIABLE} names the folder of treebanks."
-        )
-    press = partial(start_planned, "roles", FORM, plan.spec)
-    end_form(
-        "roles", spec, trouble(spec), press, key=f"roles-start-{plan.source}", form=FORM.prefix
-    )
+def _begin(request: RolesRequest, *, lacks_trees: bool) -> None:
+    """What one job would do, its forecast and its button.
+
+    Args:
+        request: The job.
+        lacks_trees: Whether trees were wanted, but these languages have none.
+    """
+    job = request.job(FORM.values())
+    titles = plain(language_titles(request.languages))
+    st.markdown(f"**{titles}**: {plain(request.words)}.")
+    if lacks_trees:
+        st.caption(f"No treebank here for {titles}; {VARIABLE} names the folder of treebanks.")
+    press = partial(start_planned, FORM, request.job)
+    end_form(job, trouble(job), press, key=f"roles-start-{request.source}", form=FORM.prefix)
 
 
 # Roles of the remaining heads at each size, as heads are removed lowest score first.

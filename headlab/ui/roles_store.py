@@ -1,25 +1,25 @@
-"""Requesting, finding and reading roles: the job's spec, and the stored reports of a model, best first."""
+"""Requesting, finding and reading roles: the jobs of a form, and the stored reports of a model, best first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.fingerprints import current_fingerprint, fingerprint_of
+from headlab.jobs.roles import RolesJob
 from headlab.pictures import look_of, role_map_of
 from headlab.records import Head, part
 from headlab.roles.report import Roles, read
 from headlab.roles.table import NAME, OPTIONS, resolve
 from headlab.store import Result
-from headlab.studies.table import JOBS
 from headlab.tables import Report
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
-from headlab.ui.form_values import Form, wrong
+from headlab.ui.form_values import Form, Values, wrong
 from headlab.ui.headgrid import draw_grid
 from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, languages_of, listing
@@ -54,31 +54,42 @@ def picture(roles: Roles) -> dict[str, Any]:
     }
 
 
-# Roles to find: sentences, thresholds and the job's spec.
+# The form for roles to find: sentences, thresholds, and the jobs that it makes.
 
-FORM, SETTINGS = Form("_roles_plan", "roles-plan-"), JOBS["roles"]
-TREES, TEXTS = "treebank", "task"
+FORM = Form("_roles_plan", "roles-plan-")
+TREES: Literal["treebank"] = "treebank"
+TEXTS: Literal["task"] = "task"
 SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one job would compute: roles on one kind of sentences. source: TREES or TEXTS."""
+class RolesRequest:
+    """What one job of the form would compute: roles on one kind of sentences.
+
+    Attributes:
+        choice: The model and the task.
+        source: TREES or TEXTS.
+        languages: Codes of the languages that have such sentences.
+    """
 
     choice: Choice
-    source: str
+    source: Literal["treebank", "task"]
     languages: tuple[str, ...]
 
-    def spec(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
-        return {
-            "model": self.choice.model,
-            "task": self.choice.task if self.source == TEXTS else None,
-            "languages": list(self.languages),
-            "source": self.source,
-            **FORM.read(SETTINGS, state),
-            "options": FORM.read(OPTIONS, state),
-        }
+    def job(self, values: Values) -> RolesJob:
+        """The job, whose split and thresholds may not fit yet.
+
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+        """
+        return RolesJob.model_construct(
+            model=self.choice.model,
+            task=self.choice.task if self.source == TEXTS else None,
+            languages=list(self.languages),
+            source=self.source,
+            options=FORM.read(OPTIONS, values),
+            **FORM.read(RolesJob.settings(), values),
+        )
 
     @property
     def words(self) -> str:
@@ -91,28 +102,35 @@ class Plan:
         )
 
 
-def plans(
+def roles_requests(
     choice: Choice,
     languages: Sequence[str],
     treebanks: Sequence[str],
-    offered: Sequence[str],
+    task_languages: Sequence[str],
     source: str,
-) -> list[Plan]:
-    """A job for the languages with a treebank and one for those without; source TEXTS uses no treebank.
+) -> list[RolesRequest]:
+    """A job for the languages with a treebank and one for those without; none where there is no language.
 
-    offered: languages of the task; a language with neither texts nor trees is in no plan.
+    Args:
+        choice: The model and the task.
+        languages: Codes of the languages that are asked for; those with neither texts nor trees are left out.
+        treebanks: Codes of the languages with a treebank.
+        task_languages: Codes of the languages of the task.
+        source: TREES, or TEXTS to use no treebank.
     """
-    with_trees = tuple(name for name in languages if name in treebanks and source == TREES)
-    rest = tuple(name for name in languages if name not in with_trees and name in offered)
-    return [
-        Plan(choice, kind, those) for kind, those in ((TREES, with_trees), (TEXTS, rest)) if those
+    with_trees = [name for name in languages if name in treebanks and source == TREES]
+    with_texts = [name for name in languages if name in task_languages and name not in with_trees]
+    split = [
+        RolesRequest(choice, TREES, tuple(with_trees)),
+        RolesRequest(choice, TEXTS, tuple(with_texts)),
     ]
+    return [request for request in split if request.languages]
 
 
-def trouble(spec: Mapping[str, Any]) -> str:
-    """Why this cannot be started; empty if it can."""
-    unknown = "" if spec["split"] in SPLITS else f"There is no split {spec['split']}."
-    return wrong(resolve, spec["options"]) or unknown
+def trouble(job: RolesJob) -> str:
+    """Why a form's job cannot be started; empty if it can."""
+    unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
+    return wrong(resolve, job.options) or unknown_split
 
 
 # Stored roles reports of a model, by language, best first.

@@ -29,9 +29,9 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
+from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.plots.lines import front_figure, front_figures
-from headlab.report.commands import shell_lines
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
@@ -39,7 +39,7 @@ from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
-from headlab.ui.prune_page import newest, spec_of
+from headlab.ui.prune_page import newest, worth_job
 from headlab.ui.prune_pareto import (
     HEADS,
     MEAN,
@@ -168,7 +168,7 @@ def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
 
 
 def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worker):
-    own, other = (spec_of(CHOICE, mask(*off)) for off in ((0, 3), (1,)))
+    own, other = (worth_job(CHOICE, mask(*off)).params() for off in ((0, 3), (1,)))
     worker.rows.append(
         job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()})
     )
@@ -445,9 +445,18 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
     full = FRONT.resolve(options)
     own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
-    spec = {"model": "m", "task": "t", "languages": ["de", "th"], "method": "gradient", "method_options": {},
-            "options": own, "dev_size": 64, "test_size": None, "seed": 3}  # fmt: skip
-    words = shlex.split(shell_lines("front", spec))
+    wanted = FrontJob.model_construct(
+        model="m",
+        task="t",
+        languages=["de", "th"],
+        method="gradient",
+        method_options={},
+        options=own,
+        dev_size=64,
+        test_size=None,
+        seed=3,
+    )
+    words = shlex.split(wanted.terminal_lines())
     front = get_command(build()).commands["front"]
     given = front.make_context("front", words[2:]).params
     assert (given["model"], given["languages"], given["method"]) == ("m", "de,th", "gradient")
@@ -460,7 +469,7 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
 
 
 def test_the_new_kinds_of_jobs_are_told_in_words():
-    params = {**spec_of(CHOICE, mask(0, 3)), "rounds": 15}
+    params = {**worth_job(CHOICE, mask(0, 3)).params(), "rounds": 15}
     row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
     assert job_format.title(row) == "Speed of a mask for German (de), Thai (th)"
     details = dict(job_format.details(row))
@@ -544,12 +553,10 @@ def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_t
 
 
 def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(worker):
-    of_another_task = spec_of(
-        Choice("e5-small-intents", "slots", ("de", "th"), "shapley"), mask(0, 3)
-    )
-    of_one_language = spec_of(Choice("e5-small-intents", "intents", ("th",), "shapley"), mask(0, 3))
-    of_the_choice = spec_of(CHOICE, mask(0, 3))
-    for number, params in enumerate((of_the_choice, of_one_language, of_another_task)):
+    another_task = Choice("e5-small-intents", "slots", ("de", "th"), "shapley")
+    one_language = Choice("e5-small-intents", "intents", ("th",), "shapley")
+    for number, choice in enumerate((CHOICE, one_language, another_task)):
+        params = worth_job(choice, mask(0, 3)).params()
         worker.rows.append(
             job(number, "done", kind="worth", params=params, result={"worth": measured().to_json()})
         )

@@ -19,22 +19,33 @@ from typer.main import get_command
 from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
+from headlab.jobs.command import Surroundings
+from headlab.jobs.experiment import ExperimentJob
 from headlab.plots.report import heads_by_row
 from headlab.records import Head
-from headlab.report.commands import shell_lines
 from headlab.store import Places, Result, Store
 from headlab.store.places import note_places
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
-from headlab.ui.experiments import Plan, resolvable
+from headlab.ui.experiments import ExperimentForm, StoredJob
 from headlab.ui.shell import Choice, listing
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
 FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
+
+
+def form_job(key: str) -> ExperimentJob:
+    """The job of an experiment's form before anything is changed in it."""
+    return ExperimentForm(key, CHOICE).job({})
+
+
+def stored_job(report: Report, **spec: Any) -> StoredJob:
+    """The job of a report. spec: what its spec has in place of its own."""
+    return StoredJob.of(dataclasses.replace(report, spec={**report.spec, **spec}))
 
 
 def run(path: str = "experiments", **query) -> AppTest:
@@ -83,12 +94,10 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
 
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
 def test_the_worker_takes_what_the_form_makes(key):
-    from headlab.worker.catalogue import KINDS
-
-    spec = Plan(key, CHOICE).spec({})
-    full = KINDS["experiment"].check(spec)
-    full["options"] = {name: full["options"][name] for name in spec["options"]}
-    assert {name: full[name] for name in spec} == spec
+    params = form_job(key).params()
+    full = ExperimentJob.check_params(params)
+    full["options"] = {name: full["options"][name] for name in params["options"]}
+    assert {name: full[name] for name in params} == params
 
 
 def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(worker):
@@ -336,11 +345,10 @@ def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named
 
 def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     about = EXPERIMENTS["iterative"]
-    wanted = Plan("iterative", CHOICE).spec({})
+    wanted = form_job("iterative").model_copy(update={"test_size": None})
 
     def other(options: dict[str, Any]) -> list[str]:
-        spec = experiments.job_spec({**made_up("iterative").spec, "options": options})
-        return experiments.differences(spec, {**wanted, "test_size": None})
+        return experiments.differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
     assert (
@@ -358,6 +366,16 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     assert other(about.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
     (told,) = other(about.resolve({"monte_carlo_options": {"samples": 64}}))
     assert told.startswith("monte carlo options estimand shapley, value accuracy, samples 64,")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"method": "nonesuch"}, {"method": ["shapley"]}, {"method_options": "x"}]
+)
+def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
+    stored = stored_job(made_up("heads"), options=options)
+    wanted = form_job("heads")
+    settings = experiments.differences(stored, wanted.model_copy(update={"seed": 5}))
+    assert "seed 0" in settings
 
 
 @pytest.mark.parametrize("what", ["torn", "foreign", "empty"])
@@ -460,8 +478,8 @@ def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
 
 
 def job_of(state: str, **more: Any) -> dict[str, Any]:
-    spec = {**Plan("transfer", CHOICE).spec({}), "options": {"k": 3}, "test_size": 500}
-    return job(7, state, kind="experiment", params=spec, **more)
+    params = {**form_job("transfer").params(), "options": {"k": 3}, "test_size": 500}
+    return job(7, state, kind="experiment", params=params, **more)
 
 
 def test_the_jobs_page_knows_an_experiment(worker):
@@ -486,7 +504,7 @@ def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
     line = job_views.terminal(row)
-    assert line == shell_lines("experiment", row["params"])
+    assert line == ExperimentJob.model_construct(**row["params"]).terminal_lines()
     assert line.startswith(
         "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
     )
@@ -524,8 +542,7 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
 )
 def test_the_command_of_a_report_gives_its_options_again(key, options):
     full = EXPERIMENTS[key].resolve(options)
-    report = made_up(key)
-    line = shell_lines("experiment", experiments.job_spec({**report.spec, "options": full}))
+    line = stored_job(made_up(key), options=full).job.terminal_lines()
     read, given = read_back(key, line)
     assert read == full
     assert given["--dtype"] == []
@@ -539,8 +556,9 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
-    line = shell_lines("experiment", experiments.job_spec(of_weights("1", dtype="bfloat16").spec))
-    assert line.endswith(" --dtype bfloat16")
+    stored = stored_job(of_weights("1", dtype="bfloat16"))
+    (words,) = stored.job.commands(Surroundings(dtype=stored.dtype))
+    assert words[-2:] == ["--dtype", "bfloat16"]
     assert "--dtype" in {
         word for o in get_command(build()).commands["experiment"].params for word in o.opts
     }
@@ -554,11 +572,12 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
         for name, option in EXPERIMENTS[key].options.items()
         if name in own
     }
-    spec = Plan(key, CHOICE).spec({}) | {"options": options, "dev_size": 64, "seed": 2}
-    if "method_options" in spec:
-        spec["method_options"] = {**spec["method_options"], "samples": 96, "target": None}
-    read, given = read_back(key, shell_lines("experiment", spec))
-    assert read == EXPERIMENTS[key].resolve(resolvable(spec))
+    wanted = form_job(key).model_copy(update={"options": options, "dev_size": 64, "seed": 2})
+    if wanted.method_options:
+        method_options = {**wanted.method_options, "samples": 96, "target": None}
+        wanted = wanted.model_copy(update={"method_options": method_options})
+    read, given = read_back(key, wanted.terminal_lines())
+    assert read == EXPERIMENTS[key].resolve(wanted.study_options())
     assert (given["--size"], given["--seed"], given["--test-size"]) == (["64"], ["2"], [])
     assert set(FLAGS) | set(OPTIONS) <= {
         word for o in get_command(build()).commands["experiment"].params for word in o.opts
@@ -568,20 +587,22 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
     (result,) = listing(Report).results
-    spec = experiments.job_spec(result.record.spec)
-    wanted = Plan("heads", CHOICE).spec({})
-    assert {name: spec[name] for name in wanted if name != "test_size"} == {
-        name: value for name, value in wanted.items() if name != "test_size"
+    stored = StoredJob.of(result.record)
+    wanted = form_job("heads")
+    params = stored.job.params()
+    assert {name: params[name] for name in wanted.params() if name != "test_size"} == {
+        name: value for name, value in wanted.params().items() if name != "test_size"
     }
-    assert spec["test_size"] == 1000
-    assert experiments.differences(spec, wanted) == []
-    turned = {
-        **wanted,
-        "languages": ["th", "de"],
-        "test_size": 64,
-        "options": {**wanted["options"], "top": 5},
-    }
-    assert experiments.differences(spec, turned) == ["test size 1000", "top 20"]
+    assert stored.job.test_size == 1000
+    assert experiments.differences(stored, wanted) == []
+    turned = wanted.model_copy(
+        update={
+            "languages": ["th", "de"],
+            "test_size": 64,
+            "options": {**wanted.options, "top": 5},
+        }
+    )
+    assert experiments.differences(stored, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():

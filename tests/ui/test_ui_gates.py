@@ -24,6 +24,7 @@ from worker_running import until
 
 from headlab.cli.gates import chosen_options
 from headlab.cli.main import build
+from headlab.jobs.gates import GatesJob
 from headlab.l0_gates import LearnedGates
 from headlab.masks import mask_from_json
 from headlab.plots.gates import (
@@ -38,7 +39,7 @@ from headlab.plots.gates import (
     trade_off,
 )
 from headlab.plots.style import printed
-from headlab.report.commands import job_of, shell_lines
+from headlab.report.commands import again
 from headlab.store import Result, Store
 from headlab.tables import Report, Table
 from headlab.training.l0_table import gates_table, worth
@@ -47,7 +48,7 @@ from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
 from headlab.ui.gates_page import of_each_size, roles_left
 from headlab.ui.gates_store import (
     FORM,
-    Plan,
+    GatesForm,
     Sweep,
     every_gate,
     facts,
@@ -710,12 +711,15 @@ def test_without_a_language_the_page_asks_for_one(worker):
 # Jobs.
 
 
-def spec_of(**state: Any) -> dict[str, Any]:
-    return Plan(CHOICE, ("de",)).spec({FORM.key(name): value for name, value in state.items()})
+def form_job(**values: Any) -> GatesJob:
+    form = GatesForm(CHOICE, ("de",))
+    return form.job({FORM.key(name): value for name, value in values.items()})
 
 
 def test_a_job_has_words_and_its_command(worker):
-    row = job(1, "failed", kind="gates", params=spec_of(weights="0.1", seed=3), error="it broke")
+    row = job(
+        1, "failed", kind="gates", params=form_job(weights="0.1", seed=3).params(), error="it broke"
+    )
     assert job_format.title(row) == "Learned gates for German (de)"
     assert job_format.describe(row) == "gates for de"
     assert ("Weights", "0.1") in job_format.details(row)
@@ -728,7 +732,7 @@ def test_a_job_has_words_and_its_command(worker):
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["gates"]
     options = {"stacks": "encoder,cross", "trained": "all", "steps": 9, "size": 64, "clip": None}
-    words = shlex.split(shell_lines("gates", spec_of(weights="0.1 0.02", **options)))
+    words = shlex.split(form_job(weights="0.1 0.02", **options).terminal_lines())
     context = known.make_context("gates", words[2:], resilient_parsing=True)
     given = context.params
     assert (given["weight"], given["language"], given["seed"]) == ([0.02, 0.1], "de", 0)
@@ -748,13 +752,9 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     assert (given["weight"], given["seed"], given["dtype"]) == ([weight], 7, "float32")
     told = chosen_options(given["option"], given["stacks"], given["train_model"], given["seed"])
     assert dataclasses.replace(told, weight=weight).record() == gates.spec["options"]
-    result = Result[LearnedGates](
-        "k",
-        Path(),
-        dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}),
-        {},
-    )
-    assert shell_lines(*job_of("gates", result.record.spec)).endswith(" --seed 7 --dtype bfloat16")
+    model = {**gates.spec["model"], "dtype": "bfloat16"}
+    (line,) = again("gates", {**gates.spec, "model": model}).lines
+    assert line.endswith(" --seed 7 --dtype bfloat16")
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):
@@ -764,7 +764,7 @@ def test_a_finished_job_opens_its_gates(worker, cache):
             1,
             "done",
             kind="gates",
-            params={**spec_of(), "languages": ["th"]},
+            params={**form_job().params(), "languages": ["th"]},
             result={"keys": ["x"]},
         )
     ]
@@ -779,7 +779,9 @@ def test_a_finished_job_opens_its_own_run(worker, cache):
     for weight in WEIGHTS:
         keep(cache, made_gates(weight=weight))
     own = [keep(cache, made_gates(weight=weight, gate_rate=0.2)) for weight in WEIGHTS[:2]]
-    worker.rows = [job(1, "done", kind="gates", params=spec_of(), result={"keys": own[::-1]})]
+    worker.rows = [
+        job(1, "done", kind="gates", params=form_job().params(), result={"keys": own[::-1]})
+    ]
     app = run_page("jobs", job="1", langs=["de"])
     app.button(key="results-gates").click().run()
     assert not app.exception

@@ -24,11 +24,12 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
+from headlab.jobs.roles import RolesJob
 from headlab.options import parse_options
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
-from headlab.report.commands import job_of, shell_lines
+from headlab.report.commands import job_that_makes
 from headlab.roles.report import Roles, read
 from headlab.roles.table import IDLE, KINDS, OPTIONS, group_of
 from headlab.store import Store
@@ -37,7 +38,7 @@ from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
 from headlab.ui.roles_page import Across, across, examples, markup, reading, table_of
-from headlab.ui.roles_store import TEXTS, TREES, plans
+from headlab.ui.roles_store import TEXTS, TREES, roles_requests
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -477,7 +478,7 @@ def test_without_scores_the_page_offers_to_compute_them(cache):
 
 def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache):
     keep(cache, made_roles("de"))
-    worker.rows = [job(1, "running", kind="roles", params=spec_of(languages=["th"]))]
+    worker.rows = [job(1, "running", kind="roles", params=form_job(languages=["th"]).params())]
     app = run(langs=["de", "th"])
     assert [button.key for button in app.button].count("cancel-1") == 1
     assert "compute" in {button.key for button in app.button}
@@ -625,13 +626,13 @@ def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch
 # Jobs.
 
 
-def spec_of(source: str = TREES, **more: Any) -> dict[str, Any]:
-    (plan,) = plans(CHOICE, ["de"], ["de"], ["de", "th"], source)
-    return plan.spec({}) | more
+def form_job(source: str = TREES, **fields: Any) -> RolesJob:
+    (request,) = roles_requests(CHOICE, ["de"], ["de"], ["de", "th"], source)
+    return request.job({}).model_copy(update=fields)
 
 
 def test_a_job_has_words_and_its_command(worker):
-    row = job(1, "failed", kind="roles", params=spec_of(), error="it broke")
+    row = job(1, "failed", kind="roles", params=form_job().params(), error="it broke")
     assert job_format.title(row) == "Roles of heads for German (de)"
     assert job_format.describe(row) == "roles for de"
     assert ("Source", "treebank") in job_format.details(row)
@@ -642,7 +643,13 @@ def test_a_finished_job_opens_its_roles(worker, cache):
     keep(cache, made_roles("hi"))
     keep(cache, made_roles("de"))
     worker.rows = [
-        job(1, "done", kind="roles", params=spec_of(languages=["hi"]), result={"keys": ["x"]})
+        job(
+            1,
+            "done",
+            kind="roles",
+            params=form_job(languages=["hi"]).params(),
+            result={"keys": ["x"]},
+        )
     ]
     app = run("jobs", job="1", langs=["th"])
     app.button(key="results-roles").click().run()
@@ -652,14 +659,15 @@ def test_a_finished_job_opens_its_roles(worker, cache):
 
 
 def test_the_command_of_a_report_is_that_of_its_job():
-    told = job_of("report", made_roles("de").spec)[1]
-    assert told == spec_of(size=75)
-    assert shell_lines("roles", {**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
-    assert shell_lines("roles", spec_of(options={"examples": 0, "exclude": "none"})).endswith(
-        "-o examples=0 -o exclude=none"
-    )
-    assert "--conllu FILE" in shell_lines("roles", spec_of(split="file"))
-    assert "--split" not in shell_lines("roles", spec_of(split="file"))
+    stored = job_that_makes("report", made_roles("de").spec)
+    assert stored.params() == form_job(size=75).params()
+    everywhere = stored.model_copy(update={"languages": ["de", "th"], "size": None})
+    assert everywhere.terminal_lines().count("\n") == 1
+    few = form_job(options={"examples": 0, "exclude": "none"})
+    assert few.terminal_lines().endswith("-o examples=0 -o exclude=none")
+    of_file = form_job(split="file").terminal_lines()
+    assert "--conllu FILE" in of_file
+    assert "--split" not in of_file
 
 
 def test_text_from_a_file_is_shown_as_it_is_written(cache):
@@ -671,10 +679,8 @@ def test_text_from_a_file_is_shown_as_it_is_written(cache):
 
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["roles"]
-    line = shell_lines(
-        "roles", spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0})
-    )
-    words = shlex.split(line)
+    wanted = form_job(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0})
+    words = shlex.split(wanted.terminal_lines())
     assert {word for word in words if word.startswith("-")} <= {
         name for o in known.params for name in o.opts
     }
