@@ -16,9 +16,9 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError, as_sentence
 from headlab.files import MAX_SENT_BYTES, default_root
+from headlab.jobs.score import ScoreJob
 from headlab.labels import read_map
 from headlab.records import HeadGrid, content_key
-from headlab.report.commands import shell_lines
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.columns import (
@@ -230,11 +230,18 @@ def _answers(worker: Client, wanted: Wanted) -> str:
 
 
 def _cost(worker: Client, wanted: Wanted) -> str:
-    stated = {} if wanted.stated is None else {"label_map": wanted.stated}
-    spec = {"model": wanted.model, "task": wanted.task, "method": wanted.method, **stated}
-    told = waited(lambda: worker.forecast("score", {**spec, "languages": list(wanted.languages)}))
-    words = forecast_line(told).replace("**", "")
-    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {words}"
+    """What scores of the chosen method will cost."""
+    job = ScoreJob.model_construct(
+        model=wanted.model,
+        task=wanted.task,
+        method=wanted.method,
+        languages=list(wanted.languages),
+    )
+    if wanted.stated is not None:
+        job = job.model_copy(update={"label_map": wanted.stated})
+    forecast = waited(lambda: worker.forecast(job))
+    cost = forecast_line(forecast).replace("**", "")
+    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
 
 
 # Files: which column means what.
@@ -703,14 +710,12 @@ def _saved(choice: Choice) -> None:
         )
         st.code(task["declaration"], language="toml", wrap_lines=True)
         path = (default_root() / task["path"]).absolute()
-        spec = {
-            **choice.about,
-            "task": str(path),
-            "method": choice.method,
-            "languages": list(task["sizes"]),
-            "options": {},
-        }
-        st.code(shell_lines("score", spec), language="bash", wrap_lines=True)
+        job = ScoreJob.model_construct(
+            **{**choice.about, "task": str(path)},
+            method=choice.method,
+            languages=list(task["sizes"]),
+        )
+        st.code(job.terminal_lines(), language="bash", wrap_lines=True)
         if task["name"] not in names():
             st.warning(
                 "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
