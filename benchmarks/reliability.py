@@ -205,11 +205,11 @@ def jobs(minutes: float) -> dict[str, Any]:
                     spec = {"model": MODEL, "task": TASK, "languages": [LANGUAGES[done % len(LANGUAGES)]], "size": 64,
                             "method": method, "options": dict(METHODS[method]), "seed": done}  # fmt: skip
                     begun = time.monotonic()
-                    job = int(client.submit("score", spec)["id"])
-                    while (state := client.job(job)["state"]) in ("queued", "running"):
+                    job = int(client.submit("score", spec).id)
+                    while (state := client.job(job).state) in ("queued", "running"):
                         time.sleep(0.1)
                     seconds.append(time.monotonic() - begun)
-                    failed += [str(client.job(job)["error"])] if state != "done" else []
+                    failed += [str(client.job(job).error)] if state != "done" else []
                     done += 1
         finally:
             worker.stop()

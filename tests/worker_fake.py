@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.jobs.known import Measured, MeasureRequest
 from headlab.store import Run, Store
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
@@ -22,8 +23,6 @@ from headlab.worker.schemas import (
     Figure,
     GradientRequest,
     LoadedModel,
-    Measured,
-    MeasureRequest,
     Scores,
     Weights,
 )

@@ -13,7 +13,7 @@ import uvicorn
 from waiting import until
 
 from headlab.store import Store
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
@@ -42,7 +42,7 @@ def running(
 ) -> Iterator[Running]:
     """wait: until the device is there, as requests that need to know it are refused before."""
     jobs = Jobs(folder / "jobs.db")
-    engine = Engine(make, jobs, CHECKS, Store(folder), ray=ray)
+    engine = Engine(make, jobs, checks(), Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(

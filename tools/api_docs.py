@@ -8,7 +8,7 @@ from typing import Any
 
 from headlab.store import Store
 from headlab.worker.apidocs import markdown
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.runner import Bench
@@ -26,7 +26,7 @@ def description() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="headlab-") as folder:
         jobs = Jobs(Path(folder) / "jobs.db")
         try:
-            return create_app(Engine(no_bench, jobs, CHECKS, Store(Path(folder)))).openapi()
+            return create_app(Engine(no_bench, jobs, checks(), Store(Path(folder)))).openapi()
         finally:
             jobs.close()
 

@@ -38,7 +38,7 @@ from bad_inputs.case import Answer, BadInput, Verdict
 from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
 from bad_inputs.commands import BYTES_OF_OTHER_KINDS, write_files
 from headlab.store import Store
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.model_host import Resident
@@ -482,7 +482,7 @@ class Application(Place):
         super().__init__()
         cache.mkdir()
         jobs = Jobs(cache / "jobs.db")
-        engine = Engine(lambda: Resident(cache, "cpu"), jobs, CHECKS, Store(cache))
+        engine = Engine(lambda: Resident(cache, "cpu"), jobs, checks(), Store(cache))
         self._application = create_app(engine, state=".worker")
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="application", daemon=True).start()

@@ -21,7 +21,7 @@ from headlab.ui.figures import show
 from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, start
-from headlab.ui.job_format import Job
+from headlab.ui.job_format import languages_in
 from headlab.ui.names import head_words, language_title, languages_words, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import (
@@ -39,6 +39,7 @@ from headlab.ui.results import (
 )
 from headlab.ui.shell import Choice, client, supervisor
 from headlab.value_functions import shown_unit
+from headlab.worker.schemas import JobRow
 
 # The board: the grid of switches, its toolbar, the method's suggestion, and the list of heads.
 
@@ -223,7 +224,7 @@ ASKED, AGAIN = (
 HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
 
-def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[Job]) -> None:
+def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[JobRow]) -> None:
     """The section. loaded: the worker's description of the model.  known: jobs, from `jobs`."""
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # a job was started in a fragment: rerun the whole page
@@ -305,13 +306,11 @@ def begin(kind: str, spec: Mapping[str, Any]) -> None:
     start(kind, spec)
 
 
-def jobs() -> Sequence[Job]:
+def jobs() -> Sequence[JobRow]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
-    return (
-        [job for job in client().jobs() if job.get("kind") == KIND]
-        if supervisor().connected
-        else []
-    )
+    if not supervisor().connected:
+        return []
+    return [job for job in client().jobs() if job.kind == KIND]
 
 
 @dataclass(frozen=True)
@@ -324,7 +323,7 @@ class Measured:
 
 
 def newest(
-    jobs: Sequence[Job], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
+    jobs: Sequence[JobRow], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
 ) -> Measured | None:
     """The result of the newest finished job for exactly this mask on this model; None if there is none.
 
@@ -336,14 +335,14 @@ def newest(
         languages: Codes; of several results those on exactly these languages go first.
     """
 
-    def rank(job: Job) -> tuple[bool, int]:
-        named = (job.get("params") or {}).get("languages") or ()
-        return set(named) != set(languages), -int(job["id"])
+    def rank(job: JobRow) -> tuple[bool, int]:
+        return set(languages_in(job)) != set(languages), -job.id
 
     for job in sorted(jobs, key=rank):
-        params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")
+        params = job.params
+        found = (job.result or {}).get("worth")
         fits = params.get("model") == model and task in ("", params.get("task"))
-        if job["state"] == "done" and found is not None and fits:
+        if job.state == "done" and found is not None and fits:
             try:
                 if mask_from_json(params.get("mask")).digest == mask.digest:
                     named = tuple(params.get("languages") or ())

@@ -299,6 +299,6 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
         ]
         job = worker.client.submit(
             "score", {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
-        )["id"]
-        until(lambda: worker.client.job(job)["state"] == "failed", "the job")
-        assert "unquantised checkpoint" in worker.client.job(job)["error"]
+        ).id
+        until(lambda: worker.client.job(job).state == "failed", "the job")
+        assert "unquantised checkpoint" in worker.client.job(job).error

@@ -22,7 +22,7 @@ from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
 from headlab.ui import shell, sidebar
 from headlab.worker import catalogue
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.schemas import SentencesRequest
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
         with raises("task.unknown"):
             catalogue.sentences(SentencesRequest(task=name, language="de"))
         with raises("task.unknown"):
-            CHECKS["score"]({"model": "e5-small-intents", "task": name, "languages": "all"})
+            checks()["score"]({"model": "e5-small-intents", "task": name, "languages": "all"})
 
 
 def test_the_worker_makes_tasks_by_name_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
+from headlab import extensions
 from headlab.errors import HeadlabError
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
@@ -367,6 +369,78 @@ def test_a_training_shows_its_accuracy(worker):
     assert (
         app.code[-1].value == "headlab finetune intents --steps 40 --learning-rate 0.001 --seed 3"
     )
+
+
+# A kind of job of a package.
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The toy job, as an installed package announces it."""
+    point = EntryPoint("count-words", "toy_job:WordsJob", "headlab.jobs")
+    entry_points = extensions.entry_points
+    monkeypatch.setattr(
+        extensions,
+        "entry_points",
+        lambda group: [point] if group == "headlab.jobs" else entry_points(group=group),
+    )
+    JOBS.refresh()
+    yield JOBS["count-words"]
+    monkeypatch.undo()
+    JOBS.refresh()
+
+
+def test_a_kind_of_job_of_a_package_has_a_form(toy, worker):
+    app = run()
+    assert app.radio(key=new("kind")).options == [
+        "Scores",
+        "Pruning curve",
+        "Fine-tuning",
+        "Words of a length",
+    ]
+    app.radio(key=new("kind")).set_value("count-words").run()
+    assert "How many words of a length the dev texts have." in said(app)
+    assert not [box for box in app.selectbox if box.key == new("method")]
+    app.multiselect(key=new("languages", "intents")).set_value(["de", "th"]).run()
+    app.number_input(key=new("length", "count-words")).set_value(5).run()
+    app.selectbox(key=new("case", "count-words")).set_value("upper").run()
+    assert "What it will take: **About 2 min**" in said(app)
+    assert [code.value for code in app.code] == [
+        "headlab count-words --task intents --languages de,th --length 5 --case upper"
+    ]
+    press(app, "new-start")
+    fields = {"task": "intents", "languages": ["de", "th"], "length": 5, "case": "upper"}
+    assert worker.calls == [("submit", "count-words", fields, "here")]
+    assert "Job 1: Words of a length for German (de), Thai (th)" in buttons(app).values()
+
+
+def test_a_finished_job_of_a_package_shows_its_figures(toy, worker):
+    fields = {"task": "intents", "languages": ["de", "th"], "length": 5, "case": "any"}
+    outcome = {"words": {"de": 7, "th": 0.25}, "length": 5}
+    worker.rows = [job(7, "done", kind="count-words", params=fields, result=outcome)]
+    app = run(job="7")
+    counts, singles, about = (table.value.to_numpy().tolist() for table in app.table)
+    assert (counts, singles) == ([["de", "7"], ["th", "0.25"]], [["Length", "5"]])
+    assert ["Length", "5"] in about
+    assert app.code[-1].value.startswith("headlab count-words --task intents --languages de,th")
+
+
+def test_results_of_a_job_of_a_package_are_named_by_their_keys(toy, worker, cache):
+    key = next(path.name for path in cache.iterdir() if (path / "result.npz").exists())
+    fields = {"task": "intents", "languages": ["de"]}
+    worker.rows = [job(7, "done", kind="count-words", params=fields, result={"keys": [key]})]
+    app = run(job="7")
+    assert app.table[0].value.to_numpy().tolist() == [["Result 1", key]]
+    assert "Report (HTML)" in [element.label for element in app.get("download_button")]
+
+
+def test_a_job_of_a_kind_that_is_not_known_here_is_shown_by_its_key(worker):
+    worker.rows = [job(7, "done", kind="count-words", params={"languages": ["de", "th"], "n": 3})]
+    app = run(job="7")
+    assert app.subheader[0].value == "Job 7: count-words for German (de), Thai (th)"
+    about = app.table[-1].value.to_numpy().tolist()
+    assert about[0] == ["What", "count-words"]
+    assert ["N", "3"] in about
 
 
 # Offers on other pages.

@@ -29,14 +29,13 @@ from headlab.labels import write_map
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
 from headlab.records import Head, HeadGrid, Stack
-from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import headgrid, heads_page, job_form, job_offer, names, shell
-from headlab.ui.job_form import Draft
+from headlab.ui.job_form import JobForm
 from headlab.ui.results import matching, of_own_heads, select, variants
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -688,22 +687,20 @@ def test_the_table_of_costs_is_the_records():
 def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), None)) == plain
-    assert (
-        shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley")))
-        == plain
-    )
+    assert job_offer.work_of(choice, ("de", "th"), None).terminal_lines() == plain
+    like = made_up("de", "shapley")
+    assert job_offer.work_of(choice, ("de", "th"), like).terminal_lines() == plain
     other = respecced(
         "de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}}
     )
     beside = job_offer.work_of(choice, ("th",), other.record)
-    assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == (
+    assert (beside.options["estimand"], beside.seed, beside.ablation) == (
         "shapley",
         3,
         "mean",
     )
-    assert "samples" not in beside["options"]
-    assert shell_lines("score", beside).endswith(
+    assert "samples" not in beside.options
+    assert beside.terminal_lines().endswith(
         "--method shapley -o estimand=shapley --seed 3 --ablation mean"
     )
 
@@ -725,10 +722,9 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_map(TURNED)}" in app.code[0].value
     choice = app.session_state["_choice"]
-    assert job_offer.work_of(choice, ("de",), None)["label_map"] == TURNED
-    assert (
-        Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
-    )
+    assert job_offer.work_of(choice, ("de",), None).label_map == TURNED
+    form = JobForm(choice.model, choice.task, ("de",), "shapley", TURNED)
+    assert form.job({}).value("label_map") == TURNED
 
 
 NUMBERED = write_map({label: str(at) for at, label in enumerate(LABELS)})

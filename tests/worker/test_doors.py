@@ -33,12 +33,12 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
+from headlab.jobs.job import Refusal
 from headlab.worker import middleware
 from headlab.worker.__main__ import main
 from headlab.worker.apidocs import markdown, page
 from headlab.worker.middleware import VARIABLE, Allowed, admit_local, embedded_names, named_models
 from headlab.worker.process import TOKEN_VARIABLE, Local, Remote
-from headlab.worker.schemas import Refusal
 from headlab.worker.server import Settings, open_entrance, server_of
 
 ROOT = Path(__file__).parents[2]
@@ -734,7 +734,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
                 "seed": 13,
             }
         )
-        until(lambda: client.job(job["id"])["state"] == "failed")
+        until(lambda: client.job(job.id).state == "failed")
     finally:
         local.stop()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

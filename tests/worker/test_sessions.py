@@ -26,6 +26,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
+from headlab.jobs.job import Refusal
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, canonical_json
@@ -35,7 +36,7 @@ from headlab.tasks.equal_texts import equal_texts_record
 from headlab.ui.prune_figures import Question, figures
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import EvaluateRequest, Figure, Refusal
+from headlab.worker.schemas import EvaluateRequest, Figure
 
 NAME = "tiny-bert"
 SIZE = 160
@@ -240,11 +241,11 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     assert len(shown) > many * ROUNDS * 0.7  # a mix-up would show
     weights = weights_alone(model)
     worker.client.model(NAME)
-    job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS})["id"]
-    until(lambda: worker.client.job(job)["state"] == "running")
+    job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
+    until(lambda: worker.client.job(job).state == "running")
     compared = together([lambda s=s: s.use(worker, weights) for s in sessions])  # type: ignore[misc]
     assert compared == [ROUNDS] * many
-    until(lambda: worker.client.job(job)["state"] == "done", 240)
+    until(lambda: worker.client.job(job).state == "done", 240)
     for language in ("de", "fr"):
         wanted = score(
             model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS

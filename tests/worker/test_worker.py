@@ -26,19 +26,20 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Refusal
 from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.middleware import Allowed
 from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
 from headlab.worker.runner import WatchedStore
-from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
+from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
@@ -71,8 +72,8 @@ class Fixture:
         return self.client.evaluate(MODEL, "intents", language, **options)
 
     def started_job(self, **options: Any) -> int:
-        job = int(self.client.submit(spec={**SPEC, **options})["id"])
-        until(lambda: self.client.job(job)["done"] >= 2)
+        job = int(self.client.submit(spec={**SPEC, **options}).id)
+        until(lambda: self.client.job(job).done >= 2)
         return job
 
 
@@ -108,13 +109,13 @@ def test_an_answer_grows_and_ends_done(worker: Fixture) -> None:
 
 def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
     worker.bench.stop_at = 5
-    job = int(worker.client.submit(spec=SPEC)["id"])
+    job = int(worker.client.submit(spec=SPEC).id)
     until(lambda: "step 4" in worker.bench.log)
     figures = list(worker.evaluate())
     assert figures[-1]["done"]
-    assert worker.client.job(job)["state"] == "running"
+    assert worker.client.job(job).state == "running"
     worker.bench.stop_at = STEPS + 1
-    until(lambda: worker.client.job(job)["state"] == "done")
+    until(lambda: worker.client.job(job).state == "done")
 
 
 def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture) -> None:
@@ -262,42 +263,42 @@ def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> N
 
 def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
     job = worker.started_job()
-    assert worker.client.submit(spec=SPEC)["id"] == job
-    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"})["id"] == job
-    assert worker.client.submit(spec={**SPEC, "seed": 2})["id"] != job
-    until(lambda: worker.client.job(job)["state"] == "done")
-    assert worker.client.submit(spec=SPEC)["id"] > job
+    assert worker.client.submit(spec=SPEC).id == job
+    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"}).id == job
+    assert worker.client.submit(spec={**SPEC, "seed": 2}).id != job
+    until(lambda: worker.client.job(job).state == "done")
+    assert worker.client.submit(spec=SPEC).id > job
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
-    params = CHECKS["score"]({**SPEC, "languages": "all"})
+    params = checks()["score"]({**SPEC, "languages": "all"})
     assert len(params["languages"]) == 15
-    assert params == CHECKS["score"]({**SPEC, "languages": params["languages"]})
+    assert params == checks()["score"]({**SPEC, "languages": params["languages"]})
 
 
 def test_progress_and_time_left(worker: Fixture) -> None:
     job = worker.started_job()
-    until(lambda: worker.client.job(job)["seconds_left"] is not None)
+    until(lambda: worker.client.job(job).seconds_left is not None)
     seen = worker.client.job(job)
-    assert seen["total"] == STEPS
-    assert seen["note"].startswith("step ")
-    assert 0 < seen["seconds_left"] < 20 * STEPS * worker.bench.pause
+    assert seen.total == STEPS
+    assert seen.note.startswith("step ")
+    assert 0 < seen.seconds_left < 20 * STEPS * worker.bench.pause
     assert worker.client.health()["jobs_running"] == 1
-    until(lambda: worker.client.job(job)["state"] == "done")
-    assert worker.client.job(job)["seconds_left"] is None
-    assert [j["id"] for j in worker.client.jobs()] == [job]
+    until(lambda: worker.client.job(job).state == "done")
+    assert worker.client.job(job).seconds_left is None
+    assert [j.id for j in worker.client.jobs()] == [job]
 
 
 def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
     job = worker.started_job()
-    waiting = worker.client.submit(spec={**SPEC, "seed": 2})["id"]
-    assert worker.client.cancel(waiting)["state"] == "cancelled"
+    waiting = worker.client.submit(spec={**SPEC, "seed": 2}).id
+    assert worker.client.cancel(waiting).state == "cancelled"
     worker.client.cancel(job)
-    until(lambda: worker.client.job(job)["state"] == "cancelled")
-    done = worker.client.job(job)["done"]
+    until(lambda: worker.client.job(job).state == "cancelled")
+    done = worker.client.job(job).done
     assert 2 <= done < STEPS
-    assert worker.client.resume(job)["state"] == "queued"
-    until(lambda: worker.client.job(job)["state"] == "done")
+    assert worker.client.resume(job).state == "queued"
+    until(lambda: worker.client.job(job).state == "done")
     steps = [line for line in worker.bench.log if line.startswith("step")]
     assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
     with raises("job.not_resumable", f"job {job}", "done"):
@@ -306,9 +307,9 @@ def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
 
 def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: Fixture) -> None:
     running_job = worker.started_job()
-    first = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    first = worker.client.submit(spec={**SPEC, "seed": 5}).id
     worker.client.cancel(first)
-    again = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    again = worker.client.submit(spec={**SPEC, "seed": 5}).id
     assert again != first
     with raises("job.work_queued_elsewhere"):
         worker.client.resume(first)
@@ -318,14 +319,14 @@ def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: F
 def test_a_failed_job_says_so_and_the_next_one_runs(
     worker: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = worker.client.submit(spec={**SPEC, "seed": 13})["id"]
-    good = worker.client.submit(spec=SPEC)["id"]
-    until(lambda: worker.client.job(good)["state"] == "done")
+    bad = worker.client.submit(spec={**SPEC, "seed": 13}).id
+    good = worker.client.submit(spec=SPEC).id
+    until(lambda: worker.client.job(good).state == "done")
     failed = worker.client.job(bad)
-    assert failed["state"] == "failed"
-    assert "worker.log" in failed["error"]
+    assert failed.state == "failed"
+    assert "worker.log" in failed.error
     assert "KeyError" in caplog.text
-    assert SECRET not in failed["error"] + caplog.text
+    assert SECRET not in failed.error + caplog.text
 
 
 def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixture) -> None:
@@ -340,8 +341,8 @@ def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixtu
 
 def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path)) as run:
-        job = run.client.submit(spec=SPEC)["id"]
-        until(lambda: run.client.job(job)["done"] >= 2)
+        job = run.client.submit(spec=SPEC).id
+        until(lambda: run.client.job(job).done >= 2)
     jobs = Jobs(tmp_path / "jobs.db")
     assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
     jobs.close()
@@ -650,8 +651,8 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_path: Path) -> None:
     client = local.client()
-    job = client.submit(spec=SPEC)["id"]
-    until(lambda: client.job(job)["done"] >= 4)
+    job = client.submit(spec=SPEC).id
+    until(lambda: client.job(job).done >= 4)
     killed = local.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
@@ -660,9 +661,9 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_
     assert kept >= 4
     seen = client.job(job)  # starts it again
     assert local.pid not in (None, killed)
-    assert seen["state"] in ("queued", "running")
-    until(lambda: client.job(job)["attempts"] == 2 and client.job(job)["done"] >= kept)
-    until(lambda: client.job(job)["state"] == "done")
+    assert seen.state in ("queued", "running")
+    until(lambda: client.job(job).attempts == 2 and client.job(job).done >= kept)
+    until(lambda: client.job(job).state == "done")
     assert client.health()["state"] == ".worker"
 
 
@@ -695,7 +696,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     cache = tmp_path / "cache"
     first = Local(cache, command=FAKE)
     assert first.client().health()["state"] == ".worker"
-    job = int(first.client().submit(spec=SPEC)["id"])
+    job = int(first.client().submit(spec=SPEC).id)
     other = Local(cache, command=FAKE)
     try:
         health = other.client().health()
@@ -716,7 +717,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     try:
         health = heir.client().health()
         assert (health["state"], health["note"]) == (".worker", "")
-        assert [row["id"] for row in heir.client().jobs()] == [job]
+        assert [row.id for row in heir.client().jobs()] == [job]
     finally:
         heir.stop()
         first.stop()
@@ -740,7 +741,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         heir = Local(tmp_path, command=FAKE)
         assert heir.client().health()["state"] == ".worker"
         (job,) = heir.client().jobs()
-        until(lambda: heir.client().job(job["id"])["state"] == "done")
+        until(lambda: heir.client().job(job.id).state == "done")
         heir.stop()
     until(
         lambda: (
@@ -759,8 +760,8 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
         try:
             until(told.exists)
             client = Client(json.loads(told.read_text())["url"])
-            job = client.submit(spec=SPEC)["id"]
-            until(lambda: client.job(job)["done"] >= 1)
+            job = client.submit(spec=SPEC).id
+            until(lambda: client.job(job).done >= 1)
             process.send_signal(signal_number)
             client.close()
             assert process.communicate(timeout=ENDING_SECONDS)[1] == ""

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from errors import raises
+from headlab.worker.kinds import experiment
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
@@ -21,14 +22,13 @@ from worker_running import Running, running
 from headlab import load
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.jobs.table import JOBS
 from headlab.store import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import experiment
 from headlab.worker.model_host import Resident
 from headlab.worker.runner import needed_by
-from headlab.worker.schemas import Job, Refusal
+from headlab.worker.schemas import Job, JobRow, Refusal
 
 METHOD = "leave-one-out"
 WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
@@ -80,10 +80,10 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
@@ -103,11 +103,11 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "method": "tmab",
     }
-    full = KINDS["experiment"].check(short)
-    assert full == KINDS["experiment"].check(
+    full = JOBS["experiment"].check_params(short)
+    assert full == JOBS["experiment"].check_params(
         {**short, "languages": ["xx", "yy"], "method": "shapley"}
     )
-    assert full == KINDS["experiment"].check(full)
+    assert full == JOBS["experiment"].check_params(full)
     assert full["options"] == {"k": None, "runs": 10, "leave_one_out": True}
     assert full["method_options"]["samples"] == 8192
     assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (
@@ -162,17 +162,17 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected) as caught:
-        KINDS["experiment"].check(spec_of(model, **changes))
+        JOBS["experiment"].check_params(spec_of(model, **changes))
     if isinstance(caught.value, Refusal):
         assert caught.value.status == 422
 
 
 def test_options_of_orderings_are_in_full_in_the_params() -> None:
     short = {"experiment": "iterative", "model": "m", "task": "tiny", "languages": "all"}
-    full = KINDS["experiment"].check(short)
+    full = JOBS["experiment"].check_params(short)
     assert full["method_options"]["samples"] == 8192
     assert full["options"]["monte_carlo_options"]["samples"] == 1024
-    assert full == KINDS["experiment"].check(full)
+    assert full == JOBS["experiment"].check_params(full)
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
@@ -211,26 +211,26 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     before = worker.client.forecast("experiment", spec_of(model))
-    assert before["forwards"] > 2 * 12 * 12  # leave-one-out alone, in two languages
-    assert before["seconds"] > 0
-    done = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
+    assert before.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
+    assert before.seconds > 0
+    done = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
     (kept,) = Store(tmp_path / "cache").reports().results
-    assert done["result"] == {"keys": [kept.key]}
+    assert done.result == {"keys": [kept.key]}
     assert [table.rows for table in kept.record.tables] == [
         table.rows for table in by_library(model).tables
     ]
-    assert done["done"] == done["total"]
-    told = [line[21:] for line in worker.client.log(done["id"])]
+    assert done.done == done.total
+    told = [line[21:] for line in worker.client.log(done.id)]
     assert "xx: leave-one-out scores stored" in told
     assert told.count("xx: answers started") == 1  # not once a mask
     after = worker.client.forecast("experiment", spec_of(model))
-    assert (after["forwards"], after["seconds"], after["basis"]) == (
+    assert (after.forwards, after.seconds, after.basis) == (
         0,
         0.0,
         "the report is in the cache already",
     )
-    again = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
-    assert again["result"] == done["result"]
+    again = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
+    assert again.result == done.result
 
 
 def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(
     worker: Running, model: Model
 ) -> None:
     many = spec_of(model, options={"k": 400, "runs": 1})
-    job = come_to(worker, int(worker.client.submit("experiment", many)["id"]), "failed")
-    assert "400" in job["error"]
+    job = come_to(worker, int(worker.client.submit("experiment", many).id), "failed")
+    assert "400" in job.error
 
 
 # Cancel, resume, kill
@@ -296,7 +296,7 @@ def pieces_in(cache: Path) -> dict[str, int]:
 def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_report(
     worker: Running, model: Model, tmp_path: Path, pause: Pause
 ) -> None:
-    job = int(worker.client.submit("experiment", spec_of(model))["id"])
+    job = int(worker.client.submit("experiment", spec_of(model)).id)
     assert pause.reached.wait(60)
     assert list(worker.client.evaluate(model.name, "tiny", "xx"))[-1][
         "done"
@@ -319,7 +319,7 @@ def test_what_a_killed_worker_leaves_is_gone_on_from(
 ) -> None:
     """A copy of the cache while the job runs is what SIGKILL leaves."""
     with at_work(model, tmp_path / "cache") as first:
-        job = int(first.client.submit("experiment", spec_of(model))["id"])
+        job = int(first.client.submit("experiment", spec_of(model)).id)
         assert pause.reached.wait(60)
         shutil.copytree(tmp_path / "cache", tmp_path / "left")
         first.client.cancel(job)

@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
+from headlab.worker.kinds import gates as kind
+from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
+from headlab.worker.kinds.kind import Known
 from made_gates import keep, made_gates
 from saved import save_family
 from tiny_task import SIZES, tiny_task
@@ -24,16 +27,13 @@ from worker_running import Running, running
 from headlab import load
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.jobs.table import JOBS
 from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import gates as kind
-from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
-from headlab.worker.kinds.kind import Known
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import Measured, Refusal
+from headlab.worker.schemas import JobRow, Measured, Refusal
 
 SHORT: dict[str, Any] = {
     "steps": 6,
@@ -73,15 +73,15 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**about, **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
-    return int(worker.client.submit("gates", spec)["id"])
+    return int(worker.client.submit("gates", spec).id)
 
 
 # Params
@@ -94,16 +94,16 @@ def test_equal_work_has_equal_params() -> None:
         "languages": ["xx"],
         "options": {"stacks": "cross, encoder", "high": 2},
     }
-    options = KINDS["gates"].check(spelled)["options"]
+    options = JOBS["gates"].check_params(spelled)["options"]
     assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    full = KINDS["gates"].check(
+    full = JOBS["gates"].check_params(
         {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
     )
-    assert full == KINDS["gates"].check(full)
+    assert full == JOBS["gates"].check_params(full)
     assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
     assert full["options"]["steps"] == 400
     assert "weight" not in full["options"]
-    assert KINDS["gates"].check({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
+    assert JOBS["gates"].check_params({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
         0.01
     ]
 
@@ -127,7 +127,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        KINDS["gates"].check(spec_of(model, **changes))
+        JOBS["gates"].check_params(spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -146,9 +146,9 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
     monkeypatch.setattr(
         "headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
     )
-    KINDS["gates"].check(spec_of(model, languages=["xx"]))
+    JOBS["gates"].check_params(spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
-        KINDS["gates"].check(spec_of(model, languages=["xx", "yy"]))
+        JOBS["gates"].check_params(spec_of(model, languages=["xx", "yy"]))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -186,30 +186,30 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
 ) -> None:
     before = worker.client.forecast("gates", spec_of(model))
     judged = SHORT["dev_size"] + SHORT["test_size"]
-    assert before["forwards"] == 2 * (2 * 6 * 4 + 2 * judged)
-    assert before["basis"].startswith(
+    assert before.forwards == 2 * (2 * 6 * 4 + 2 * judged)
+    assert before.basis.startswith(
         "2 runs of 6 steps of 4 examples, each worth 2 forwards, and the masks measured; "
     )
-    assert before["seconds"] > 0
+    assert before.seconds > 0
     done = come_to(worker, submit(worker, spec_of(model)), "done")
     kept = {result.key: result.record for result in Store(tmp_path).gates().results}
-    found = [kept[key] for key in done["result"]["keys"]]
+    found = [kept[key] for key in done.result["keys"]]
     assert [gates.weight for gates in found] == [0.0, 0.5]
     own = learn_gates(model, tiny_task(), "yy", options=options_of({**SHORT, "weight": 0.5}))
     assert found[1].spec == own.spec
     assert found[1].measured == own.measured
     np.testing.assert_allclose(found[1].log_alpha, own.log_alpha, rtol=1e-4)
-    assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("yy: gates started") == 2
+    assert done.done == done.total
+    assert [line[21:] for line in worker.client.log(done.id)].count("yy: gates started") == 2
     after = worker.client.forecast("gates", spec_of(model))
-    assert (after["forwards"], after["seconds"]) == (0, 0.0)
-    assert after["basis"] == "these gates are in the cache already"
+    assert (after.forwards, after.seconds) == (0, 0.0)
+    assert after.basis == "these gates are in the cache already"
     more = worker.client.forecast("gates", spec_of(model, weights=[0.0, 0.5, 1.0]))
-    assert more["forwards"] == before["forwards"] / 2
-    assert "2 of 3 runs are in the cache already" in more["basis"]
-    assert "as in 2 runs of such gates on such a device (cpu)" in more["basis"]
+    assert more.forwards == before.forwards / 2
+    assert "2 of 3 runs are in the cache already" in more.basis
+    assert "as in 2 runs of such gates on such a device (cpu)" in more.basis
     again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again["result"] == done["result"]
+    assert again.result == done.result
 
 
 @pytest.mark.usefixtures("threads")
@@ -257,7 +257,7 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         "weights": [0.01],
         **changes,
     }
-    full = KINDS["gates"].check(spec)
+    full = JOBS["gates"].check_params(spec)
     return KINDS["gates"].forecast(full, Known((), (), "cpu", tmp_path, measured))
 
 

@@ -22,7 +22,7 @@ from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.store import Store
-from headlab.worker.catalogue import CHECKS
+from headlab.worker.catalogue import checks
 from headlab.worker.client import Client
 from headlab.worker.engine import (
     MAX_OF_ONE,
@@ -407,7 +407,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
         return bench
 
     jobs = Jobs(tmp_path / "jobs.db")
-    engine = Engine(make, jobs, CHECKS, Store(tmp_path))
+    engine = Engine(make, jobs, checks(), Store(tmp_path))
     server = server_of(create_app(engine), lambda: engine.stop(0))
     server.config.timeout_graceful_shutdown = 60
     listener = socket.create_server(("127.0.0.1", 0))

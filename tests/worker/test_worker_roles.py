@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from errors import raises
+from headlab.worker.kinds import roles
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
@@ -17,15 +18,14 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.jobs.table import JOBS
 from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
-from headlab.worker.catalogue import KINDS
-from headlab.worker.kinds import roles
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import Refusal
+from headlab.worker.schemas import JobRow, Refusal
 
 SENTENCES = 12
 
@@ -76,23 +76,23 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {"model": model.name, "languages": ["xx", "zz"], **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
-    return int(worker.client.submit("roles", spec)["id"])
+    return int(worker.client.submit("roles", spec).id)
 
 
 # Params
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = KINDS["roles"].check({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
-    assert full == KINDS["roles"].check(full)
+    full = JOBS["roles"].check_params({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    assert full == JOBS["roles"].check_params(full)
     assert (full["languages"], full["task"], full["split"], full["size"]) == (
         ["zz", "xx"],
         None,
@@ -100,7 +100,7 @@ def test_equal_work_has_equal_params() -> None:
         None,
     )
     assert full["options"]["positional"] == 0.9
-    texts = KINDS["roles"].check(
+    texts = JOBS["roles"].check_params(
         {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
     )
     assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
@@ -108,7 +108,7 @@ def test_equal_work_has_equal_params() -> None:
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert KINDS["roles"].check({"model": "m", "languages": "all"})["languages"] == ["xx", "zz"]
+    assert JOBS["roles"].check_params({"model": "m", "languages": "all"})["languages"] == ["xx", "zz"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected, kind=Refusal) as caught:
-        KINDS["roles"].check(spec_of(model, **changes))
+        JOBS["roles"].check_params(spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -141,9 +141,9 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA")
     with raises("treebank.missing", "xx, zz", "none", "HEADLAB_DATA"):
-        KINDS["roles"].check(spec_of(model))
+        JOBS["roles"].check_params(spec_of(model))
     with raises("treebank.missing", "any language"):
-        KINDS["roles"].check(spec_of(model, languages="all"))
+        JOBS["roles"].check_params(spec_of(model, languages="all"))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -172,31 +172,29 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     before = worker.client.forecast("roles", spec_of(model))
-    assert before["forwards"] == 2 * SENTENCES
-    assert before["basis"].startswith("one pass over 24 sentences of 2 languages; ")
-    assert before["basis"].endswith(" a forward, measured now")
-    assert before["seconds"] > 0
+    assert before.forwards == 2 * SENTENCES
+    assert before.basis.startswith("one pass over 24 sentences of 2 languages; ")
+    assert before.basis.endswith(" a forward, measured now")
+    assert before.seconds > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
     done = come_to(worker, submit(worker, spec_of(model)), "done")
     kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert done["result"]["keys"] == sorted(
-        kept, key=lambda key: kept[key].spec["task"]["language"]
-    )
+    assert done.result["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
     own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
-    made = kept[done["result"]["keys"][0]]
+    made = kept[done.result["keys"][0]]
     assert made.spec == own.spec
     assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
     assert read(made).syntax
-    assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("xx: report started") == 1
+    assert done.done == done.total
+    assert [line[21:] for line in worker.client.log(done.id)].count("xx: report started") == 1
     after = worker.client.forecast("roles", spec_of(model))
-    assert (after["forwards"], after["seconds"]) == (0, 0.0)
-    assert after["basis"] == "the reports are in the cache already"
+    assert (after.forwards, after.seconds) == (0, 0.0)
+    assert after.basis == "the reports are in the cache already"
     other = worker.client.forecast("roles", spec_of(model, options={"margin": 0.2}))
-    assert other["seconds"] > 0
-    assert "as in 2 reports of its roles" in other["basis"]
+    assert other.seconds > 0
+    assert "as in 2 reports of its roles" in other.basis
     again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again["result"] == done["result"]
+    assert again.result == done.result
 
 
 def test_a_task_s_texts_give_the_roles_that_need_no_trees(
@@ -212,7 +210,7 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
     found = read(kept.record)
     assert not found.syntax
     assert found.grid == model.grid
-    assert worker.client.forecast("roles", spec)["forwards"] == 0
+    assert worker.client.forecast("roles", spec).forwards == 0
 
 
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
@@ -236,5 +234,5 @@ def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     done = come_to(worker, job, "done")
     assert asked == ["xx", "zz", "xx", "zz"]
     assert first.stat().st_mtime_ns == written
-    assert len(done["result"]["keys"]) == 2
+    assert len(done.result["keys"]) == 2
     assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]
