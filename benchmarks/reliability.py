@@ -167,7 +167,7 @@ def sessions(minutes: float) -> dict[str, Any]:
             for language in LANGUAGES:
                 list(client.evaluate(MODEL, TASK, language))
             job = start_job(client, 0)
-            with watched(client.health()["pid"]) as watch, ThreadPoolExecutor(PEOPLE) as people:
+            with watched(client.health().pid) as watch, ThreadPoolExecutor(PEOPLE) as people:
                 until = time.monotonic() + 60 * minutes
                 for done in [
                     people.submit(use, client, number, until, seen) for number in range(PEOPLE)
@@ -198,7 +198,7 @@ def jobs(minutes: float) -> dict[str, Any]:
         try:
             client = worker.client()
             client.model(MODEL)
-            with watched(client.health()["pid"]) as watch:
+            with watched(client.health().pid) as watch:
                 until = time.monotonic() + 60 * minutes
                 while time.monotonic() < until:
                     method = list(METHODS)[done % len(METHODS)]

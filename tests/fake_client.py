@@ -10,7 +10,7 @@ from typing import Any
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Job
 from headlab.methods.forecast import Forecast
-from headlab.worker.schemas import Deleted, JobRow, Submitted
+from headlab.worker.schemas import Deleted, Health, JobRow, Submitted
 
 SPEC = {
     "model": "e5-small-intents",
@@ -52,6 +52,23 @@ def job(number: int, state: str = "queued", **more: Any) -> JobRow:
     return JobRow(**{**row, **more})
 
 
+def health(**told: Any) -> Health:
+    """What a worker tells of itself; it does nothing and has no device unless told."""
+    idle: dict[str, Any] = {
+        "ok": True,
+        "device": None,
+        "model": None,
+        "jobs_running": 0,
+        "jobs_waiting": 0,
+        "ray": "",
+        "version": "",
+        "pid": 1,
+        "state": ".worker",
+        "note": "",
+    }
+    return Health(**{**idle, **told})
+
+
 @dataclass
 class FakeClient:
     """What the pages ask of a worker. calls: (method, arguments) of everything that changes something."""
@@ -75,16 +92,10 @@ class FakeClient:
         if self.trouble:
             raise HeadlabError(self.trouble, code="worker.unreachable")
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         self._reached()
         running = sum(row.state == "running" for row in self.rows)
-        return {
-            "device": "cpu",
-            "jobs_running": running,
-            "jobs_waiting": 0,
-            "ray": self.ray,
-            "note": "",
-        }
+        return health(device="cpu", jobs_running=running, ray=self.ray)
 
     def models(self) -> list[dict[str, str]]:
         self._reached()

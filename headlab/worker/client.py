@@ -17,7 +17,15 @@ from headlab.jobs.fields import Place
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
-from headlab.worker.schemas import Deleted, JobLog, JobRow, Submitted
+from headlab.worker.schemas import (
+    Deleted,
+    Finding,
+    Health,
+    JobLog,
+    JobRow,
+    SavedTask,
+    Submitted,
+)
 
 if TYPE_CHECKING:
     from headlab.jobs.job import Job
@@ -62,9 +70,9 @@ class Client:
         """Close the pooled connections."""
         self._http.close()
 
-    def health(self) -> Record:
-        """`ok`, device, model (None until loaded), jobs_running, jobs_waiting, ray, version, pid, state, note."""
-        return self._one("GET", "/health", seconds=QUICK_SECONDS)
+    def health(self) -> Health:
+        """Whether the worker is available, and its state."""
+        return self._answer(HEALTH, "GET", "/health", seconds=QUICK_SECONDS)
 
     def models(self) -> list[Record]:
         """Name, summary, embedded, fingerprint (None if its files are missing) of every embedded model."""
@@ -86,17 +94,18 @@ class Client:
 
     def check(
         self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
-    ) -> list[Record]:
-        """What a model's files tell before its weights are read: what, ok (None: loading will tell), words."""
-        asked = {"model": model, "task": task, "label_map": label_map}
-        return self._many("POST", "/check", asked)
+    ) -> list[Finding]:
+        """What a model's files tell before its weights are read."""
+        request = {"model": model, "task": task, "label_map": label_map}
+        return self._answer(FINDINGS, "POST", "/check", request)
 
-    def save_task(self, draft: Mapping[str, Any]) -> Record:
-        """Save a task made from files: name, path of its declaration below the cache, declaration, labels, sizes.
+    def save_task(self, draft: Mapping[str, Any]) -> SavedTask:
+        """Save a task made from files.
 
-        draft: as `headlab.tasks.own.Draft.to_json` gives it.
+        Args:
+            draft: As `headlab.tasks.own.Draft.to_json` gives it.
         """
-        return self._one("POST", "/tasks", draft)
+        return self._answer(SAVED_TASK, "POST", "/tasks", draft)
 
     def attention(
         self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None, words: Sequence[str] = (),
@@ -373,8 +382,11 @@ class Client:
         return f"check that it runs at {self._url}, or start the app without HEADLAB_WORKER"
 
 
-# The answers about jobs, as types that validate.
+# Answers, as types that validate.
 
+HEALTH = TypeAdapter(Health)
+FINDINGS = TypeAdapter(list[Finding])
+SAVED_TASK = TypeAdapter(SavedTask)
 JOB_ROW = TypeAdapter(JobRow)
 JOB_ROWS = TypeAdapter(list[JobRow])
 JOB_LOG = TypeAdapter(JobLog)

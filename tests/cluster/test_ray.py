@@ -354,7 +354,7 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
                 lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"
             )
         )
-        assert client.health()["ray"] == "local"
+        assert client.health().ray == "local"
         placed(client, folder)
         client.close()
     finally:

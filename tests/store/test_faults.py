@@ -280,7 +280,7 @@ def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(
             while file.write(bytes(4096)):
                 pass
         # Where not even its end can be written, it stays as it was, and the worker says so.
-        until(lambda: client.job(job).state != "running" or client.health()["note"])
+        until(lambda: client.job(job).state != "running" or client.health().note)
         assert Store(disk).scan().results == ()
         (disk / "ballast").unlink()
         client = begin()
@@ -597,7 +597,7 @@ def test_two_command_lines_at_one_run_end_with_the_same_bits(long: Long, tmp_pat
 def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Path) -> None:
     with workers(long.nursery, tmp_path) as begin:
         clients = [begin(), begin(beside=True)]
-        assert [client.health()["state"] for client in clients] == [".worker", ".worker/2"]
+        assert [client.health().state for client in clients] == [".worker", ".worker/2"]
         jobs = [client.submit(spec=spec_of(long.classifier)).id for client in clients]
         for client, job in zip(clients, jobs, strict=True):
             wait_until_done(client, job)

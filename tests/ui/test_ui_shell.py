@@ -11,6 +11,7 @@ import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
+import fake_client
 import numpy as np
 import pandas as pd
 import pytest
@@ -215,8 +216,8 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell.describe(health) == (kind, line, "")
-    assert shell.describe(health | {"ray": "local"}).ray == "local"
+    assert shell.describe(fake_client.health(**health)) == (kind, line, "")
+    assert shell.describe(fake_client.health(**health, ray="local")).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):

@@ -232,11 +232,11 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
 
     with running(tmp_path, make, wait=False) as run:
         health = run.client.health()
-        assert health["ok"]
-        assert (health["device"], health["model"], health["pid"]) == (None, None, os.getpid())
+        assert health.ok
+        assert (health.device, health.model, health.pid) == (None, None, os.getpid())
         ready.set()
         run.client.model(MODEL)
-        assert (run.client.health()["device"], run.client.health()["model"]) == (
+        assert (run.client.health().device, run.client.health().model) == (
             "fake device",
             MODEL,
         )
@@ -252,8 +252,8 @@ def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> N
         raise HeadlabError("device 'cuda' cannot be used here; use cpu", code="device.unusable")
 
     with running(tmp_path, make, wait=False) as run:
-        until(lambda: not run.client.health()["ok"])
-        assert "use cpu" in run.client.health()["note"]
+        until(lambda: not run.client.health().ok)
+        assert "use cpu" in run.client.health().note
         with raises("device.unusable", "cuda", "use cpu"):
             run.client.model(MODEL)
 
@@ -283,7 +283,7 @@ def test_progress_and_time_left(worker: Fixture) -> None:
     assert seen.total == STEPS
     assert seen.note.startswith("step ")
     assert 0 < seen.seconds_left < 20 * STEPS * worker.bench.pause
-    assert worker.client.health()["jobs_running"] == 1
+    assert worker.client.health().jobs_running == 1
     until(lambda: worker.client.job(job).state == "done")
     assert worker.client.job(job).seconds_left is None
     assert [j.id for j in worker.client.jobs()] == [job]
@@ -608,7 +608,7 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
             ):
                 with raises("token.wrong", "HEADLAB_TOKEN"):
                     ask()
-            assert stranger.health()["ok"]
+            assert stranger.health().ok
             stranger.close()
 
 
@@ -664,7 +664,7 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_
     assert seen.state in ("queued", "running")
     until(lambda: client.job(job).attempts == 2 and client.job(job).done >= kept)
     until(lambda: client.job(job).state == "done")
-    assert client.health()["state"] == ".worker"
+    assert client.health().state == ".worker"
 
 
 def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path: Path) -> None:
@@ -672,9 +672,9 @@ def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path:
     try:
         assert other.url != local.url
         health = other.client().health()
-        assert health["state"] == ".worker/2"
-        assert "another worker uses this cache" in health["note"]
-        assert local.client().health()["note"] == ""
+        assert health.state == ".worker/2"
+        assert "another worker uses this cache" in health.note
+        assert local.client().health().note == ""
     finally:
         other.stop()
 
@@ -695,14 +695,14 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     monkeypatch.setenv("SWAPS_NAMES", "no")
     cache = tmp_path / "cache"
     first = Local(cache, command=FAKE)
-    assert first.client().health()["state"] == ".worker"
+    assert first.client().health().state == ".worker"
     job = int(first.client().submit(spec=SPEC).id)
     other = Local(cache, command=FAKE)
     try:
         health = other.client().health()
-        assert health["state"] == ".worker/2"
-        assert f"process {first.pid}" in health["note"]
-        assert "delete" in health["note"]
+        assert health.state == ".worker/2"
+        assert f"process {first.pid}" in health.note
+        assert "delete" in health.note
     finally:
         other.stop()
     log = (cache / ".worker" / "worker.log").read_text()
@@ -716,7 +716,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     heir = Local(cache, command=FAKE)
     try:
         health = heir.client().health()
-        assert (health["state"], health["note"]) == (".worker", "")
+        assert (health.state, health.note) == (".worker", "")
         assert [row.id for row in heir.client().jobs()] == [job]
     finally:
         heir.stop()
@@ -739,7 +739,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.wait()
         # The next app on this cache waits for the orphan and takes over its job list.
         heir = Local(tmp_path, command=FAKE)
-        assert heir.client().health()["state"] == ".worker"
+        assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
         until(lambda: heir.client().job(job.id).state == "done")
         heir.stop()
@@ -796,7 +796,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
 
 
 def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
-    assert local.client().health()["ok"]
+    assert local.client().health().ok
     for name in ("worker.log", "jobs.db"):
         assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0
     assert logging.getLogger("headlab.worker").isEnabledFor(logging.ERROR)

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 from errors import raises
-from headlab.worker.kinds import experiment
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
@@ -22,13 +21,15 @@ from worker_running import Running, running
 from headlab import load
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.jobs import experiment
+from headlab.jobs.job import Refusal
 from headlab.jobs.table import JOBS
 from headlab.store import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
 from headlab.worker.model_host import Resident
 from headlab.worker.runner import needed_by
-from headlab.worker.schemas import Job, JobRow, Refusal
+from headlab.worker.schemas import JobRow
 
 METHOD = "leave-one-out"
 WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
@@ -236,8 +237,8 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
 def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
     ticks: list[int] = []
     lab = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    spec = experiment.ExperimentSpec.model_validate(spec_of(model))
-    pieces = experiment.pieces_of(lab, spec, lambda: ticks.append(1))
+    job = experiment.ExperimentJob.model_validate(spec_of(model))
+    pieces = job.pieces(lab, lambda: ticks.append(1))
     for language in ("xx", "yy", "xx"):
         pieces.examples(language, "test")
     assert len(ticks) == 2  # once a file
@@ -337,7 +338,7 @@ def test_what_a_killed_worker_leaves_is_gone_on_from(
 
 
 def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model: Model) -> None:
-    def job(number: int, kind: str, state: str, **params: Any) -> Job:
+    def job(number: int, kind: str, state: str, **params: Any) -> JobRow:
         about = {"model": model.name, "task": "tiny", **params}
         made = {
             "id": number,
@@ -356,7 +357,7 @@ def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model:
             "attempts": 1,
             "created": 0.0,
         }
-        return Job(**made, started=None, ended=None)
+        return JobRow(**made, started=None, ended=None)
 
     ours = job(1, "experiment", "cancelled", experiment="targeted")
     assert needed_by(job(2, "score", "queued", method="shapley"), ours, "xx")

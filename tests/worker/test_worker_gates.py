@@ -15,9 +15,6 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
-from headlab.worker.kinds import gates as kind
-from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
-from headlab.worker.kinds.kind import Known
 from made_gates import keep, made_gates
 from saved import save_family
 from tiny_task import SIZES, tiny_task
@@ -27,13 +24,17 @@ from worker_running import Running, running
 from headlab import load
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
+from headlab.jobs import gates as kind
+from headlab.jobs.gates import GatesJob, examples_of, forwards_of
+from headlab.jobs.job import Refusal
+from headlab.jobs.known import Known, Measured
 from headlab.jobs.table import JOBS
 from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import JobRow, Measured, Refusal
+from headlab.worker.schemas import JobRow
 
 SHORT: dict[str, Any] = {
     "steps": 6,
@@ -103,9 +104,9 @@ def test_equal_work_has_equal_params() -> None:
     assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
     assert full["options"]["steps"] == 400
     assert "weight" not in full["options"]
-    assert JOBS["gates"].check_params({"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
-        0.01
-    ]
+    assert JOBS["gates"].check_params({"model": "m", "task": "tiny", "languages": ["xx"]})[
+        "weights"
+    ] == [0.01]
 
 
 @pytest.mark.parametrize(
@@ -257,14 +258,14 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         "weights": [0.01],
         **changes,
     }
-    full = JOBS["gates"].check_params(spec)
-    return KINDS["gates"].forecast(full, Known((), (), "cpu", tmp_path, measured))
+    job = GatesJob.model_validate(JOBS["gates"].check_params(spec))
+    return job.forecast(Known((), (), "cpu", tmp_path, measured))
 
 
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
     first = foretell(tmp_path)
     assert first.forecast.seconds is None
-    assert (first.ask.model, first.ask.language, first.ask.roles) == (
+    assert (first.ask.model, first.ask.language, first.ask.job) == (
         "e5-small-intents",
         "yy",
         None,
@@ -307,12 +308,12 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
         return () if split == "train" else whole.read(language, split, seed)
 
     without = Task("tiny", whole.labels, whole.languages, False, read)
-    assert examples(whole, "xx", options_of({})) == SIZES["train"]
-    assert examples(without, "xx", options_of({})) == SIZES["dev"]
-    assert examples(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
+    assert examples_of(whole, "xx", options_of({})) == SIZES["train"]
+    assert examples_of(without, "xx", options_of({})) == SIZES["dev"]
+    assert examples_of(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
     with raises("task.no_examples", "train"):
-        examples(without, "xx", options_of({"split": "train"}))
-    assert GatesSpec(model="m", task="t", languages="all").weights == [0.01]
+        examples_of(without, "xx", options_of({"split": "train"}))
+    assert GatesJob(model="m", task="t", languages="all").weights == [0.01]
 
 
 def test_a_deleted_job_takes_its_checkpoint_along(

@@ -129,7 +129,7 @@ def test_what_is_too_large_or_cannot_be_done_here_is_refused(
 
 def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> None:
     with running(tmp_path, partial(FakeBench, tmp_path, 0.02), ray="local") as worker:
-        assert worker.client.health()["ray"] == "local"
+        assert worker.client.health().ray == "local"
         first = worker.client.submit("score", SPEC, place="ray").id
         assert worker.client.submit("score", SPEC).id == first
         assert worker.client.job(first).place == "ray"
@@ -144,7 +144,7 @@ def test_health_counts_what_waits(worker: Running) -> None:
     started(worker)
     worker.client.submit("score", {**SPEC, "seed": 2})
     health = worker.client.health()
-    assert (health["jobs_running"], health["jobs_waiting"], health["ray"]) == (1, 1, "")
+    assert (health.jobs_running, health.jobs_waiting, health.ray) == (1, 1, "")
 
 
 # Log
@@ -401,12 +401,12 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     assert answer.status_code == 503
     assert "disk is full); free some space" in answer.json()["error"]
     # The job ends, though nothing of that can be written down yet.
-    until(lambda: "free some space" in worker.client.health()["note"])
+    until(lambda: "free some space" in worker.client.health().note)
     assert worker.client.job(job).state == "running"
     assert list(worker.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
     free(worker.jobs)
     assert ended(worker, job, "done").result == {"keys": [f"key {job}"]}
-    until(lambda: worker.client.health()["note"] == "")
+    until(lambda: worker.client.health().note == "")
     again = int(worker.client.submit("score", {**SPEC, "seed": 3}).id)
     ended(worker, again, "done")
 

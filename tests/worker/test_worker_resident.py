@@ -101,7 +101,7 @@ def test_the_model_is_described(worker: Running) -> None:
     loaded = worker.client.model(NAME)
     assert loaded["grid"] == {"encoder": [4, 4, 4]}
     assert loaded["fingerprint"] == load(NAME).fingerprint
-    assert worker.client.health()["model"] == NAME
+    assert worker.client.health().model == NAME
 
 
 def test_figures_are_the_library_s(worker: Running) -> None:
@@ -327,7 +327,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
         ]
         until(lambda: len(slow.asked) == 2)
         assert ask(worker, "de", None)[-1]["done"]
-        assert worker.client.health()["model"] == NAME
+        assert worker.client.health().model == NAME
         slow.arrived.set()
         assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
         with raises("hub.model_unknown", "no/such"):

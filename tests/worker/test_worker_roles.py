@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 from errors import raises
-from headlab.worker.kinds import roles
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
@@ -18,6 +17,8 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.hooks.model import Model
+from headlab.jobs.job import Refusal
+from headlab.jobs.roles import RolesJob
 from headlab.jobs.table import JOBS
 from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
@@ -25,7 +26,7 @@ from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
 from headlab.worker.model_host import Resident
-from headlab.worker.schemas import JobRow, Refusal
+from headlab.worker.schemas import JobRow
 
 SENTENCES = 12
 
@@ -91,7 +92,9 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = JOBS["roles"].check_params({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    full = JOBS["roles"].check_params(
+        {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
+    )
     assert full == JOBS["roles"].check_params(full)
     assert (full["languages"], full["task"], full["split"], full["size"]) == (
         ["zz", "xx"],
@@ -108,7 +111,10 @@ def test_equal_work_has_equal_params() -> None:
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert JOBS["roles"].check_params({"model": "m", "languages": "all"})["languages"] == ["xx", "zz"]
+    assert JOBS["roles"].check_params({"model": "m", "languages": "all"})["languages"] == [
+        "xx",
+        "zz",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,15 +222,15 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = roles.sentences_of, list[str]()
+    real, asked = RolesJob.sentences, list[str]()
 
-    def sentences(lab: Any, spec: Any, language: str, size: int | None) -> Any:
+    def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
         asked.append(language)
         if asked == ["xx", "zz"]:  # the second language, for the first time
             worker.client.cancel(1)
-        return real(lab, spec, language, size)
+        return real(job, lab, language, size)
 
-    monkeypatch.setattr(roles, "sentences_of", sentences)
+    monkeypatch.setattr(RolesJob, "sentences", sentences)
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
     come_to(worker, job, "cancelled")
