@@ -85,7 +85,8 @@ class JobForm:
 
     def kind(self, values: Values) -> str:
         """The key of the kind of job. values: of the widgets drawn so far."""
-        return str(values.get(self.key("kind")) or ScoreJob.key)
+        kind = values.get(self.key("kind"))
+        return str(kind) if kind in JOBS else ScoreJob.key
 
     def place(self, values: Values) -> Place:
         """Where the job runs. values: of the widgets drawn so far."""

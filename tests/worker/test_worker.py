@@ -27,6 +27,7 @@ from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Refusal
+from headlab.jobs.lab import WatchedStore
 from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.tables import Report
@@ -38,7 +39,6 @@ from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.middleware import Allowed
 from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
-from headlab.worker.runner import WatchedStore
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
