@@ -159,7 +159,7 @@ class TrainingProgress:
     """Progress of a training in forward passes; serves live requests between batches."""
 
     def __init__(self, running: RunningJob, chosen_task: Task, options: FinetuneOptions) -> None:
-        self._running = running
+        self.running = running
         self._task = chosen_task
         self._forwards_a_step = FORWARDS_LEARNED * options.batch
         self._training = options.steps * self._forwards_a_step
@@ -175,11 +175,11 @@ class TrainingProgress:
     def measuring(self, language: str, begun: int) -> None:
         """Called between batches of a language's dev examples."""
         before = self._training + self._task.languages.index(language) * DEV_SIZE
-        self._running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+        self.running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
 
     def done(self) -> None:
         """Called after the last language."""
-        self._running.progress(self._total, self._total, "measured in every language")
+        self.running.progress(self._total, self._total, "measured in every language")
 
 
 def _step_paces(known: Known) -> Iterator[float]:

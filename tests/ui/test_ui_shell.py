@@ -829,7 +829,8 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    return heads_page.line({"note": note, "seconds_left": left}, scores)
+    row = fake_client.job(1, "running", note=note, seconds_left=left)
+    return heads_page.line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

@@ -214,7 +214,7 @@ class Pause:
                 self.reached.set()
 
                 def gone() -> bool:
-                    watch._running.tick()
+                    watch.running.tick()
                     return self.go.is_set()
 
                 until(gone, "leave to go on")

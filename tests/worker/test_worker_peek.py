@@ -204,7 +204,7 @@ def worker(
 
         return real(*given, on_progress=both, **more)
 
-    monkeypatch.setattr("headlab.worker.model_host.score", slowed)
+    monkeypatch.setattr("headlab.methods.run.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:
