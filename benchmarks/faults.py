@@ -134,9 +134,9 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> di
             child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
             until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
             client = Client(str(address_of(cache / ".worker", child.pid)))
-            job = job or int(client.submit(spec=spec_of(model))["id"])
+            job = job or int(client.submit(spec=spec_of(model)).id)
             if (
-                client.job(job)["state"] == "failed"
+                client.job(job).state == "failed"
             ):  # it died too often with this job: a person resumes it
                 client.resume(job)
             if left:

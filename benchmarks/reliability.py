@@ -167,7 +167,7 @@ def sessions(minutes: float) -> dict[str, Any]:
             for language in LANGUAGES:
                 list(client.evaluate(MODEL, TASK, language))
             job = start_job(client, 0)
-            with watched(client.health()["pid"]) as watch, ThreadPoolExecutor(PEOPLE) as people:
+            with watched(client.health().pid) as watch, ThreadPoolExecutor(PEOPLE) as people:
                 until = time.monotonic() + 60 * minutes
                 for done in [
                     people.submit(use, client, number, until, seen) for number in range(PEOPLE)
@@ -198,18 +198,18 @@ def jobs(minutes: float) -> dict[str, Any]:
         try:
             client = worker.client()
             client.model(MODEL)
-            with watched(client.health()["pid"]) as watch:
+            with watched(client.health().pid) as watch:
                 until = time.monotonic() + 60 * minutes
                 while time.monotonic() < until:
                     method = list(METHODS)[done % len(METHODS)]
                     spec = {"model": MODEL, "task": TASK, "languages": [LANGUAGES[done % len(LANGUAGES)]], "size": 64,
                             "method": method, "options": dict(METHODS[method]), "seed": done}  # fmt: skip
                     begun = time.monotonic()
-                    job = int(client.submit("score", spec)["id"])
-                    while (state := client.job(job)["state"]) in ("queued", "running"):
+                    job = int(client.submit("score", spec).id)
+                    while (state := client.job(job).state) in ("queued", "running"):
                         time.sleep(0.1)
                     seconds.append(time.monotonic() - begun)
-                    failed += [str(client.job(job)["error"])] if state != "done" else []
+                    failed += [str(client.job(job).error)] if state != "done" else []
                     done += 1
         finally:
             worker.stop()

@@ -121,10 +121,10 @@ def setting(client: Client, wanted: Sequence[Sequence[Mask]], job: bool) -> Sett
 def start_job(client: Client, seed: int) -> int:
     """A job that outlasts the measurement; returns when it computes."""
     spec = {"model": MODEL, "task": TASK, "languages": ["de"], "method": "shapley", "seed": seed}
-    job = int(client.submit("score", {**spec, "options": {"samples": 100_000}})["id"])
-    while client.job(job)["done"] == 0:
-        if client.job(job)["state"] not in ("queued", "running"):
-            raise SystemExit(f"the job ended: {client.job(job)['error']}")
+    job = int(client.submit("score", {**spec, "options": {"samples": 100_000}}).id)
+    while client.job(job).done == 0:
+        if client.job(job).state not in ("queued", "running"):
+            raise SystemExit(f"the job ended: {client.job(job).error}")
         time.sleep(0.1)
     return job
 
@@ -132,7 +132,7 @@ def start_job(client: Client, seed: int) -> int:
 def stop_job(client: Client, job: int) -> None:
     """Cancel it and wait until it has ended."""
     client.cancel(job)
-    while client.job(job)["state"] in ("queued", "running"):
+    while client.job(job).state in ("queued", "running"):
         time.sleep(0.05)
 
 
@@ -166,7 +166,7 @@ def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
             found.append(setting(client, wanted, job))
             print(line(found[-1]), flush=True)
         if running is not None:
-            if client.job(running)["state"] != "running":
+            if client.job(running).state != "running":
                 raise SystemExit("the job ended before the measurement did")
             stop_job(client, running)
     return found

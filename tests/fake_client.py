@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.jobs.job import Job
+from headlab.methods.forecast import Forecast
+from headlab.worker.schemas import Deleted, Health, JobRow, Submitted
 
 SPEC = {
     "model": "e5-small-intents",
@@ -22,7 +25,7 @@ SPEC = {
 }
 
 
-def job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
+def job(number: int, state: str = "queued", **more: Any) -> JobRow:
     """A row of the job list, as the worker tells it."""
     now = time.time()
     row: dict[str, Any] = {
@@ -46,23 +49,40 @@ def job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         row |= {"started": now - 50, "attempts": 1, "total": 2000, "done": 680}
     if state in ("done", "failed", "cancelled"):
         row |= {"ended": now - 20}
-    return row | more
+    return JobRow(**{**row, **more})
+
+
+def health(**told: Any) -> Health:
+    """What a worker tells of itself; it does nothing and has no device unless told."""
+    idle: dict[str, Any] = {
+        "ok": True,
+        "device": None,
+        "model": None,
+        "jobs_running": 0,
+        "jobs_waiting": 0,
+        "ray": "",
+        "version": "",
+        "pid": 1,
+        "state": ".worker",
+        "note": "",
+    }
+    return Health(**{**idle, **told})
 
 
 @dataclass
 class FakeClient:
     """What the pages ask of a worker. calls: (method, arguments) of everything that changes something."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[JobRow] = field(default_factory=list)
     ray: str = ""
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     lines: list[str] = field(default_factory=lambda: ["2026-11-21T14:00:00Z submitted"])
-    foretold: dict[str, Any] = field(
-        default_factory=lambda: {
-            "forwards": 147456,
-            "seconds": 150.0,
-            "basis": "measured here: 1 ms a forward",
-        }
+    foretold: Forecast = field(
+        default_factory=lambda: Forecast(
+            forwards=147456,
+            seconds=150.0,
+            basis="measured here: 1 ms a forward",
+        )
     )
     scores: Any = None
     trouble: str = ""
@@ -72,58 +92,52 @@ class FakeClient:
         if self.trouble:
             raise HeadlabError(self.trouble, code="worker.unreachable")
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         self._reached()
-        running = sum(row["state"] == "running" for row in self.rows)
-        return {
-            "device": "cpu",
-            "jobs_running": running,
-            "jobs_waiting": 0,
-            "ray": self.ray,
-            "note": "",
-        }
+        running = sum(row.state == "running" for row in self.rows)
+        return health(device="cpu", jobs_running=running, ray=self.ray)
 
     def models(self) -> list[dict[str, str]]:
         self._reached()
         return [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self) -> list[JobRow]:
         self._reached()
-        return sorted(self.rows, key=lambda row: -row["id"])
+        return sorted(self.rows, key=lambda row: -row.id)
 
-    def job(self, number: int) -> dict[str, Any]:
+    def job(self, number: int) -> JobRow:
         self._reached()
         for row in self.rows:
-            if row["id"] == number:
+            if row.id == number:
                 return row
         raise HeadlabError(
             f"there is no job {number}; the list of jobs shows those that exist", code="job.unknown"
         )
 
-    def snapshot(self, number: int) -> tuple[dict[str, Any], Any]:
+    def change(self, number: int, **changes: Any) -> None:
+        """Change a row of the list."""
+        at = self.rows.index(self.job(number))
+        self.rows[at] = self.rows[at].model_copy(update=changes)
+
+    def snapshot(self, number: int) -> tuple[JobRow, Any]:
         return self.job(number), self.scores
 
     def log(self, number: int) -> list[str]:
         self.job(number)
         return self.lines
 
-    def submit(self, kind: str, spec: Any, place: str = "here") -> dict[str, Any]:
+    def submit(self, asked: Job, *, place: str = "here") -> Submitted:
         self._reached()
-        self.calls.append(("submit", kind, dict(spec), place))
-        same = [
-            row
-            for row in self.rows
-            if row["params"] == dict(spec) and row["state"] in ("queued", "running")
-        ]
-        row = (
-            same[0]
-            if same
-            else job(1 + max((r["id"] for r in self.rows), default=0), params=dict(spec), kind=kind)
-        )
-        self.rows += [] if same else [row]
-        return {"id": row["id"], "state": row["state"]}
+        params = asked.params()
+        self.calls.append(("submit", asked.key, params, place))
+        for row in self.rows:
+            if row.params == params and row.state in ("queued", "running"):
+                return Submitted(id=row.id, state=row.state)
+        row = job(1 + max((r.id for r in self.rows), default=0), params=params, kind=asked.key)
+        self.rows.append(row)
+        return Submitted(id=row.id, state=row.state)
 
-    def forecast(self, kind: str, spec: Any) -> dict[str, Any]:
+    def forecast(self, asked: Job) -> Forecast:
         self._reached()
         return self.foretold
 
@@ -170,21 +184,21 @@ class FakeClient:
             "maps": every if asked.get("maps") else {},
         }  # fmt: skip
 
-    def cancel(self, number: int) -> dict[str, Any]:
+    def cancel(self, number: int) -> JobRow:
         return self._become("cancel", number, "cancelled")
 
-    def resume(self, number: int) -> dict[str, Any]:
+    def resume(self, number: int) -> JobRow:
         return self._become("resume", number, "queued")
 
-    def delete(self, number: int) -> None:
+    def delete(self, number: int) -> Deleted:
         self.rows.remove(self.job(number))
         self.calls.append(("delete", number))
+        return Deleted()
 
-    def _become(self, what: str, number: int, state: str) -> dict[str, Any]:
-        row = self.job(number)
+    def _become(self, what: str, number: int, state: str) -> JobRow:
+        self.change(number, state=state)
         self.calls.append((what, number))
-        row["state"] = state
-        return row
+        return self.job(number)
 
 
 @dataclass

@@ -241,10 +241,10 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
         "method": "entropy",
     }
     with running(cache, partial(Resident, cache, "cpu")) as worker:
-        job = int(worker.client.submit("experiment", spec)["id"])
-        until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+        job = int(worker.client.submit("experiment", spec).id)
+        until(lambda: worker.client.job(job).state not in ("queued", "running"))
         ended = worker.client.job(job)
-    assert ended["state"] == "done", ended["error"]
+    assert ended.state == "done", ended.error
     (report,) = Store(cache).reports().results
     assert set(report.record.table("depth").column("language")) == {"en", "de"}
 
@@ -339,9 +339,9 @@ def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, t
     examples = sum(
         len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de")
     )
-    assert announced["forwards"] == examples > 0
-    assert announced["seconds"] > 0
-    assert ("is assumed" in announced["basis"]) == (toy_cost == "words")
+    assert announced.forwards == examples > 0
+    assert announced.seconds > 0
+    assert ("is assumed" in announced.basis) == (toy_cost == "words")
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "return -1", "return 0.5", "return None"])

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import typer
 from errors import raises
+from fake_client import job
+from headlab.worker.kinds.kind import HOMES, kind_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -26,7 +28,6 @@ from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Ex
 from headlab.studies.table import JOBS as SETTINGS_OF
 from headlab.training.l0_options import GateOptions
 from headlab.ui import job_views
-from headlab.worker.kinds.kind import HOMES, kind_of
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
@@ -320,7 +321,7 @@ def asked(line: str) -> dict[str, Any]:
 def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
     spec = {"model": "m", "task": "intents", "languages": ["de", "fr"], "method": "gradient", "seed": 3,
             "options": {"form": "token", "normalise": True}}  # fmt: skip
-    found = asked(job_views.terminal({"kind": "score", "params": spec}))
+    found = asked(job_views.terminal(job(1, kind="score", params=spec)))
     assert (
         METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))[
             "normalise"
@@ -338,7 +339,7 @@ def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them
     }
     spec = {"model": "m", "task": "intents", "languages": ["de"], "method": "shapley", "options": options,
             "method_options": {"target": None, "samples": 64}}  # fmt: skip
-    found = asked(job_views.terminal({"kind": "front", "params": spec}))
+    found = asked(job_views.terminal(job(1, kind="front", params=spec)))
     assert parse_options(found["option"], METHODS["shapley"].options) == {
         "target": None,
         "samples": 64,
@@ -348,13 +349,13 @@ def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them
 def test_the_command_of_a_worth_job_says_all_that_it_was_given() -> None:
     spec = {"model": "m", "task": "intents", "languages": ["de"], "mask": {}, "batch_sizes": [2, 16], "rounds": 9,
             "seed": 4}  # fmt: skip
-    found = asked(job_views.terminal({"kind": "worth", "params": spec}))
+    found = asked(job_views.terminal(job(1, kind="worth", params=spec)))
     assert (found["batch_sizes"], found["rounds"], found["seed"]) == ("2,16", 9, 4)
 
 
 def test_the_command_of_a_fine_tuning_says_all_that_it_was_given() -> None:
     spec = {"task": "intents", "steps": 12, "learning_rate": 0.0003, "seed": 2}
-    found = asked(job_views.terminal({"kind": "finetune", "params": spec}))
+    found = asked(job_views.terminal(job(1, kind="finetune", params=spec)))
     assert {name: found[name] for name in spec} == spec
 
 

@@ -61,6 +61,7 @@ class FinetuneJob(Job):
     )
     summary: ClassVar[str] = "A fine-tuning job, run on the worker's own device."
     on_jobs_page: ClassVar[bool] = True
+    main_settings: ClassVar[tuple[str, ...]] = ("steps",)
 
     def training_options(self) -> FinetuneOptions:
         """Options of the training."""

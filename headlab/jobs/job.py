@@ -72,6 +72,7 @@ class Job(Strict):
         summary: For the documentation of the interface.
         page: The page that shows its results; empty for the Jobs page itself.
         on_jobs_page: Whether the form for new jobs offers it.
+        main_settings: Settings that this form shows at once; it folds the others.
         places: Where it may run.
         refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
         assembled: Whether it is put together from pieces that other jobs may need too.
@@ -84,6 +85,7 @@ class Job(Strict):
     summary: ClassVar[str] = ""
     page: ClassVar[str] = ""
     on_jobs_page: ClassVar[bool] = False
+    main_settings: ClassVar[tuple[str, ...]] = ()
     places: ClassVar[tuple[Place, ...]] = ("here",)
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
@@ -137,13 +139,18 @@ class Job(Strict):
         return options
 
     @classmethod
+    def form_settings(cls) -> Settings:
+        """The settings that the form for new jobs asks for."""
+        return cls.settings()
+
+    @classmethod
     def has(cls, field: str) -> bool:
         """Whether jobs of this kind have a field of this name."""
         return field in cls.model_fields
 
     def value(self, field: str) -> Any:
         """The value of a field; None if jobs of this kind have none of this name."""
-        return getattr(self, field, None)
+        return getattr(self, field, None) if self.has(field) else None
 
     @property
     def languages_named(self) -> list[str]:

@@ -198,6 +198,11 @@ class CurveJob(MethodJob):
         return f"{self.name}, {self.method_title()}"
 
     @classmethod
+    def form_settings(cls) -> Settings:
+        """All but the size: the form measures on all examples of the split."""
+        return {name: option for name, option in cls.settings().items() if name != "size"}
+
+    @classmethod
     def command_settings(cls) -> Settings:
         """What is measured, then the scores that order the heads, then how both are made."""
         settings = {**cls.settings(), **cls.beside}

@@ -491,12 +491,3 @@ def _otherwise(file: MaskFile) -> Again:
             ),
         )
     return Again((), (UNTOLD,))
-
-
-from headlab.jobs.worth import MASK_FILE as MASK_FILE
-
-
-def shell_lines(kind: str, params: Spec) -> str:
-    if kind == "evaluate":
-        return ""
-    return JOBS[kind].model_construct(**params).terminal_lines()

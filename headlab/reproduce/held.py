@@ -10,11 +10,11 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.hooks.model import Model
 from headlab.json_types import JsonLike
+from headlab.methods.forecast import Forecast
 from headlab.options import OptionValue
 from headlab.records import Progress, content_key
 from headlab.reproduce.models import nli_folder
 from headlab.store import ADAPTERS, Store
-from headlab.methods.forecast import Forecast
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tables import Report
 from headlab.tasks import task as task_of

@@ -24,13 +24,14 @@ from headlab.ui.attention_page import SIDE_BY_SIDE
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import encode, history
 from headlab.ui.job_actions import bar, known_jobs, refusal, said, start, watch
-from headlab.ui.job_format import Job
+from headlab.ui.job_format import languages_in
 from headlab.ui.job_offer import price, work_of
 from headlab.ui.names import head_key, head_words, language_title, page_link, plain
 from headlab.ui.presses import button, follow
 from headlab.ui.results import Found, sample_note
 from headlab.ui.shell import Choice, client, guarded
 from headlab.value_functions import shown_unit
+from headlab.worker.schemas import JobRow
 
 # Head scores as tables: every head in every language, or one head across languages.
 
@@ -219,7 +220,7 @@ def details(
 
 
 def picture(
-    job: Job,
+    job: JobRow,
     scores: HeadScores,
     stored: Mapping[str, HeadScores],
     selected: Head | None,
@@ -255,15 +256,16 @@ def known(scores: HeadScores, head: Head | None) -> Head | None:
     return head if head in scores.grid.heads else None
 
 
-def line(job: Job, scores: HeadScores) -> str:
+def line(job: JobRow, scores: HeadScores) -> str:
     """Progress of a sharpening map, in one line."""
     most = 0 if scores.samples is None else int(scores.samples.max())
-    words = [f"sharpening: {most:,} samples a head so far"]
-    done = str(job.get("note") or "").partition("; ")[2]  # as the estimator reports it
-    words += [done] if done else []
-    left = job.get("seconds_left")
-    words += [f"about {duration(left)} left"] if left is not None else []
-    return "; ".join((", ".join(words), *_warnings(scores)))
+    parts = [f"sharpening: {most:,} samples a head so far"]
+    heads_done = job.note.partition("; ")[2]  # as the estimator reports it
+    if heads_done:
+        parts.append(heads_done)
+    if job.seconds_left is not None:
+        parts.append(f"about {duration(job.seconds_left)} left")
+    return "; ".join((", ".join(parts), *_warnings(scores)))
 
 
 def _warnings(scores: HeadScores) -> list[str]:
@@ -280,9 +282,9 @@ def _warnings(scores: HeadScores) -> list[str]:
     return ["intervals in the middle of a cycle are provisional"] if is_provisional else []
 
 
-def language_at(job: Job) -> str:
+def language_at(job: JobRow) -> str:
     """The language that a running job is computing: its note starts with it."""
-    return str(job.get("note") or "").partition(":")[0]
+    return job.note.partition(":")[0]
 
 
 # The Heads page while its scores are computed: the map that sharpens, and buttons where maps are missing.
@@ -309,13 +311,14 @@ def sharpening(
         return
     watch(jobs)
     job = jobs[0]
-    if job["state"] == "running":
+    is_running = job.state == "running"
+    if is_running:
         st.session_state[AT] = language_at(job)
         room = st.container()
         bar(job)
         with room:
-            follow(_look, SECONDS)(job["id"], stored, selected, pick)
-    for waiting in jobs[job["state"] == "running" :]:
+            follow(_look, SECONDS)(job.id, stored, selected, pick)
+    for waiting in jobs[1:] if is_running else jobs:
         bar(waiting)
 
 
@@ -351,25 +354,24 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
     if not results.missing or refusal(choice):
         return {}
     jobs = known_jobs(choice)
-    waiting = {language for job in jobs for language in job["params"]["languages"]}
-    at = language_at(jobs[0]) if jobs and jobs[0]["state"] == "running" else None
+    waiting = {language for job in jobs for language in languages_in(job)}
+    running = jobs[0] if jobs and jobs[0].state == "running" else None
 
     def draw_one(language: str) -> None:
-        if language == at:
-            follow(_small, SECONDS)(jobs[0]["id"], language, results.scores)
+        if running is not None and language == language_at(running):
+            follow(_small, SECONDS)(running.id, language, results.scores)
             return
         with st.container(border=True):
             st.markdown(f"**{plain(language_title(language))}**")
             if language in waiting:
                 st.caption("Waiting for the worker.")
             else:
-                spec = work_of(choice, [language], results.like)
                 button(
                     "Compute",
                     key=f"compute-{language}",
                     help=HELP,
                     on_press=start,
-                    args=("score", spec),
+                    args=(work_of(choice, [language], results.like),),
                 )
 
     return {language: partial(draw_one, language) for language in results.missing}
@@ -398,9 +400,9 @@ def offer_again(choice: Choice, stored: HeadScores) -> None:
     usual = {name: options[name].default for name in PRECISION if name in options}
     if "target" not in usual or all(given.get(name) == value for name, value in usual.items()):
         return
-    if any(stored.language in job["params"]["languages"] for job in known_jobs(choice)):
+    if any(stored.language in languages_in(job) for job in known_jobs(choice)):
         return
-    spec = work_of(choice, [stored.language], stored)
-    text = f"Until every head's sign is decided or its half-width is {usual['target']:g}. {price(choice, spec)}"
+    job = work_of(choice, [stored.language], stored)
+    text = f"Until every head's sign is decided or its half-width is {usual['target']:g}. {price(choice, job)}"
     label = f"Sharpen {language_title(stored.language)}"
-    button(label, key="sharpen", help=text, on_press=start, args=("score", spec))
+    button(label, key="sharpen", help=text, on_press=start, args=(job,))

@@ -10,20 +10,31 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.fields import Place
 from headlab.jobs.job import Job
+from headlab.jobs.score import ScoreJob
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
+from headlab.methods.forecast import Forecast
 from headlab.methods.table import METHODS
 from headlab.records import content_key
 from headlab.scores import HeadScores
 from headlab.ui.form_values import Form, Values, entered, wrong
-from headlab.ui.job_format import LIVE, JobRow, describe, forecast_line, in_order, progress_line
+from headlab.ui.job_format import (
+    LIVE,
+    describe,
+    forecast_line,
+    in_order,
+    job_in,
+    progress_line,
+)
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
 from headlab.ui.presses import Button, button, follow, row
 from headlab.ui.shell import Choice, Latest, client, guarded, listing, specs_here, supervisor
 from headlab.ui.sidebar import absent
 from headlab.worker.client import Client
+from headlab.worker.schemas import JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
@@ -78,16 +89,15 @@ def said() -> None:
         st.error(plain(sentence))
 
 
-def start(job: Job, place: str = "here") -> None:
+def start(job: Job, place: Place = "here") -> None:
     """Queue a job as this session's own."""
     requests = asked_for()
 
     def submit(worker: Client) -> None:
-        live = {row["id"] for row in worker.jobs() if row["state"] in LIVE}
-        submitted = worker.submit(job.key, job.params(), place)
-        requests.mine.add(submitted["id"])
-        was_live = submitted["id"] in live
-        requests.started = Started(submitted["id"], submitted["state"], was_live)
+        live = {row.id for row in worker.jobs() if row.state in LIVE}
+        submitted = worker.submit(job, place=place)
+        requests.mine.add(submitted.id)
+        requests.started = Started(submitted.id, submitted.state, submitted.id in live)
 
     ask(submit)
 
@@ -222,7 +232,8 @@ def terminal(*jobs: Job, about: str = "") -> None:
 
 KNOWN = "_forecasts"
 FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
-Forecast = Latest[dict[str, Any]]
+ComingForecast = Latest[Forecast]
+"""A forecast that a thread asks the worker for."""
 
 
 def draw(job: Job, before: str, otherwise: str) -> None:
@@ -252,7 +263,7 @@ def _poll(job: Job, before: str, otherwise: str) -> None:
         st.caption(f"{before} {told}".strip())
 
 
-def words(held: Forecast | None, otherwise: str) -> str:
+def words(held: ComingForecast | None, otherwise: str) -> str:
     """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
     if held is not None and held.value is not None:
         return forecast_line(held.value)
@@ -269,18 +280,18 @@ def at_once(job: Job, otherwise: str) -> str:
     return words(held, otherwise)
 
 
-def _asked(job: Job) -> Forecast | None:
+def _asked(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
-    known: dict[str, tuple[float, Forecast]] = st.session_state.setdefault(KNOWN, {})
+    known: dict[str, tuple[float, ComingForecast]] = st.session_state.setdefault(KNOWN, {})
     key, now = _key(job), time.monotonic()
     asked, held = known.get(key, (-FRESH_SECONDS, None))
     if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
         worker = supervisor().client()
 
-        def ask() -> Generator[dict[str, Any]]:
-            yield worker.forecast(job.key, job.params())
+        def ask() -> Generator[Forecast]:
+            yield worker.forecast(job)
 
         known.pop(key, None)
         known[key] = now, Latest(ask)
@@ -291,12 +302,12 @@ def _asked(job: Job) -> Forecast | None:
 
 def told_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    known: dict[str, tuple[float, Forecast]] = st.session_state.get(KNOWN, {})
-    _, held = known.get(_key(job), (0.0, None))
-    told = {} if held is None or held.value is None else held.value
-    return (
-        told["seconds"] / told["forwards"] if told.get("seconds") and told.get("forwards") else None
-    )
+    known: dict[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
+    _, coming = known.get(_key(job), (0.0, None))
+    forecast = None if coming is None else coming.value
+    if forecast is None or not forecast.seconds or not forecast.forwards:
+        return None
+    return forecast.seconds / forecast.forwards
 
 
 def _key(job: Job) -> str:
@@ -312,21 +323,18 @@ GOES_ON = "Finished work is kept; the same job resumes from there."
 
 def progress() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
-    jobs: list[JobRow] = []
+    live: list[JobRow] = []
     with guarded():
         said()
-        jobs = known_jobs()
-        for job in jobs[:SHOWN]:
-            bar(job)
-        more = (
-            f"Jobs: {len(jobs) - SHOWN} more in line"
-            if len(jobs) > SHOWN
-            else "Jobs: queue, logs and time left"
-        )
-        if jobs:
-            page_link("jobs", more)
-            watch(jobs)
-    return jobs
+        live = known_jobs()
+        for job_row in live[:SHOWN]:
+            bar(job_row)
+        if live:
+            hidden = len(live) - SHOWN
+            more = f"{hidden} more in line" if hidden > 0 else "queue, logs and time left"
+            page_link("jobs", f"Jobs: {more}")
+            watch(live)
+    return live
 
 
 def watch(jobs: Sequence[JobRow]) -> None:
@@ -343,7 +351,7 @@ def _watch(drawn: States) -> None:
 
 
 def _states(jobs: Sequence[JobRow]) -> States:
-    return tuple((job["id"], job["state"]) for job in jobs)
+    return tuple((job_row.id, job_row.state) for job_row in jobs)
 
 
 def asked(what_then: str) -> None:
@@ -363,60 +371,69 @@ def asked(what_then: str) -> None:
 def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     """Live jobs, the running ones first; none if no worker is connected.
 
-    choice: only score jobs of its model, task and method.  Reruns the page if a job has ended since this session's
-    last look.
+    Reruns the page if a job has ended since this session's last look.
+
+    Args:
+        choice: Whose model, task and method the jobs compute scores of; None for all jobs.
     """
     if not supervisor().connected:
         return []
     jobs = client().jobs()
     settle(jobs)
     live = in_order(jobs).live
-    return live if choice is None else [job for job in live if _is_of(job, choice)]
+    if choice is None:
+        return live
+    return [job_row for job_row in live if _is_of(job_row, choice)]
 
 
-def _is_of(job: JobRow, choice: Choice) -> bool:
-    params = job.get("params") or {}
-    asked = tuple(params.get(name) for name in ("model", "task", "method", "label_map"))
-    return job.get("kind", "score") == "score" and asked == (
-        choice.model, choice.task, choice.method, choice.label_map,
-    )  # fmt: skip
+def _is_of(job_row: JobRow, choice: Choice) -> bool:
+    """Whether a job computes scores of this choice."""
+    job = job_in(job_row)
+    if not isinstance(job, ScoreJob):
+        return False
+    computed = (job.model, job.task, job.method, job.label_map)
+    return computed == (choice.model, choice.task, choice.method, choice.label_map)
 
 
 def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
     """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
 
-    tell: report why a job of this session failed; False if the page already shows it.
+    Args:
+        jobs: The list of jobs.
+        tell: Whether to report why a job of this session failed; False if the page already shows it.
     """
-    held, states = asked_for(), {job["id"]: job["state"] for job in jobs}
-    now, mine = {number for number, state in states.items() if state in LIVE}, set(held.mine)
-    ended = (mine | held.live) & states.keys() - now
-    newest = max(
-        states, default=0
-    )  # a list fetched before a click does not contain the click's job
-    held.mine.difference_update(number for number in mine - now if number <= newest)
-    held.live = now
-    if tell and (
-        failed := [
-            failure(job) for job in jobs if job["id"] in mine & ended and job["state"] == "failed"
-        ]
-    ):
-        held.said = " ".join(failed)
+    requests = asked_for()
+    states = {job_row.id: job_row.state for job_row in jobs}
+    live = {number for number, state in states.items() if state in LIVE}
+    mine = set(requests.mine)
+    ended = (mine | requests.live) & states.keys() - live
+    # A list fetched before a click does not contain the click's job.
+    newest = max(states, default=0)
+    requests.mine.difference_update(number for number in mine - live if number <= newest)
+    requests.live = live
+    failures = []
+    for job_row in jobs:
+        if job_row.state == "failed" and job_row.id in mine & ended:
+            failures.append(failure(job_row))
+    if tell and failures:
+        requests.said = " ".join(failures)
     if ended:
         st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
         st.rerun()
 
 
-def failure(job: JobRow) -> str:
+def failure(job_row: JobRow) -> str:
     """Why a job failed, as a sentence."""
-    return f"{describe(job)}: {job['state']}. {job.get('error') or ''}".rstrip()
+    return f"{describe(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
 
 
-def bar(job: JobRow) -> None:
+def bar(job_row: JobRow) -> None:
     """A job's progress and a button that cancels it."""
-    with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
+    number = job_row.id
+    with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
         with st.container():
-            far(job, describe(job))
-        row(cancel_button(job["id"]))
+            far(job_row, describe(job_row))
+        row(cancel_button(number))
 
 
 def cancel_button(job: int) -> Button:
@@ -424,26 +441,27 @@ def cancel_button(job: int) -> Button:
     return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
 
 
-def far(job: JobRow, words: str = "") -> None:
+def far(job_row: JobRow, before: str = "") -> None:
     """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
-    words: text before it.
+    Args:
+        job_row: The job.
+        before: Text before the progress.
     """
-    if job["state"] == "running":
-        follow(_far, SECONDS)(job["id"], words)
+    if job_row.state == "running":
+        follow(_far, SECONDS)(job_row.id, before)
     else:
-        _bar(job, words)
+        _bar(job_row, before)
 
 
-def _far(number: int, words: str) -> None:
+def _far(number: int, before: str) -> None:
     with guarded():
-        _bar(client().job(number), words)
+        _bar(client().job(number), before)
 
 
-def _bar(job: JobRow, words: str) -> None:
-    st.progress(
-        share_of(job), plain(" · ".join(word for word in (words, progress_line(job)) if word))
-    )
+def _bar(job_row: JobRow, before: str) -> None:
+    parts = [part for part in (before, progress_line(job_row)) if part]
+    st.progress(share_of(job_row), plain(" · ".join(parts)))
 
 
 # Whether a method can be run on a model.
@@ -451,20 +469,23 @@ def _bar(job: JobRow, words: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    own = (
-        r.record.grid.size
-        for r in listing(HeadScores).results
-        if spec_of(r.record, "model", "name") == model
-    )
-    return next(own, None)
+    for result in listing(HeadScores).results:
+        if spec_of(result.record, "model", "name") == model:
+            return result.record.grid.size
+    return None
+
+
+def weights_missing(model: str) -> str:
+    """Why nothing can be computed on this model here; empty if its weights may be found."""
+    if not absent(model, specs_here()):
+        return ""
+    return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
 
 
 def refusal(choice: Choice) -> str:
     """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
-    if absent(choice.model, specs_here()):
-        return (
-            f"The weights of {choice.model} are not here; give the folder that holds it, under Another model in the "
-            "sidebar."
-        )
+    missing = weights_missing(choice.model)
     heads = heads_of(choice.model)
-    return "" if heads is None else wrong(costs.refuse, METHODS[choice.method], heads)
+    if missing or heads is None:
+        return missing
+    return wrong(costs.refuse, METHODS[choice.method], heads)

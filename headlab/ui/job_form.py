@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import streamlit as st
 
+from headlab.jobs.fields import Place, SimpleValue
+from headlab.jobs.job import Job
+from headlab.jobs.score import ScoreJob
+from headlab.jobs.table import BUILT_IN, JOBS
 from headlab.methods.costs import caution, cost_of, spec_of, target_of
 from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
-from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tasks import names as task_names
-from headlab.training.options import FinetuneOptions
 from headlab.ui import form_values
 from headlab.ui.form_values import Values, held, pressed, wrong
-from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
-from headlab.ui.job_format import KINDS
+from headlab.ui.job_actions import (
+    asked_for,
+    end_form,
+    refusal,
+    show,
+    start,
+    terminal,
+    weights_missing,
+)
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import button, download
 from headlab.ui.results import Found
@@ -26,78 +35,110 @@ from headlab.ui.shell import Choice, known_models, languages_of, listing, specs_
 from headlab.ui.shell import found as found_of
 from headlab.value_functions import shown_unit
 
-# The job being set up: its widget keys, and the spec from their values. No streamlit here.
+# The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
 
 PREFIX = "new-"  # of its widgets' keys
-Choices = Mapping[str, Any]
+LAST_SETTINGS = ("ablation", "seed")  # that most kinds of job have, in this order
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A new job's widgets, initialised from the sidebar's choice.
+class JobForm:
+    """The form for a new job of any kind, whose widgets start from the sidebar's choice.
 
-    A key contains what its widget depends on, so that the widget is reset when that changes.
+    The key of a widget contains what the widget depends on, so that it is reset when that changes.
+
+    Attributes:
+        model: The sidebar's.
+        task: The sidebar's.
+        languages: The sidebar's, by their codes.
+        method: The sidebar's.
+        label_map: Of this model on this task.
     """
 
     model: str
     task: str
     languages: tuple[str, ...]
     method: str
-    label_map: Mapping[str, str] | None = None  # of this model on this task
+    label_map: Mapping[str, str] | None = None
 
-    def key(self, name: str, *of: str) -> str:
-        """Key of a widget. of: what else its value depends on."""
-        start = {"model": self.model, "task": self.task, "method": self.method}.get(name, "")
-        if name == "languages":
-            start = ",".join(self.languages)
-        return PREFIX + "-".join((name, start, *of))
+    @classmethod
+    def of(cls, choice: Choice) -> Self:
+        """The form that starts from a choice."""
+        return cls(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
 
-    def kind(self, state: Choices) -> str:
-        """Kind of job."""
-        return str(state.get(self.key("kind")) or "score")
+    def key(self, name: str, *dependencies: str) -> str:
+        """Key of a widget.
 
-    def place(self, state: Choices) -> str:
-        """Where the job runs: `here` or `ray`."""
-        return str(state.get(self.key("place")) or "here")
+        Args:
+            name: What it sets.
+            dependencies: What its value depends on, besides the sidebar's choice.
+        """
+        starts = {"model": self.model, "task": self.task, "method": self.method}
+        starts["languages"] = ",".join(self.languages)
+        return PREFIX + "-".join((name, starts.get(name, ""), *dependencies))
 
-    def spec(self, state: Choices) -> dict[str, Any]:
-        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
-        kind = self.kind(state)
-        task = str(state.get(self.key("task")) or self.task)
-        settings = {
-            name: state.get(self.key(name), option.default) for name, option in drawn(kind).items()
-        }
-        if kind == "finetune":
-            return {"task": task, **settings}
-        method = str(state.get(self.key("method")) or self.method)
-        about = {
-            "model": str(state.get(self.key("model")) or self.model),
+    def setting_key(self, job_class: type[Job], name: str) -> str:
+        """Key of a setting's widget; kinds of packages may have other settings of the same name."""
+        if job_class.key in BUILT_IN:
+            return self.key(name)
+        return self.key(name, job_class.key)
+
+    def kind(self, values: Values) -> str:
+        """The key of the kind of job. values: of the widgets drawn so far."""
+        kind = values.get(self.key("kind"))
+        return str(kind) if kind in JOBS else ScoreJob.key
+
+    def place(self, values: Values) -> Place:
+        """Where the job runs. values: of the widgets drawn so far."""
+        on_ray = values.get(self.key("place")) == "ray"
+        return "ray" if on_ray and "ray" in JOBS[self.kind(values)].places else "here"
+
+    def job(self, values: Values) -> Job:
+        """The job, whether its fields are valid or not.
+
+        Args:
+            values: Of the widgets drawn so far; the rest are at their defaults.
+        """
+        job_class = JOBS[self.kind(values)]
+        fields = self._common_fields(values)
+        fields = {name: value for name, value in fields.items() if job_class.has(name)}
+        for name, option in job_class.form_settings().items():
+            fields[name] = values.get(self.setting_key(job_class, name), option.default)
+        return job_class.model_construct(**fields)
+
+    def _common_fields(self, values: Values) -> dict[str, Any]:
+        """The fields whose widgets are the same for every kind of job that has them."""
+        model = str(values.get(self.key("model")) or self.model)
+        task = str(values.get(self.key("task")) or self.task)
+        method = str(values.get(self.key("method")) or self.method)
+        fields = {
+            "model": model,
             "task": task,
-            "languages": list(state.get(self.key("languages", task), self.languages)),
+            "languages": list(values.get(self.key("languages", task), self.languages)),
             "method": method,
-            "options": self.options(method, state),
-            **settings,
+            "options": self.method_options(method, values),
         }
-        if self.label_map is not None and (about["model"], task) == (self.model, self.task):
-            about["label_map"] = dict(self.label_map)
-        return about
+        if self.label_map is not None and (model, task) == (self.model, self.task):
+            fields["label_map"] = dict(self.label_map)
+        return fields
 
-    def options(self, method: str, state: Choices) -> dict[str, Any]:
-        """The options of a method."""
-        options = METHODS[method].options
-        return {
-            name: state.get(self.key("option", method, name), o.default)
-            for name, o in options.items()
-        }
+    def method_options(self, method: str, values: Values) -> dict[str, SimpleValue]:
+        """The options of a method by name. values: of the widgets drawn so far."""
+        options = {}
+        for name, option in METHODS[method].options.items():
+            options[name] = values.get(self.key("option", method, name), option.default)
+        return options
+
+
+def offered_kinds() -> dict[str, type[Job]]:
+    """The kinds of job that the form offers, by key; those of packages too."""
+    return {key: job_class for key, job_class in JOBS.items() if job_class.on_jobs_page}
 
 
 def main_options(method: str) -> list[str]:
     """The options that most people set: what is estimated, and from how many samples."""
-    return [
-        name
-        for name in ("estimand", "form", "samples", "target")
-        if name in METHODS[method].options
-    ]
+    names = ("estimand", "form", "samples", "target")
+    return [name for name in names if name in METHODS[method].options]
 
 
 def other_options(method: str) -> list[str]:
@@ -105,194 +146,193 @@ def other_options(method: str) -> list[str]:
     return [name for name in METHODS[method].options if name not in main_options(method)]
 
 
-def drawn(kind: str) -> Settings:
-    """The settings of a kind of job that have a widget here; a curve is of all examples, its order of 512."""
-    return {
-        name: option
-        for name, option in JOBS[kind].items()
-        if kind != "curve" or not name.endswith("size")
-    }
+def fitting(languages: Iterable[str], offered: Iterable[str]) -> list[str]:
+    """Those of the languages that are offered, in the order of the offer."""
+    selected = set(languages)
+    return [language for language in offered if language in selected]
 
 
-def fitting(languages: Iterable[str], of: Iterable[str]) -> list[str]:
-    """The languages that a task has, in the task's order. of: the task's languages."""
-    wanted = set(languages)
-    return [language for language in of if language in wanted]
+def trouble(job: Job) -> str:
+    """Why a job cannot be started; empty if it can, as far as is known here."""
+    for name, option in job.form_settings().items():
+        if not option.fits(job.value(name)):
+            return f"{name} is {job.value(name)!r:.40}; choose {option.range}."
+    if job.has("languages") and not job.languages_named:
+        return "Choose at least one language."
+    model = job.value("model")
+    method = job.value("method")
+    if method is None:
+        return "" if model is None else weights_missing(model)
+    if job.has("options") and (reason := wrong(METHODS[method].resolve, job.value("options"))):
+        return reason
+    if model is None:
+        return ""
+    return refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
 
 
-ABOUT = {
-    "score": "The score of each head in each language.",
-    "curve": "Accuracy as heads are removed one by one, the lowest scores first.",
-    "finetune": "A LoRA adapter for the task on the embedded base, trained on English, measured in every language.",
-}
-PLACES = {"here": "this worker"}
+# The form itself.
 
 
 def draw(choice: Choice) -> None:
     """The form, starting from the sidebar's choice."""
-    draft = Draft(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
+    form = JobForm.of(choice)
+    kinds = offered_kinds()
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
         kind = st.radio(
             "What",
-            list(ABOUT),
-            format_func=KINDS.__getitem__,
+            list(kinds),
+            format_func=lambda key: plain(kinds[key].name),
             horizontal=True,
-            key=draft.key("kind"),
+            key=form.key("kind"),
         )
-        st.caption(ABOUT[kind])
-        if kind == "finetune":
-            _training(draft)
-        else:
-            _scores(draft, kind)
-            _place(draft)
-        _begin(draft)
+        st.caption(plain(kinds[kind].about))
+        _fields(form, kinds[kind])
+        _place(form, kinds[kind])
+        _end(form)
     page_link("experiments", "Analyses that combine several of these: Experiments")
     page_link("roles", "What the heads do: Roles")
     page_link("gates", "Gates that learn which heads to keep: Gates")
 
 
-def _scores(draft: Draft, kind: str) -> None:
-    """The widgets of a job that needs scores; a curve removes heads in their order.
+def _fields(form: JobForm, job_class: type[Job]) -> None:
+    """The widgets of a job's fields.
 
     Widgets that differ between methods are in containers: the browser identifies the expander by its position, and
     if the number of widgets before it changed, would close it and drop what is being typed there.
     """
+    method = None
     with st.container():
-        _model(draft)
-        _languages(draft, _task(draft))
-        method = _method(draft)
+        if job_class.has("model"):
+            _model(form)
+        task = _task(form) if job_class.has("task") else form.task
+        if job_class.has("languages"):
+            _languages(form, task)
+        if job_class.has("method"):
+            method = _method(form, with_options=job_class.has("options"))
+        _settings(form, job_class, job_class.main_settings)
+    options = other_options(method) if method is not None and job_class.has("options") else []
+    settings = [n for n in job_class.form_settings() if n not in job_class.main_settings]
+    if not options and not settings:
+        return
     with st.expander("More options"):
         with st.container():
-            for name in other_options(method):
-                _option(draft, method, name)
-            _settings(draft, kind, *(name for name in drawn(kind) if name not in HOW))
-        _settings(draft, kind, "ablation", "seed")
+            for name in options:
+                _option(form, str(method), name)
+            _settings(form, job_class, [name for name in settings if name not in LAST_SETTINGS])
+        _settings(form, job_class, [name for name in LAST_SETTINGS if name in settings])
 
 
-def _begin(draft: Draft) -> None:
-    """The forecast, the button, and the outcome of the last click on it."""
+def _end(form: JobForm) -> None:
+    """The forecast, the button, the outcome of the last click on it, and the commands that do the same."""
     values = held(PREFIX)
-    kind, spec = draft.kind(values), draft.spec(values)
-    shared = draft.place(values) == "ray"
-    label = (
-        "What it would take this worker alone; Ray workers share it:"
-        if shared
-        else "What it will take:"
-    )
-    from headlab.jobs.table import JOBS as CLASSES
-    end_form(
-        CLASSES[kind].model_construct(**spec),
-        _trouble(spec),
-        _start,
-        draft,
-        values,
-        key="new-start",
-        form=PREFIX,
-        before=label,
-    )
-    _told()
+    job = form.job(values)
+    before = "What it will take:"
+    if form.place(values) == "ray":
+        before = "What it would take this worker alone; Ray workers share it:"
+    reason = trouble(job)
+    end_form(job, reason, _start, form, values, key="new-start", form=PREFIX, before=before)
+    _outcome()
+    if not reason:
+        terminal(job)
 
 
-def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None:
+def _start(form: JobForm, drawn: Values, typed: Mapping[str, str] | None) -> None:
     values = pressed(PREFIX, drawn, typed)
-    from headlab.jobs.table import JOBS as CLASSES
-    start(CLASSES[draft.kind(values)].model_construct(**draft.spec(values)), draft.place(values))
+    start(form.job(values), form.place(values))
 
 
-def _told() -> None:
+def _outcome() -> None:
     """The outcome of the last click on Start."""
-    if (made := asked_for().started) is None:
+    started = asked_for().started
+    if started is None:
         return
-    if made.before:
-        doing = "running" if made.state == "running" else "waiting"
-        st.info(f"This is already job {made.job}, {doing} now: identical requests share one job.")
+    if started.before:
+        doing = "running" if started.state == "running" else "waiting"
+        st.info(
+            f"This is already job {started.job}, {doing} now: identical requests share one job."
+        )
     else:
-        st.success(f"Job {made.job} is in the queue.")
-    button(f"Open job {made.job}", key="new-open", on_press=show, args=(made.job,))
+        st.success(f"Job {started.job} is in the queue.")
+    button(f"Open job {started.job}", key="new-open", on_press=show, args=(started.job,))
 
 
-def _model(draft: Draft) -> None:
-    models = list(dict.fromkeys([draft.model, *known_models(specs_here())]))
+def _model(form: JobForm) -> None:
+    models = list(dict.fromkeys([form.model, *known_models(specs_here())]))
     st.selectbox(
         "Model",
         models,
-        key=draft.key("model"),
+        key=form.key("model"),
         accept_new_options=True,
         help="Or type a hub id or a folder.",
     )
 
 
-def _task(draft: Draft) -> str:
-    return st.selectbox(
-        "Task", list(dict.fromkeys([draft.task, *task_names()])), key=draft.key("task")
+def _task(form: JobForm) -> str:
+    tasks = list(dict.fromkeys([form.task, *task_names()]))
+    return st.selectbox("Task", tasks, key=form.key("task"))
+
+
+def _languages(form: JobForm, task: str) -> None:
+    offered = languages_of(task)
+    st.multiselect(
+        "Languages",
+        offered,
+        default=fitting(form.languages, offered),
+        format_func=language_title,
+        key=form.key("languages", task),
     )
 
 
-def _languages(draft: Draft, task: str) -> None:
-    every = languages_of(task)
-    start, key = fitting(draft.languages, every), draft.key("languages", task)
-    st.multiselect("Languages", every, default=start, format_func=language_title, key=key)
-
-
-def _method(draft: Draft) -> str:
+def _method(form: JobForm, *, with_options: bool) -> str:
+    """The method, what it costs, and its main options."""
     keys = list(METHODS)
-    start = keys.index(draft.method)
-    method = st.selectbox("Method", keys, index=start, format_func=_title, key=draft.key("method"))
-    words = f"Cost: {METHODS[method].costs.words}."
-    st.caption(f"{words} Caution: {text}." if (text := caution(method)) else words)
+    method = st.selectbox(
+        "Method",
+        keys,
+        index=keys.index(form.method),
+        format_func=lambda key: METHODS[key].title,
+        key=form.key("method"),
+    )
+    cost = f"Cost: {METHODS[method].costs.words}."
+    warning = caution(method)
+    st.caption(f"{cost} Caution: {warning}." if warning else cost)
+    if not with_options:
+        return method
     options = METHODS[method].options
     names = main_options(method)
     for name in (n for n in names if options[n].choices):
-        _option(draft, method, name)
+        _option(form, method, name)
     numbers = [n for n in names if not options[n].choices]
-    for name, place in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
-        with place:
-            _option(draft, method, name)
+    for name, column in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
+        with column:
+            _option(form, method, name)
     return method
 
 
-def _title(method: str) -> str:
-    return METHODS[method].title
+def _option(form: JobForm, method: str, name: str) -> None:
+    form_values.draw(name, METHODS[method].options[name], form.key("option", method, name))
 
 
-def _option(draft: Draft, method: str, name: str) -> None:
-    form_values.draw(name, METHODS[method].options[name], draft.key("option", method, name))
-
-
-def _settings(draft: Draft, kind: str, *names: str) -> None:
+def _settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:
+    settings = job_class.form_settings()
     for name in names:
-        form_values.draw(name, JOBS[kind][name], draft.key(name))
+        form_values.draw(name, settings[name], form.setting_key(job_class, name))
 
 
-def _training(draft: Draft) -> None:
-    _task(draft)
-    _settings(draft, "finetune", "steps")
-    with st.expander("More options"):
-        _settings(draft, "finetune", "learning_rate", "seed")
-
-
-def _place(draft: Draft) -> None:
+def _place(form: JobForm, job_class: type[Job]) -> None:
+    """Where the job runs, if it may run on Ray and the worker has it."""
     ray = supervisor().state().ray
-    if ray:
-        places = PLACES | {"ray": f"Ray ({ray})"}
-        st.radio(
-            "Where it runs",
-            list(places),
-            format_func=places.__getitem__,
-            horizontal=True,
-            key=draft.key("place"),
-        )
-
-
-def _trouble(spec: dict[str, Any]) -> str:
-    """Why this job cannot be started; empty if it can."""
-    if "method" not in spec:
-        return wrong(FinetuneOptions.of, {name: spec[name] for name in JOBS["finetune"]})
-    if not spec["languages"]:
-        return "Choose at least one language."
-    choice = Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"])
-    return wrong(METHODS[choice.method].resolve, spec["options"]) or refusal(choice)
+    if not ray or "ray" not in job_class.places:
+        return
+    places = {"here": "this worker", "ray": f"Ray ({ray})"}
+    st.radio(
+        "Where it runs",
+        list(places),
+        format_func=places.__getitem__,
+        horizontal=True,
+        key=form.key("place"),
+    )
 
 
 # What is cached, what it cost and what is missing, as tables.

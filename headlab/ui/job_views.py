@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.job import Job, Outcome, shown_value
+from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs.worth import MASK_FILE, WorthJob
 from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.report.build import document, find, html, known_in
-from headlab.report.commands import MASK_FILE, shell_lines
 from headlab.scores import HeadScores, curve_summary
 from headlab.store import Store, default_root
-from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Table
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
 from headlab.ui.figures import named_values, show
@@ -29,20 +31,21 @@ from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import (
     LIVE,
-    Job,
     details,
     ended_line,
     in_order,
+    job_in,
     progress_line,
     share,
     title,
     waiting_line,
 )
-from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, language_title, plain
+from headlab.ui.names import PAGES, PRUNE_TAB, PRUNE_TABS, language_title, plain
 from headlab.ui.presses import Button, button, download, follow, give, row
 from headlab.ui.results import matching, variant_of
 from headlab.ui.shell import Choice, found, go, guarded, languages_of, listing, supervisor
 from headlab.worker.client import Client
+from headlab.worker.schemas import JobRow
 
 # The queue: running, then waiting, then ended jobs.
 
@@ -100,13 +103,13 @@ def reached() -> Client | None:
     return None
 
 
-def _ended(jobs: list[Job], now: float) -> None:
+def _ended(jobs: list[JobRow], now: float) -> None:
     if not jobs:
         return
     st.markdown("##### Ended")
     shown = st.session_state.get(MORE, SHOWN)
-    for job in jobs[:shown]:
-        _card(job, ended_line(job, now))
+    for job_row in jobs[:shown]:
+        _card(job_row, ended_line(job_row, now))
     if len(jobs) > shown:
         button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_press=_show_more)
 
@@ -115,37 +118,36 @@ def _show_more() -> None:
     st.session_state[MORE] = st.session_state.get(MORE, SHOWN) + 3 * SHOWN
 
 
-def _running(job: Job) -> None:
-    with st.container(border=True, key=f"job-{job['id']}"):
-        _heading(job)
-        far(job)
-        _asking(job)
+def _running(job_row: JobRow) -> None:
+    with st.container(border=True, key=f"job-{job_row.id}"):
+        _heading(job_row)
+        far(job_row)
+        _asking(job_row)
 
 
-def _card(job: Job, line: str) -> None:
-    with st.container(border=True, key=f"job-{job['id']}", gap="xsmall"):
-        _heading(job)
+def _card(job_row: JobRow, line: str) -> None:
+    with st.container(border=True, key=f"job-{job_row.id}", gap="xsmall"):
+        _heading(job_row)
         st.caption(plain(line))
-        if job["state"] == "failed":
-            st.error(plain(trouble(job)))
-        _asking(job)
+        if job_row.state == "failed":
+            st.error(plain(trouble(job_row)))
+        _asking(job_row)
 
 
-def _heading(job: Job) -> None:
+def _heading(job_row: JobRow) -> None:
     with st.container(
         horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"
     ):
-        open_button(job)
-        row(*buttons(job))
+        open_button(job_row)
+        row(*buttons(job_row))
 
 
-def open_button(job: Job) -> None:
+def open_button(job_row: JobRow) -> None:
     """The button that opens a job."""
-    number = job["id"]
-    label = f"Job {number}: {title(job)}"
+    number = job_row.id
     button(
-        label,
-        icon=ICONS[job["state"]],
+        f"Job {number}: {title(job_row)}",
+        icon=ICONS[job_row.state],
         kind="tertiary",
         key=f"open-{number}",
         on_press=job_actions.show,
@@ -153,38 +155,40 @@ def open_button(job: Job) -> None:
     )
 
 
-def trouble(job: Job) -> str:
+def trouble(job_row: JobRow) -> str:
     """Why a job failed."""
-    return str(job.get("error") or "It failed without an error message; its log may say more.")
+    return job_row.error or "It failed without an error message; its log may say more."
 
 
-def actions(job: Job) -> None:
+def actions(job_row: JobRow) -> None:
     """A job's buttons, and the delete confirmation if it is open."""
-    row(*buttons(job, resume_first=False))
-    _asking(job)
+    row(*buttons(job_row, resume_first=False))
+    _asking(job_row)
 
 
-def buttons(job: Job, *, resume_first: bool = True) -> list[Button]:
+def buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button]:
     """The buttons for a job in its state.
 
-    resume_first: Resume before Delete.  Delete, which asks first, must take Cancel's place under the pointer,
-    or a double click would resume the job; so the order depends on the row's alignment.
+    Args:
+        job_row: The job.
+        resume_first: Whether Resume is before Delete. Delete, which asks first, must take Cancel's place under the
+            pointer, or a double click would resume the job; so the order depends on the row's alignment.
     """
-    number, state = job["id"], job["state"]
-    if state in LIVE:
+    number = job_row.id
+    if job_row.state in LIVE:
         return [cancel_button(number)]
     delete = Button("Delete", f"delete-{number}", job_actions.confirm_delete, (number,))
-    if state == "done":
+    if job_row.state == "done":
         return [delete]
     resume = Button("Resume", f"resume-{number}", job_actions.resume, (number,), help=GOES_ON)
     return [resume, delete] if resume_first else [delete, resume]
 
 
-def _asking(job: Job) -> None:
-    number = job["id"]
-    if not job_actions.deleting(number) or job["state"] == "running":
+def _asking(job_row: JobRow) -> None:
+    number = job_row.id
+    if not job_actions.deleting(number) or job_row.state == "running":
         return
-    lost = "" if job["state"] == "done" else " and its unfinished results"
+    lost = "" if job_row.state == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     row(
         Button(
@@ -197,148 +201,218 @@ def _asking(job: Job) -> None:
 # After a job: its results, where to see them, and the equivalent command.
 
 
-def choice_of(job: Job) -> Choice | None:
+def keys_of(job_row: JobRow) -> list[str]:
+    """The keys of a job's results in the store; none before it is done, or if it stores none."""
+    keys = (job_row.result or {}).get("keys")
+    return list(map(str, keys)) if isinstance(keys, list) else []
+
+
+def choice_of(job_row: JobRow) -> Choice | None:
     """The choice that shows a job's scores; None for a job of another kind."""
-    params = job.get("params") or {}
-    if job.get("kind") != "score" or params.get("method") not in METHODS:
+    job = job_in(job_row)
+    if not isinstance(job, ScoreJob) or job.method not in METHODS:
         return None
-    choice = _choice(params)
+    choice = _choice(job)
     results = matching(
         listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map
     )
-    return replace(choice, variant=variant_of(results, (job.get("result") or {}).get("keys") or ()))
+    return replace(choice, variant=variant_of(results, keys_of(job_row)))
 
 
-def _choice(params: Mapping[str, Any]) -> Choice:
-    """What a job is on; its method, or the one chosen in the sidebar."""
+def _choice(job: Job) -> Choice:
+    """What a job is on; what it does not say is as in the sidebar."""
     before = st.session_state.get("_choice")
-    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
-    method = str(params["method"]) if params.get("method") in METHODS else usual
-    return Choice(
-        params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map")
-    )
+    method = job.value("method")
+    if method not in METHODS:
+        method = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    model = job.value("model")
+    task = job.value("task")
+    languages = tuple(job.languages_named)
+    if isinstance(before, Choice):
+        model, task = model or before.model, task or before.task
+        languages = languages or before.languages
+    return Choice(str(model), str(task), languages, str(method), job.value("label_map"))
 
 
-def draw_results(job: Job) -> None:
+def draw_results(job_row: JobRow) -> None:
     """The results of a finished job, or buttons that open them."""
-    choice, result = choice_of(job), job.get("result") or {}
-    if job.get("kind") in PAGES:
-        name, turn = PAGES[str(job["kind"])]
-        label = f"Open on the {name.capitalize()} page"
-        button(label, key=f"results-{name}", kind="primary", on_press=turn, args=(job,))
-    elif choice is not None:
-        pages = (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page"))
+    job = job_in(job_row)
+    page = "" if job is None else job.page
+    scores = choice_of(job_row)
+    if scores is not None and page == ScoreJob.page:
         row(
-            *(
-                Button(label, f"results-{name}", go, (name, choice), "primary")
-                for name, label in pages
-            )
+            _page_button("heads", go, ("heads", scores)),
+            _page_button("overview", go, ("overview", scores)),
         )
-    elif isinstance(result.get("accuracy"), Mapping):
-        _trained(result)
-    elif result.get("keys"):
-        _curves(result["keys"])
-    offer_report(job, [str(key) for key in result.get("keys") or ()])
+    elif job is not None and page in PAGES and not isinstance(job, ScoreJob):
+        row(_page_button(page, OPENERS.get(page, _open), (job, job_row)))
+    else:
+        _outcome(job, job_row)
+    offer_report(job_row, keys_of(job_row))
 
 
-def offer_report(job: Job, keys: Sequence[str]) -> None:
+def _page_button(page: str, open_page: Callable[..., None], arguments: tuple[Any, ...]) -> Button:
+    label = f"Open on the {page.capitalize()} page"
+    return Button(label, f"results-{page}", open_page, arguments, "primary")
+
+
+def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
     """The download of what `headlab report` writes, if the results are in this server's cache."""
     store = Store(default_root())
     there = [key for key in keys if (store.root / key / "result.npz").exists()]
     if there:
         # The file is built when it is downloaded.
         download(
-            "Report (HTML)", lambda: html(document(find(there, store), known=known_in(store))),
-            f"headlab-job-{job['id']}.html", "text/html", key="results-report",
+            "Report (HTML)",
+            lambda: html(document(find(there, store), known=known_in(store))),
+            f"headlab-job-{job_row.id}.html",
+            "text/html",
+            key="results-report",
             help="One file with maps, tables and the commands that reproduce them; it needs no network.",
-        )  # fmt: skip
+        )
 
 
-def _open_report(job: Job) -> None:
-    params, keys = job.get("params") or {}, (job.get("result") or {}).get("keys") or [""]
-    experiments.remember(str(params["experiment"]), str(keys[0]))
-    go("experiments", _choice(params))
+# Opening the page that shows a job's results.
 
 
-def _open_roles(job: Job) -> None:
+def _open(job: Job, job_row: JobRow) -> None:
+    """Open the page that a job names, at what the job is on."""
+    go(job.page, _choice(job))
+
+
+def _open_report(job: Job, job_row: JobRow) -> None:
+    """Open the Experiments page at the job's report."""
+    if isinstance(job, ExperimentJob):
+        experiments.remember(job.experiment, next(iter(keys_of(job_row)), ""))
+    go("experiments", _choice(job))
+
+
+def _open_roles(job: Job, job_row: JobRow) -> None:
     """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
-    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    before = st.session_state.get("_choice")
     if not isinstance(before, Choice):
         return
-    task, languages = str(params.get("task") or before.task), list(params["languages"])
-    offered = tuple(name for name in languages if name in languages_of(task)) or before.languages
+    model = job.value("model")
+    task = str(job.value("task") or before.task)
+    languages = job.languages_named
+    offered = languages_of(task)
+    shown = tuple(language for language in languages if language in offered)
+    label_map = before.label_map if (model, task) == (before.model, before.task) else None
     give("focus", languages[0])
-    stated = before.label_map if (params["model"], task) == (before.model, before.task) else None
-    go("roles", Choice(params["model"], task, offered, before.method, stated))
+    go("roles", Choice(str(model), task, shown or before.languages, before.method, label_map))
 
 
-def _open_gates(job: Job) -> None:
+def _open_gates(job: Job, job_row: JobRow) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
-    params = job.get("params") or {}
-    give("focus", params["languages"][0])
-    if keys := (job.get("result") or {}).get("keys"):
-        gates_store.remember(str(keys[-1]))
-    go("gates", _choice(params))
+    give("focus", job.languages_named[0])
+    if keys := keys_of(job_row):
+        gates_store.remember(keys[-1])
+    go("gates", _choice(job))
 
 
-def _open_prune(job: Job) -> None:
+def _open_prune(job: Job, job_row: JobRow) -> None:
     """Open the Prune page: at the job's front if it made one, else with the job's mask if it has one."""
-    params = job.get("params") or {}
-    of_front = job.get("kind") == "front"
-    keys = (job.get("result") or {}).get("keys")
-    if of_front and keys:
-        prune_pareto.remember(str(keys[0]))
-    if params.get("mask") is not None:
-        mask = mask_from_json(params["mask"], "the job's mask")
+    is_front = isinstance(job, FrontJob)
+    if is_front and (keys := keys_of(job_row)):
+        prune_pareto.remember(keys[0])
+    if isinstance(job, WorthJob):
+        mask = mask_from_json(job.mask, "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(
-            mask.kept, {"rule": "job", "job": job.get("id")}
+            mask.kept, {"rule": "job", "job": job_row.id}
         )
-    give(PRUNE_TAB, PRUNE_TABS[int(of_front)])
-    go("prune", _choice(params))
+    give(PRUNE_TAB, PRUNE_TABS[int(is_front)])
+    go("prune", _choice(job))
 
 
-def _trained(result: Mapping[str, Any]) -> None:
+OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
+    "experiments": _open_report,
+    "roles": _open_roles,
+    "gates": _open_gates,
+    "prune": _open_prune,
+}
+"""By page: the function that opens it at a job's results, where more is to be set than what the job is on."""
+
+
+# What an outcome says, of a job without a page that shows its results.
+
+BESIDE_FIGURES = ("keys", "folder", "accuracy")  # what an outcome has besides its figures
+
+
+def _outcome(job: Job | None, job_row: JobRow) -> None:
+    """What a job's outcome says: its figures, and its results by their keys."""
+    outcome: Outcome = job_row.result or {}
+    accuracy = outcome.get("accuracy")
+    if isinstance(accuracy, Mapping):
+        _accuracies(accuracy)
+    if outcome.get("folder"):
+        st.caption(f"The adapter is in {plain(str(outcome['folder']))}, below the cache folder.")
+    _figures({name: value for name, value in outcome.items() if name not in BESIDE_FIGURES})
+    if keys := keys_of(job_row):
+        _results(keys, "curves" if isinstance(job, CurveJob) else "results")
+
+
+def _accuracies(accuracy: Mapping[str, float]) -> None:
     st.markdown("##### Accuracy on dev")
-    rows = [
-        (language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()
-    ]
-    st.table(
-        pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True
-    )
-    if result.get("folder"):
-        st.caption(f"The adapter is in {plain(str(result['folder']))}, below the cache folder.")
+    rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in accuracy.items()]
+    _table(rows, ("language", "accuracy"))
 
 
-# Kinds of jobs whose results have their own page: its name, and the function that opens it.
-PAGES = {
-    "experiment": ("experiments", _open_report), "roles": ("roles", _open_roles), "gates": ("gates", _open_gates),
-    "front": ("prune", _open_prune), "worth": ("prune", _open_prune),
-}  # fmt: skip
+def _figures(figures: Mapping[str, Any]) -> None:
+    """Figures of a kind of job that is not known here: one table of single ones, and one for each group of them."""
+    singles = []
+    for name, value in figures.items():
+        label = name.capitalize().replace("_", " ")
+        if isinstance(value, Mapping):
+            st.markdown(f"##### {plain(label)}")
+            _table([(key, _shown_figure(one)) for key, one in value.items()], ("of", "value"))
+        else:
+            singles.append((label, _shown_figure(value)))
+    if singles:
+        _table(singles, ("figure", "value"))
+
+
+def _shown_figure(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else shown_value(value)
+
+
+def _table(rows: Sequence[tuple[str, str]], columns: tuple[str, str]) -> None:
+    table = pd.DataFrame(rows, columns=list(columns))
+    st.table(table, border="horizontal", hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
-    """The summary of a job's curves; None if none of them is in this cache."""
-    there = {result.key: result.record for result in Store(root).curves().results}
-    found = [there[key] for key in keys if key in there]
-    return curve_summary(found) if found else None
+    """The summary of a job's curves; None if none of its results is a curve of this cache."""
+    curves = {result.key: result.record for result in Store(root).curves().results}
+    of_job = [curves[key] for key in keys if key in curves]
+    return curve_summary(of_job) if of_job else None
 
 
-def _curves(keys: Sequence[str]) -> None:
-    if (table := _curve_table(default_root(), tuple(keys))) is None:
-        st.caption("The curves are in the worker's cache, which this page does not read.")
-    else:
+def _results(keys: Sequence[str], results_noun: str) -> None:
+    """The results of a job that this server's cache has: curves in a table, others by their keys.
+
+    Args:
+        keys: Of the results.
+        results_noun: What they are, in the plural.
+    """
+    root = default_root()
+    there = [key for key in keys if (root / key / "result.npz").exists()]
+    table = _curve_table(root, tuple(keys))
+    if table is not None:
         show(table, str(keys[0]))
+    elif there:
+        named_values([(f"Result {number}", key) for number, key in enumerate(there, 1)])
+    else:
+        st.caption(f"The {results_noun} are in the worker's cache, which this page does not read.")
 
 
-def terminal(job: Job) -> str:
-    """The commands equivalent to a job; empty if there are none."""
-    kind, params = str(job.get("kind")), job.get("params") or {}
-    if kind in ("score", "curve") and params.get("method") not in METHODS:
-        return ""  # from a version or package with other methods; likewise below
-    if kind == "experiment" and params.get("experiment") not in EXPERIMENTS:
+def terminal(job_row: JobRow) -> str:
+    """The commands equivalent to a job; empty if there are none, as for a method of a package that is not here."""
+    job = job_in(job_row)
+    if job is None:
         return ""
-    return shell_lines(kind, params)
+    method = job.value("method")
+    return "" if method is not None and method not in METHODS else job.terminal_lines()
 
 
 # One job: progress, map while it sharpens, log, details and results.
@@ -357,21 +431,22 @@ def draw_details(number: int) -> None:
         on_press=job_actions.show,
         args=(None,),
     )
-    job = _known(number)
-    if job is None:
+    job_row = _known(number)
+    if job_row is None:
         follow(_ask_again, AGAIN_SECONDS)(number)
         return
-    st.subheader(f"Job {number}: {plain(title(job))}")
+    st.subheader(f"Job {number}: {plain(title(job_row))}")
     with guarded():
         job_actions.said()
-        if job["state"] not in LIVE:
+        is_live = job_row.state in LIVE
+        if not is_live:
             job_actions.asked_for().mine.discard(number)  # its end has been seen
-        follow(_look, SECONDS if job["state"] in LIVE else None)(number, job["state"])
-        actions(job)
-        _body(supervisor().client(), job)
+        follow(_look, SECONDS if is_live else None)(number, job_row.state)
+        actions(job_row)
+        _body(supervisor().client(), job_row)
 
 
-def _known(number: int) -> Job | None:
+def _known(number: int) -> JobRow | None:
     """The job; None if it cannot be fetched now: `_ask_again` says why."""
     try:
         return supervisor().client().job(number) if supervisor().connected else None
@@ -389,46 +464,46 @@ def _ask_again(number: int) -> None:
 def _look(number: int, state: str) -> None:
     with guarded():
         worker = supervisor().client()
-        job = worker.job(number)
-        if job["state"] != state:
+        job_row = worker.job(number)
+        if job_row.state != state:
             st.rerun()  # the rest of the page has changed too
-        _state(worker, job)
+        _state(worker, job_row)
 
 
-def _body(worker: Client, job: Job) -> None:
+def _body(worker: Client, job_row: JobRow) -> None:
     """On the left what the job computes, on the right its log, which keeps its place in every state."""
     left, right = st.columns([10, 11], gap="large")
-    every = SECONDS if job["state"] in LIVE else None
+    every = SECONDS if job_row.state in LIVE else None
     with left:
         if every:
-            follow(_map, every)(job["id"])
-        if job["state"] == "done":
-            draw_results(job)
-        _about(job)
+            follow(_map, every)(job_row.id)
+        if job_row.state == "done":
+            draw_results(job_row)
+        _about(job_row)
     with right:
-        follow(_log, every)(job["id"])
-        if line := terminal(job):
+        follow(_log, every)(job_row.id)
+        if line := terminal(job_row):
             st.caption("The same from a terminal:")
             st.code(line, language="bash", wrap_lines=True)
-            _mask_of(job)
+            _mask_of(job_row)
 
 
-def _mask_of(job: Job) -> None:
+def _mask_of(job_row: JobRow) -> None:
     """The mask that a job's command names, as a file, if it names one."""
-    mask = (job.get("params") or {}).get("mask")
-    if isinstance(mask, Mapping):
-        text = json.dumps(mask, ensure_ascii=False, indent=1)
+    job = job_in(job_row)
+    if isinstance(job, WorthJob):
+        text = json.dumps(job.mask, ensure_ascii=False, indent=1)
         download(f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask")
 
 
 def _map(number: int) -> None:
     """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
     with guarded():
-        job, scores = supervisor().client().snapshot(number)
+        job_row, scores = supervisor().client().snapshot(number)
         if scores is not None:
-            stored = _stored(job)
+            stored = _stored(job_row)
             st.markdown(f"##### {plain(language_title(scores.language))}, being computed")
-            picture(job, scores, stored, st.session_state.get(HEAD), _pick)
+            picture(job_row, scores, stored, st.session_state.get(HEAD), _pick)
             about_head(scores, stored, st.session_state.get(HEAD))
 
 
@@ -436,22 +511,19 @@ def _pick(head: Head) -> None:
     st.session_state[HEAD] = head
 
 
-def _state(worker: Client, job: Job) -> None:
+def _state(worker: Client, job_row: JobRow) -> None:
     now = time.time()
-    if job["state"] == "running":
-        st.progress(share(job), plain(progress_line(job)))
-    elif job["state"] == "queued":
-        ahead = [
-            other
-            for other in worker.jobs()
-            if other["state"] == "queued" and other["id"] <= job["id"]
-        ]
-        st.markdown(plain(f"Waiting: {waiting_line(job, max(1, len(ahead)), now)}."))
+    if job_row.state == "running":
+        st.progress(share(job_row), plain(progress_line(job_row)))
+    elif job_row.state == "queued":
+        waiting = [other for other in worker.jobs() if other.state == "queued"]
+        position = sum(other.id <= job_row.id for other in waiting)
+        st.markdown(plain(f"Waiting: {waiting_line(job_row, max(1, position), now)}."))
     else:
-        line = ended_line(job, now)
+        line = ended_line(job_row, now)
         st.markdown(plain(f"{line[0].upper()}{line[1:]}."))
-    if job["state"] == "failed":
-        st.error(plain(trouble(job)))
+    if job_row.state == "failed":
+        st.error(plain(trouble(job_row)))
 
 
 def _log(number: int) -> None:
@@ -463,11 +535,11 @@ def _log(number: int) -> None:
             st.caption("Nothing has been logged yet.")
 
 
-def _stored(job: Job) -> dict[str, HeadScores]:
-    choice = choice_of(job)
+def _stored(job_row: JobRow) -> dict[str, HeadScores]:
+    choice = choice_of(job_row)
     return {} if choice is None else dict(found(choice).scores)
 
 
-def _about(job: Job) -> None:
+def _about(job_row: JobRow) -> None:
     st.markdown("##### What it computes")
-    named_values(details(job))
+    named_values(details(job_row))

@@ -9,24 +9,9 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.records import Head
+from headlab.tasks.languages import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
-
-LANGUAGES = {
-    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
-    "fr": "French", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian", "id": "Indonesian", "it": "Italian",
-    "ja": "Japanese", "ka": "Georgian", "ko": "Korean", "lt": "Lithuanian", "ml": "Malayalam", "nl": "Dutch",
-    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
-    "sl": "Slovene", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "th": "Thai", "tr": "Turkish",
-    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese", "zh-CN": "Chinese",
-}  # fmt: skip
-
-
-def language_title(code: str) -> str:
-    """'German (de)': the name and its code."""
-    return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
-
 
 MOST_TITLES = 3  # languages that a sentence names in full; of more it lists the codes
 

@@ -16,9 +16,9 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError, as_sentence
 from headlab.files import MAX_SENT_BYTES, default_root
+from headlab.jobs.score import ScoreJob
 from headlab.labels import read_map
 from headlab.records import HeadGrid, content_key
-from headlab.report.commands import shell_lines
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.columns import (
@@ -36,13 +36,13 @@ from headlab.ui.presses import Button, button, row, start_with
 from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import known_task, typed, use_model, use_task
 from headlab.worker.client import Client
+from headlab.worker.schemas import Finding, SavedTask
 
 # A model: what its files tell at once, and what loading it tells.
 
 TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
 SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
 FIRST = 32  # examples that a loaded model answers
-Finding = Mapping[str, Any]
 
 
 class Wanted(NamedTuple):
@@ -91,7 +91,7 @@ def model_part(choice: Choice) -> None:
             st.warning(plain(as_sentence(error)))
             return
     # another task or a label map mends labels, and either is chosen for the model that the sidebar has
-    wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
+    wrong = any(finding.ok is False and finding.what != "Labels" for finding in found)
     _tell([*found, *([] if wrong else _loaded(wanted))])
     row(
         Button(
@@ -118,9 +118,9 @@ def model_part(choice: Choice) -> None:
 
 
 def _tell(findings: Sequence[Finding]) -> None:
-    lines = (
-        f"{SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings
-    )
+    lines = []
+    for finding in findings:
+        lines.append(f"{SIGNS[finding.ok]} **{plain(finding.what)}:** {plain(finding.words)}")
     st.markdown("  \n".join(lines))
 
 
@@ -138,9 +138,7 @@ def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
     """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
     known = wanted.task if known_task(wanted.task) else None
     try:
-        return list(
-            waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
-        )
+        return waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
     except HeadlabError as error:
         if error.code.startswith(
             "worker."
@@ -155,13 +153,15 @@ def _loaded(wanted: Wanted) -> list[Finding]:
         with st.spinner("Loading the model …"):
             st.session_state[LOADED] = wanted, loaded(client(), wanted)
         del st.session_state[LOADING]
-    asked, found = st.session_state.get(LOADED, (None, []))
-    rest = {
-        "what": "Self-test, size, answers and cost",
-        "ok": None,
-        "words": "Known once the model is loaded.",
-    }
-    return list(found) if asked == wanted else [rest]
+    loaded_for, findings = st.session_state.get(LOADED, (None, []))
+    if loaded_for == wanted:
+        return list(findings)
+    rest = Finding(
+        what="Self-test, size, answers and cost",
+        ok=None,
+        words="Known once the model is loaded.",
+    )
+    return [rest]
 
 
 def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
@@ -185,7 +185,7 @@ def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     }
     asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
     return [
-        *({"what": what, "ok": True, "words": words} for what, words in told.items()),
+        *(Finding(what=what, ok=True, words=words) for what, words in told.items()),
         *(_finding(what, partial(ask, worker, wanted)) for what, ask in asked),
     ]
 
@@ -193,13 +193,13 @@ def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
 def _finding(what: str, ask: Callable[[], str]) -> Finding:
     """What a question to the worker gives, or why it gives nothing."""
     try:
-        return {"what": what, "ok": True, "words": ask()}
+        return Finding(what=what, ok=True, words=ask())
     except HeadlabError as error:
         return _wrong(what, error)
 
 
 def _wrong(what: str, error: HeadlabError) -> Finding:
-    return {"what": what, "ok": False, "words": as_sentence(error)}
+    return Finding(what=what, ok=False, words=as_sentence(error))
 
 
 def _heads(grid: HeadGrid) -> str:
@@ -230,11 +230,18 @@ def _answers(worker: Client, wanted: Wanted) -> str:
 
 
 def _cost(worker: Client, wanted: Wanted) -> str:
-    stated = {} if wanted.stated is None else {"label_map": wanted.stated}
-    spec = {"model": wanted.model, "task": wanted.task, "method": wanted.method, **stated}
-    told = waited(lambda: worker.forecast("score", {**spec, "languages": list(wanted.languages)}))
-    words = forecast_line(told).replace("**", "")
-    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {words}"
+    """What scores of the chosen method will cost."""
+    job = ScoreJob.model_construct(
+        model=wanted.model,
+        task=wanted.task,
+        method=wanted.method,
+        languages=list(wanted.languages),
+    )
+    if wanted.stated is not None:
+        job = job.model_copy(update={"label_map": wanted.stated})
+    forecast = waited(lambda: worker.forecast(job))
+    cost = forecast_line(forecast).replace("**", "")
+    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
 
 
 # Files: which column means what.
@@ -413,7 +420,7 @@ def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
         findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
     except HeadlabError:  # without a worker, which the sidebar says
         return name, ()
-    return name, tuple(name for finding in findings for name in finding.get("classes", ()))
+    return name, tuple(name for finding in findings for name in finding.classes)
 
 
 def _ask(found: Files, missing: Sequence[str]) -> None:
@@ -694,29 +701,27 @@ def _save(draft: Draft, asked: str) -> None:
 
 def _saved(choice: Choice) -> None:
     """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
-    task: Mapping[str, Any] | None = st.session_state.get(SAVED)
+    task: SavedTask | None = st.session_state.get(SAVED)
     if task is None:
         return
     with st.container(border=True, key="own-saved"):
         st.markdown(
-            f"**{plain(task['name'])} is saved.** Its declaration, which the command line and the worker read:"
+            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the worker read:"
         )
-        st.code(task["declaration"], language="toml", wrap_lines=True)
-        path = (default_root() / task["path"]).absolute()
-        spec = {
-            **choice.about,
-            "task": str(path),
-            "method": choice.method,
-            "languages": list(task["sizes"]),
-            "options": {},
-        }
-        st.code(shell_lines("score", spec), language="bash", wrap_lines=True)
-        if task["name"] not in names():
+        st.code(task.declaration, language="toml", wrap_lines=True)
+        path = (default_root() / task.path).absolute()
+        job = ScoreJob.model_construct(
+            **{**choice.about, "task": str(path)},
+            method=choice.method,
+            languages=list(task.sizes),
+        )
+        st.code(job.terminal_lines(), language="bash", wrap_lines=True)
+        if task.name not in names():
             st.warning(
                 "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
             )
             return
-        if choice.task == task["name"]:
+        if choice.task == task.name:
             st.caption("This task is chosen in the sidebar; every page shows it.")
             page_link("prune", "Prune: its accuracy, and which heads it needs")
         else:
@@ -726,5 +731,5 @@ def _saved(choice: Choice) -> None:
                 icon="check",
                 kind="primary",
                 on_press=use_task,
-                args=(task["name"],),
+                args=(task.name,),
             )

@@ -23,7 +23,7 @@ from headlab.ui.figures import show
 from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, start
-from headlab.ui.job_format import JobRow
+from headlab.ui.job_format import languages_in
 from headlab.ui.names import head_words, language_title, languages_words, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import (
@@ -41,6 +41,7 @@ from headlab.ui.results import (
 )
 from headlab.ui.shell import Choice, client, supervisor
 from headlab.value_functions import shown_unit
+from headlab.worker.schemas import JobRow
 
 # The board: the grid of switches, its toolbar, the method's suggestion, and the list of heads.
 
@@ -314,7 +315,7 @@ def jobs() -> Sequence[JobRow]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
     if not supervisor().connected:
         return []
-    return [row for row in client().jobs() if row.get("kind") == WorthJob.key]
+    return [row for row in client().jobs() if row.kind == WorthJob.key]
 
 
 @dataclass(frozen=True)
@@ -340,13 +341,13 @@ def newest(
     """
 
     def rank(job: JobRow) -> tuple[bool, int]:
-        job_languages = (job.get("params") or {}).get("languages") or ()
-        return set(job_languages) != set(languages), -int(job["id"])
+        return set(languages_in(job)) != set(languages), -job.id
 
     for job in sorted(jobs, key=rank):
-        params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")
+        params = job.params
+        found = (job.result or {}).get("worth")
         fits = params.get("model") == model and task in ("", params.get("task"))
-        if job["state"] == "done" and found is not None and fits:
+        if job.state == "done" and found is not None and fits:
             try:
                 if mask_from_json(params.get("mask")).digest == mask.digest:
                     named = tuple(params.get("languages") or ())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.fields import NestedOptions
+from headlab.options import integer_in
 from headlab.plots.lines import FrontDot, front_figure
 from headlab.records import Bools, HeadGrid
 from headlab.report.commands import QUESTION
@@ -353,7 +353,7 @@ QUICK = (
 )  # sizes, test examples
 # Of the full front.
 ORDERED = str(ABOUT.options["orders"].default).split(",")
-SIZED = ABOUT.options["points"].default
+SIZED = integer_in({name: option.default for name, option in ABOUT.options.items()}, "points")
 
 
 def presets(form: FrontForm) -> None:
@@ -418,7 +418,7 @@ def _more() -> None:
         "Sizes to try",
         2,
         4096,
-        cast("int", SIZED),
+        SIZED,
         key="front-points",
         help="Evenly spaced counts of heads off.",
     )

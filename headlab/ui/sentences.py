@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from headlab.jobs.command import Surroundings, where_words
 from headlab.pictures import MINUS
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
-from headlab.report.commands import shell_lines
 from headlab.tables import NOTHING
+from headlab.tasks import declaration_of
 from headlab.ui.attention_page import (
     MAX_CHARACTERS,
     MAX_HEADS,
@@ -144,18 +146,18 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
 def all_changes_command(question: Question, language: str) -> str:
     """The command that writes every answer that a mask changes in a language, with the mask's exported file."""
     assert question.mask is not None
-    details = {
-        "model": question.model,
-        "task": question.task,
-        "languages": [language],
-        "mask": file_name(question.mask, question.model),
-        "split": question.split,
-        "size": question.size,
-        "changes": f"changes-{language}-{question.split}.csv",
-    }
-    if question.label_map is not None:
-        details["label_map"] = question.label_map
-    return shell_lines("evaluate", details)
+    declaration = declaration_of(question.task)
+    words = where_words(
+        Surroundings(task=None if declaration is None else str(declaration)),
+        model=question.model,
+        task=question.task,
+        label_map=question.label_map,
+        languages=[language],
+    )
+    words += ["--mask", file_name(question.mask, question.model), "--split", question.split]
+    words += ["--size", str(question.size)]
+    words += ["--changes", f"changes-{language}-{question.split}.csv"]
+    return shlex.join(["headlab", "evaluate", *words])
 
 
 def _table(part: pd.DataFrame, question: Question) -> None:

@@ -63,6 +63,7 @@ from headlab.ui.sidebar import (
 )
 from headlab.worker import process
 from headlab.worker.client import Client
+from headlab.worker.schemas import Health
 
 # An iterator read in its own thread, so that no click waits for its next value.
 
@@ -242,25 +243,16 @@ class Supervisor:
             return State("away", f"Worker: not reachable. {error}")
 
 
-def describe(health: dict[str, object]) -> State:
+def describe(health: Health) -> State:
     """A worker's health in one line."""
-    where, ray = (
-        f" on {health['device']}" if health.get("device") else "",
-        str(health.get("ray") or ""),
-    )
-    if health.get("jobs_running"):
-        waiting = health.get("jobs_waiting")
-        more = f", {waiting} more job{'s' * (waiting != 1)} in line" if waiting else ""
-        return State(
-            "busy",
-            f"Worker: computing scores{where}{more}; live requests for its model go first",
-            ray,
-        )
-    return State(
-        "ready",
-        f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""),
-        ray,
-    )
+    where = f" on {health.device}" if health.device else ""
+    if not health.jobs_running:
+        note = f". {health.note}" if health.note else ""
+        return State("ready", f"Worker: ready{where}{note}", health.ray)
+    waiting = health.jobs_waiting
+    more = f", {counted(waiting, 'more job')} in line" if waiting else ""
+    line = f"Worker: computing scores{where}{more}; live requests for its model go first"
+    return State("busy", line, health.ray)
 
 
 @st.cache_resource(show_spinner=False)

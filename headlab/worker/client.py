@@ -1,4 +1,4 @@
-"""The worker's client: methods return plain values or raise HeadlabError."""
+"""The worker's client: its methods return what `headlab.worker.schemas` describes, or raise HeadlabError."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import httpx
+from pydantic import JsonValue, TypeAdapter
 
 from headlab.errors import HeadlabError
+from headlab.jobs.fields import Place
 from headlab.masks import Mask
+from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
+from headlab.worker.schemas import (
+    Deleted,
+    Finding,
+    Health,
+    JobLog,
+    JobRow,
+    SavedTask,
+    Submitted,
+)
+
+if TYPE_CHECKING:
+    from headlab.jobs.job import Job
 
 CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
@@ -24,6 +39,7 @@ LOAD_SECONDS = 900.0  # a model may have to be downloaded first
 MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
 OVERLOADED = frozenset({429, 502, 503, 504})  # statuses of what may be answered later
 Record = dict[str, Any]
+Json = dict[str, JsonValue]
 T = TypeVar("T")
 
 
@@ -54,9 +70,9 @@ class Client:
         """Close the pooled connections."""
         self._http.close()
 
-    def health(self) -> Record:
-        """`ok`, device, model (None until loaded), jobs_running, jobs_waiting, ray, version, pid, state, note."""
-        return self._one("GET", "/health", seconds=QUICK_SECONDS)
+    def health(self) -> Health:
+        """Whether the worker is available, and its state."""
+        return self._answer(HEALTH, "GET", "/health", seconds=QUICK_SECONDS)
 
     def models(self) -> list[Record]:
         """Name, summary, embedded, fingerprint (None if its files are missing) of every embedded model."""
@@ -78,17 +94,18 @@ class Client:
 
     def check(
         self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
-    ) -> list[Record]:
-        """What a model's files tell before its weights are read: what, ok (None: loading will tell), words."""
-        asked = {"model": model, "task": task, "label_map": label_map}
-        return self._many("POST", "/check", asked)
+    ) -> list[Finding]:
+        """What a model's files tell before its weights are read."""
+        request = {"model": model, "task": task, "label_map": label_map}
+        return self._answer(FINDINGS, "POST", "/check", request)
 
-    def save_task(self, draft: Mapping[str, Any]) -> Record:
-        """Save a task made from files: name, path of its declaration below the cache, declaration, labels, sizes.
+    def save_task(self, draft: Mapping[str, Any]) -> SavedTask:
+        """Save a task made from files.
 
-        draft: as `headlab.tasks.own.Draft.to_json` gives it.
+        Args:
+            draft: As `headlab.tasks.own.Draft.to_json` gives it.
         """
-        return self._one("POST", "/tasks", draft)
+        return self._answer(SAVED_TASK, "POST", "/tasks", draft)
 
     def attention(
         self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None, words: Sequence[str] = (),
@@ -174,50 +191,83 @@ class Client:
         answer = self._one("POST", "/gradient", asked, seconds=LOAD_SECONDS)
         return scores_of(answer)
 
+    @overload
+    def submit(self, kind: Job, *, place: Place = "here") -> Submitted: ...
+
+    @overload
     def submit(
         self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here"
-    ) -> Record:
-        """Queue a job of any kind; returns its id and state. The same work submitted twice is one job.
+    ) -> Submitted: ...
 
-        place: "here", or "ray" if the `ray` of `health` is not empty.
+    def submit(
+        self,
+        kind: str | Job = "score",
+        spec: Mapping[str, Any] | None = None,
+        place: str = "here",
+    ) -> Submitted:
+        """Queue a job of any kind. The same work submitted twice is one job.
+
+        Args:
+            kind: A job, or the key of its kind.
+            spec: The job's fields, beside the key of its kind.
+            place: "here", or "ray" if the `ray` of `health` is not empty.
+
+        Returns:
+            The job's id and state.
         """
-        return self._one("POST", "/jobs", {"kind": kind, "spec": dict(spec or {}), "place": place})
+        request = {**_submission(kind, spec), "place": place}
+        return self._answer(SUBMITTED, "POST", "/jobs", request)
 
-    def forecast(self, kind: str, spec: Mapping[str, Any]) -> Record:
-        """What a job will cost: forwards, seconds (both None where unknown) and their basis, in words."""
-        return self._one(
-            "POST", "/forecast", {"kind": kind, "spec": dict(spec)}, seconds=LOAD_SECONDS
-        )
+    @overload
+    def forecast(self, kind: Job) -> Forecast: ...
 
-    def jobs(self) -> list[Record]:
-        """The newest jobs, newest first; fields as in `job`."""
-        return self._many("GET", "/jobs")
+    @overload
+    def forecast(self, kind: str, spec: Mapping[str, Any]) -> Forecast: ...
 
-    def job(self, job: int) -> Record:
-        """Id, kind, params, place, state, done, total, note, error, result, seconds_left of a job."""
-        return self._one("GET", f"/jobs/{int(job)}")
+    def forecast(self, kind: str | Job, spec: Mapping[str, Any] | None = None) -> Forecast:
+        """What a job will cost.
 
-    def snapshot(self, job: int) -> tuple[Record, HeadScores | None]:
-        """A job as in `job` and, while it runs, the current language's scores so far (None if there are none)."""
-        answer = self._one("GET", f"/jobs/{int(job)}/snapshot", seconds=QUICK_SECONDS)
+        Args:
+            kind: A job, or the key of its kind.
+            spec: The job's fields, beside the key of its kind.
+        """
+        request = _submission(kind, spec)
+        return self._answer(FORECAST, "POST", "/forecast", request, LOAD_SECONDS)
+
+    def jobs(self) -> list[JobRow]:
+        """The newest jobs, newest first."""
+        return self._answer(JOB_ROWS, "GET", "/jobs")
+
+    def job(self, job: int) -> JobRow:
+        """One job, by its id."""
+        return self._answer(JOB_ROW, "GET", f"/jobs/{int(job)}")
+
+    def snapshot(self, job: int) -> tuple[JobRow, HeadScores | None]:
+        """A job and, while it runs, the current language's scores so far; None where there are none."""
+        path = f"/jobs/{int(job)}/snapshot"
+        with self._sentences(path):
+            answer = self._answer(JSON_OBJECT, "GET", path, seconds=QUICK_SECONDS)
+            row = JOB_ROW.validate_python(answer.get("job"), extra="ignore")
         scores = answer.get("scores")
-        return dict(answer.get("job") or {}), None if scores is None else scores_of(scores)
+        if scores is None:
+            return row, None
+        return row, scores_of(scores)
 
-    def cancel(self, job: int) -> Record:
+    def cancel(self, job: int) -> JobRow:
         """Cancel a job; a running one ends at its next batch."""
-        return self._one("POST", f"/jobs/{int(job)}/cancel")
+        return self._answer(JOB_ROW, "POST", f"/jobs/{int(job)}/cancel")
 
-    def resume(self, job: int) -> Record:
+    def resume(self, job: int) -> JobRow:
         """Queue a cancelled or failed job again; it continues from its checkpoint."""
-        return self._one("POST", f"/jobs/{int(job)}/resume")
+        return self._answer(JOB_ROW, "POST", f"/jobs/{int(job)}/resume")
 
     def log(self, job: int) -> list[str]:
         """A job's log, oldest line first, each with its time in UTC."""
-        return [str(line) for line in self._one("GET", f"/jobs/{int(job)}/log")["lines"]]
+        return self._answer(JOB_LOG, "GET", f"/jobs/{int(job)}/log").lines
 
-    def delete(self, job: int) -> Record:
+    def delete(self, job: int) -> Deleted:
         """Delete a job that is not running, with its log and checkpoints; finished results stay."""
-        return self._one("DELETE", f"/jobs/{int(job)}")
+        return self._answer(DELETED, "DELETE", f"/jobs/{int(job)}")
 
     def _base(self) -> str:
         return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")
@@ -237,18 +287,38 @@ class Client:
     def _call(
         self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None, seconds: float
     ) -> T:
+        with self._sentences(path):
+            found = self._sent(method, path, body, seconds).json()
+            if not isinstance(found, kind):
+                raise ValueError(f"not a {kind.__name__}")
+            return found
+
+    def _answer(
+        self,
+        answer_type: TypeAdapter[T],
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> T:
+        """The answer to a request, validated; fields that a newer worker adds are ignored."""
+        with self._sentences(path):
+            response = self._sent(method, path, body, seconds)
+            return answer_type.validate_json(response.content, extra="ignore")
+
+    def _sent(
+        self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> httpx.Response:
+        """The response to a request, which must be a success."""
+
         def send() -> httpx.Response:
             return self._http.request(
                 method, self._base() + path, json=body, timeout=_timeout(seconds)
             )
 
-        with self._sentences(path):
-            answer = self._retried(send, changes=method != "GET")
-            _check(answer)
-            found = answer.json()
-            if not isinstance(found, kind):
-                raise ValueError(f"not a {kind.__name__}")
-            return found
+        response = self._retried(send, changes=method != "GET")
+        _check(response)
+        return response
 
     @contextmanager
     def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
@@ -310,6 +380,27 @@ class Client:
         if callable(self._url):
             return "try again in a moment"
         return f"check that it runs at {self._url}, or start the app without HEADLAB_WORKER"
+
+
+# Answers, as types that validate.
+
+HEALTH = TypeAdapter(Health)
+FINDINGS = TypeAdapter(list[Finding])
+SAVED_TASK = TypeAdapter(SavedTask)
+JOB_ROW = TypeAdapter(JobRow)
+JOB_ROWS = TypeAdapter(list[JobRow])
+JOB_LOG = TypeAdapter(JobLog)
+SUBMITTED = TypeAdapter(Submitted)
+DELETED = TypeAdapter(Deleted)
+FORECAST = TypeAdapter(Forecast)
+JSON_OBJECT = TypeAdapter(Json)
+
+
+def _submission(kind: str | Job, spec: Mapping[str, Any] | None) -> Record:
+    """The kind and the fields of a job, as a request has them."""
+    if isinstance(kind, str):
+        return {"kind": kind, "spec": dict(spec or {})}
+    return {"kind": kind.key, "spec": kind.params()}
 
 
 def _check(answer: httpx.Response) -> None:
@@ -387,9 +478,11 @@ def _stopped_midway() -> HeadlabError:
     )
 
 
-def scores_of(answer: Mapping[str, Any]) -> HeadScores:
+def scores_of(answer: JsonValue) -> HeadScores:
     """The scores that a worker sent. Raises HeadlabError if they are malformed."""
     try:
+        if not isinstance(answer, dict):
+            raise TypeError("not an object")
         return HeadScores.from_json(answer)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise HeadlabError(

@@ -160,11 +160,11 @@ def no_jobs_left(app) -> Iterator[None]:
     yield
     with closing(app.worker()) as worker:
         for job in worker.jobs():
-            if job["state"] in LIVE:
-                worker.cancel(job["id"])
-        until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
+            if job.state in LIVE:
+                worker.cancel(job.id)
+        until(lambda: not any(job.state in LIVE for job in worker.jobs()), "an end of all jobs")
         for job in worker.jobs():
-            worker.delete(job["id"])
+            worker.delete(job.id)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def long_job(app, no_jobs_left):
             "options": options,
         }
         with closing(app.worker()) as worker:
-            return worker.submit("score", asked)["id"]
+            return worker.submit("score", asked).id
 
     return submit
 

@@ -103,7 +103,7 @@ def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
     """The script of lists is fetched with the first list; until then, timers may start another run of the page."""
     page, job = line.page, long_job(tiny)
     with closing(app.worker()) as worker:
-        until(lambda: worker.job(job)["state"] == "running", "a job that runs")
+        until(lambda: worker.job(job).state == "running", "a job that runs")
         late = []
         page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: late.append(route))
         page.goto("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")

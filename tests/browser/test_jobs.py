@@ -220,7 +220,7 @@ def test_a_number_that_got_lost_on_its_way_comes_with_the_press(visit, page, tin
     )
     job = queued(page)
     with closing(app.worker()) as worker:
-        assert worker.job(job)["params"]["seed"] == 1013
+        assert worker.job(job).params["seed"] == 1013
 
 
 def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(
@@ -339,7 +339,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     page, job = line.page, long_job(tiny)
     sidebar = page.get_by_test_id("stSidebar")
     with closing(app.worker()) as worker:
-        until(lambda: worker.job(job)["state"] == "running", "a job that runs")
+        until(lambda: worker.job(job).state == "running", "a job that runs")
 
     def opened() -> bool:
         page.goto("/languages?langs=de&langs=th&method=gradient")

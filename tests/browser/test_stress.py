@@ -158,7 +158,7 @@ class Person:
         return self._seen("Start")
 
     def do_cancel(self) -> bool:
-        live = [job["id"] for job in self._live() if job["id"] not in self.cancelled]
+        live = [job.id for job in self._live() if job.id not in self.cancelled]
         if not live:
             return False
         number = int(self.rng.choice(live))
@@ -166,14 +166,14 @@ class Person:
         try:
             button.click(timeout=30_000)
         except TimeoutError:
-            if number in [job["id"] for job in self._live()]:
+            if number in [job.id for job in self._live()]:
                 raise
             return False  # it had ended
         self.cancelled.add(number)
         return self._seen("Cancel")
 
     def _live(self) -> list[Any]:
-        return [job for job in self.worker.jobs() if job["state"] in LIVE]
+        return [job for job in self.worker.jobs() if job.state in LIVE]
 
     def do_turn(self) -> bool:
         name = str(self.rng.choice([p for p in (PRUNE, JOBS, HEADS) if p != self.where]))
@@ -213,11 +213,11 @@ class Person:
             "document.documentElement.dataset.presses === '0'", timeout=LATE_MS
         )
         jobs = self.worker.jobs()
-        seeds = Counter(job["params"].get("seed") for job in jobs)
+        seeds = Counter(job.params.get("seed") for job in jobs)
         for job in reversed(jobs):
-            about = job["params"]
+            about = job.params
             self.trace.append(
-                f"job {job['id']}: {about.get('method')}, seed {about.get('seed')}, {job['state']}"
+                f"job {job.id}: {about.get('method')}, seed {about.get('seed')}, {job.state}"
             )
         self.trace.append(f"said to be there already: {sorted(self.twice)}")
         for seed in self.seeds:
@@ -226,7 +226,7 @@ class Person:
         self.doubled["Start"] += len(self.twice)
         for job in jobs:
             self.lost["Cancel"] += (
-                job["id"] in self.cancelled and job["state"] in LIVE and not job["cancel"]
+                job.id in self.cancelled and job.state in LIVE
             )
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
@@ -256,7 +256,7 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model,
     here = "/prune?langs=de" if presses > 100 else with_model("/prune?langs=de", light_model)
     warm_up(here, '[data-c="0.0"]')
     worker = app.worker()
-    before = {job["id"] for job in worker.jobs()}
+    before = {job.id for job in worker.jobs()}
     person = Person(page, worker, np.random.default_rng(presses))
     page.goto(here)
     page.locator('[data-c="0.0"]').wait_for(timeout=LATE_MS)
@@ -268,8 +268,8 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model,
         person.judge()
     finally:
         for job in worker.jobs():
-            if job["id"] not in before and job["state"] in LIVE:
-                worker.cancel(job["id"])
+            if job.id not in before and job.state in LIVE:
+                worker.cancel(job.id)
         worker.close()
     if out := os.environ.get(OUT):
         told = {

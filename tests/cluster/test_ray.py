@@ -303,13 +303,13 @@ def placed(client: Client, folder: Path) -> dict[str, Any]:
         "size": 48,
         "options": {"samples": 96},
     }
-    job = client.submit("score", spec, place="ray")["id"]
-    assert client.submit("score", spec)["id"] == job  # where it is computed makes no other job
+    job = client.submit("score", spec, place="ray").id
+    assert client.submit("score", spec).id == job  # where it is computed makes no other job
     figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
     assert figures[-1]["done"]
-    until(lambda: client.job(job)["state"] not in ("queued", "running"), "the end of the job", 240)
+    until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
     ended = client.job(job)
-    assert (ended["state"], ended["error"], ended["place"]) == ("done", None, "ray")
+    assert (ended.state, ended.error, ended.place) == ("done", None, "ray")
     assert any("on Ray" in text for text in client.log(job))
     return ended
 
@@ -354,7 +354,7 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
                 lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"
             )
         )
-        assert client.health()["ray"] == "local"
+        assert client.health().ray == "local"
         placed(client, folder)
         client.close()
     finally:

@@ -294,11 +294,10 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
     with running(tmp_path, make) as worker:
         answer = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
         assert (answer.status_code, answer.json()["code"]) == (400, "model.quantised")
-        assert [fact["ok"] for fact in worker.client.check(model) if fact["what"] == "Weights"] == [
-            False
-        ]
+        findings = worker.client.check(model)
+        assert [finding.ok for finding in findings if finding.what == "Weights"] == [False]
         job = worker.client.submit(
             "score", {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
-        )["id"]
-        until(lambda: worker.client.job(job)["state"] == "failed", "the job")
-        assert "unquantised checkpoint" in worker.client.job(job)["error"]
+        ).id
+        until(lambda: worker.client.job(job).state == "failed", "the job")
+        assert "unquantised checkpoint" in worker.client.job(job).error

@@ -274,13 +274,13 @@ def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(
     disk = tmp_path / "disk"
     with small_disk(disk, 2048), workers(long.nursery, disk) as begin:
         client = begin()
-        job = client.submit(spec=spec_of(long.classifier))["id"]
-        until(lambda: client.job(job)["done"] > 0)
+        job = client.submit(spec=spec_of(long.classifier)).id
+        until(lambda: client.job(job).done > 0)
         with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
         # Where not even its end can be written, it stays as it was, and the worker says so.
-        until(lambda: client.job(job)["state"] != "running" or client.health()["note"])
+        until(lambda: client.job(job).state != "running" or client.health().note)
         assert Store(disk).scan().results == ()
         (disk / "ballast").unlink()
         client = begin()
@@ -597,8 +597,8 @@ def test_two_command_lines_at_one_run_end_with_the_same_bits(long: Long, tmp_pat
 def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Path) -> None:
     with workers(long.nursery, tmp_path) as begin:
         clients = [begin(), begin(beside=True)]
-        assert [client.health()["state"] for client in clients] == [".worker", ".worker/2"]
-        jobs = [client.submit(spec=spec_of(long.classifier))["id"] for client in clients]
+        assert [client.health().state for client in clients] == [".worker", ".worker/2"]
+        jobs = [client.submit(spec=spec_of(long.classifier)).id for client in clients]
         for client, job in zip(clients, jobs, strict=True):
             wait_until_done(client, job)
     listing = Store(tmp_path).scan()

@@ -171,16 +171,16 @@ def spec_of(model: Path) -> dict[str, Any]:
 def has_got_on(client: Client, job: int, steps: int) -> bool:
     """Whether a job has made more steps than these, or all of them."""
     state = client.job(job)
-    return state["done"] > steps or state["state"] == "done"
+    return state.done > steps or state.state == "done"
 
 
 def wait_until_done(client: Client, job: int) -> None:
     """To the end of a job; one that was given up because its worker died too often is resumed by hand."""
-    if client.job(job)["state"] == "failed":
-        assert "the worker died" in client.job(job)["error"]
+    if client.job(job).state == "failed":
+        assert "the worker died" in client.job(job).error
         client.resume(job)
-    until(lambda: client.job(job)["state"] not in ("queued", "running"), "the end of the job", 240)
-    assert client.job(job)["state"] == "done", client.job(job)
+    until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
+    assert client.job(job).state == "done", client.job(job)
 
 
 @pytest.fixture(scope="module")
@@ -204,11 +204,11 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
             str(until(lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker"))
         )  # type: ignore[misc]
         try:
-            job = job or client.submit(spec=spec_of(model))["id"]
+            job = job or client.submit(spec=spec_of(model)).id
             if killed >= most:
                 wait_until_done(client, job)
                 break
-            if client.job(job)["state"] == "failed":
+            if client.job(job).state == "failed":
                 client.resume(job)
             assert child.ended_within(rng.uniform(0.1, 1.2)) is None
         finally:
@@ -282,12 +282,12 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
             client = Client(str(address_of(tmp_path / ".worker", None)), TOKEN)
             pids.append(json.loads((tmp_path / ".worker" / "worker.json").read_text())["pid"])
             try:
-                job = job or client.submit(spec=spec_of(model))["id"]
-                assert [found["id"] for found in client.jobs()] == [job]
+                job = job or client.submit(spec=spec_of(model)).id
+                assert [found.id for found in client.jobs()] == [job]
                 if turn == 1:
                     wait_until_done(client, job)
                 else:
-                    at = client.job(job)["done"]
+                    at = client.job(job).done
                     until(partial(has_got_on, client, job, at))
             finally:
                 client.close()

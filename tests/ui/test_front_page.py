@@ -31,6 +31,7 @@ from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
+from headlab.methods.forecast import Forecast
 from headlab.plots.lines import front_figure, front_figures
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
@@ -245,7 +246,7 @@ def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
 
 def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app = run()
-    worker.foretold = {"forwards": 10_000, "seconds": 100.0, "basis": "as just timed"}
+    worker.foretold = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
     app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
     app.button(key="front-quick").click().run()
     app.button(key="front-start").click().run()

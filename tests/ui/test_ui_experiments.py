@@ -31,6 +31,7 @@ from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import ExperimentForm, StoredJob
 from headlab.ui.shell import Choice, listing
+from headlab.worker.schemas import JobRow
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -477,7 +478,7 @@ def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
 # The Jobs page, words and commands.
 
 
-def job_of(state: str, **more: Any) -> dict[str, Any]:
+def job_of(state: str, **more: Any) -> JobRow:
     params = {**form_job("transfer").params(), "options": {"k": 3}, "test_size": 500}
     return job(7, state, kind="experiment", params=params, **more)
 
@@ -504,7 +505,7 @@ def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
     line = job_views.terminal(row)
-    assert line == ExperimentJob.model_construct(**row["params"]).terminal_lines()
+    assert line == ExperimentJob(**row.params).terminal_lines()
     assert line.startswith(
         "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
     )
@@ -608,7 +609,11 @@ def test_a_report_s_command_is_that_of_its_job(cache):
 def test_every_kind_of_job_and_every_language_has_words():
     assert len(KEY_ROWS) == 2
     assert job_format.title(
-        job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})
+        job(
+            1,
+            kind="experiment",
+            params={"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)},
+        )
     ) == (f"Experiment old for {len(LANGUAGES)} languages")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -16,16 +17,19 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
+from headlab import extensions
 from headlab.errors import HeadlabError
+from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs.table import JOBS
+from headlab.methods.forecast import Forecast
 from headlab.methods.table import METHODS
-from headlab.report.commands import shell_lines
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, shell
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 
-DRAFT = job_form.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
+FORM = job_form.JobForm("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 
 @pytest.fixture
@@ -49,7 +53,9 @@ def press(app: AppTest, key: str) -> AppTest:
 
 def new(name: str, *of: str) -> str:
     """Key of a widget of the form where the sidebar shows everything."""
-    return job_form.Draft("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
+    return job_form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(
+        name, *of
+    )
 
 
 # The queue.
@@ -60,9 +66,9 @@ def test_an_empty_queue_says_what_to_do(worker):
 
 
 def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_ended(worker):
-    rows = [job(1, "done"), job(2, "failed", error="it broke"), job(3, "running"), job(4), job(5)]
-    rows[1]["ended"] += 10
-    worker.rows = rows
+    worker.rows = [job(1, "done"), job(2, "failed", error="it broke"), job(3, "running"), job(4)]
+    worker.rows.append(job(5))
+    worker.change(2, ended=worker.job(1).ended + 10)
     app = run()
     opened = [
         button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")
@@ -106,7 +112,7 @@ def test_deleting_asks_first(worker):
     assert "Delete job 2 with its log? Finished results stay." in said(app)
     press(app, "delete-yes-2")
     assert worker.calls == [("delete", 2)]
-    assert [row["id"] for row in worker.rows] == [1]
+    assert [row.id for row in worker.rows] == [1]
 
 
 def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
@@ -167,11 +173,9 @@ def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(wor
 
 
 def test_a_forecast_that_knows_nothing_says_so(worker):
-    worker.foretold = {
-        "forwards": None,
-        "seconds": None,
-        "basis": "how many heads the model has is not known yet",
-    }
+    worker.foretold = Forecast(
+        forwards=None, seconds=None, basis="how many heads the model has is not known yet"
+    )
     assert "How long it takes is not known: how many heads the model has is not known yet." in said(
         run()
     )
@@ -251,18 +255,16 @@ def test_curves_and_trainings_can_be_asked_for(worker):
 
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
 def test_the_worker_takes_what_the_form_makes(kind):
-    from headlab.worker.catalogue import KINDS
-
-    spec = DRAFT.spec({DRAFT.key("kind"): kind})
-    full = KINDS[kind].check(spec)
+    spec = FORM.job({FORM.key("kind"): kind}).params()
+    full = JOBS[kind].check_params(spec)
     assert {name: full[name] for name in spec} == spec
 
 
 def test_a_widget_starts_anew_when_the_sidebar_changes():
-    other = dataclasses.replace(DRAFT, method="gradient")
-    state = {DRAFT.key("method"): "exact"}
-    assert DRAFT.spec(state)["method"] == "exact"
-    assert other.spec(state)["method"] == "gradient"
+    other = dataclasses.replace(FORM, method="gradient")
+    state = {FORM.key("method"): "exact"}
+    assert FORM.job(state).value("method") == "exact"
+    assert other.job(state).value("method") == "gradient"
 
 
 # One job.
@@ -369,6 +371,78 @@ def test_a_training_shows_its_accuracy(worker):
     )
 
 
+# A kind of job of a package.
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The toy job, as an installed package announces it."""
+    point = EntryPoint("count-words", "toy_job:WordsJob", "headlab.jobs")
+    entry_points = extensions.entry_points
+    monkeypatch.setattr(
+        extensions,
+        "entry_points",
+        lambda group: [point] if group == "headlab.jobs" else entry_points(group=group),
+    )
+    JOBS.refresh()
+    yield JOBS["count-words"]
+    monkeypatch.undo()
+    JOBS.refresh()
+
+
+def test_a_kind_of_job_of_a_package_has_a_form(toy, worker):
+    app = run()
+    assert app.radio(key=new("kind")).options == [
+        "Scores",
+        "Pruning curve",
+        "Fine-tuning",
+        "Words of a length",
+    ]
+    app.radio(key=new("kind")).set_value("count-words").run()
+    assert "How many words of a length the dev texts have." in said(app)
+    assert not [box for box in app.selectbox if box.key == new("method")]
+    app.multiselect(key=new("languages", "intents")).set_value(["de", "th"]).run()
+    app.number_input(key=new("length", "count-words")).set_value(5).run()
+    app.selectbox(key=new("case", "count-words")).set_value("upper").run()
+    assert "What it will take: **About 2 min**" in said(app)
+    assert [code.value for code in app.code] == [
+        "headlab count-words --task intents --languages de,th --length 5 --case upper"
+    ]
+    press(app, "new-start")
+    fields = {"task": "intents", "languages": ["de", "th"], "length": 5, "case": "upper"}
+    assert worker.calls == [("submit", "count-words", fields, "here")]
+    assert "Job 1: Words of a length for German (de), Thai (th)" in buttons(app).values()
+
+
+def test_a_finished_job_of_a_package_shows_its_figures(toy, worker):
+    fields = {"task": "intents", "languages": ["de", "th"], "length": 5, "case": "any"}
+    outcome = {"words": {"de": 7, "th": 0.25}, "length": 5}
+    worker.rows = [job(7, "done", kind="count-words", params=fields, result=outcome)]
+    app = run(job="7")
+    counts, singles, about = (table.value.to_numpy().tolist() for table in app.table)
+    assert (counts, singles) == ([["de", "7"], ["th", "0.25"]], [["Length", "5"]])
+    assert ["Length", "5"] in about
+    assert app.code[-1].value.startswith("headlab count-words --task intents --languages de,th")
+
+
+def test_results_of_a_job_of_a_package_are_named_by_their_keys(toy, worker, cache):
+    key = next(path.name for path in cache.iterdir() if (path / "result.npz").exists())
+    fields = {"task": "intents", "languages": ["de"]}
+    worker.rows = [job(7, "done", kind="count-words", params=fields, result={"keys": [key]})]
+    app = run(job="7")
+    assert app.table[0].value.to_numpy().tolist() == [["Result 1", key]]
+    assert "Report (HTML)" in [element.label for element in app.get("download_button")]
+
+
+def test_a_job_of_a_kind_that_is_not_known_here_is_shown_by_its_key(worker):
+    worker.rows = [job(7, "done", kind="count-words", params={"languages": ["de", "th"], "n": 3})]
+    app = run(job="7")
+    assert app.subheader[0].value == "Job 7: count-words for German (de), Thai (th)"
+    about = app.table[-1].value.to_numpy().tolist()
+    assert about[0] == ["What", "count-words"]
+    assert ["N", "3"] in about
+
+
 # Offers on other pages.
 
 
@@ -423,7 +497,7 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
 
 def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker):
     app = press(run("languages", method="leave-one-out", langs=["hu", "ml"]), "compute")
-    worker.rows[0] |= {"state": "failed", "error": "it broke"}
+    worker.change(1, state="failed", error="it broke")
     app.run()
     assert "leave-one-out for hu, ml: failed. it broke" in shown(app.error[0])
 
@@ -480,20 +554,20 @@ def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     client = FakeClient()
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
-    asked = job_offer.ask_all(client, spec)  # type: ignore[arg-type]
+    asked = job_offer.ask_all(client, ScoreJob(**spec))  # type: ignore[arg-type]
     assert next(asked) == "de"
     assert client.calls == []
     assert list(asked) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
-    assert job_offer.fits(spec)
+    assert job_offer.fits(ScoreJob(**spec))
     for other in (
         {"seed": 1},
         {"ablation": "mean"},
         {"method": "confidence"},
         {"options": {"batch_size": 8}},
     ):
-        assert not job_offer.fits({**spec, **other})
+        assert not job_offer.fits(ScoreJob(**{**spec, **other}))
 
 
 def test_the_gradient_offer_asks_live(worker, tmp_path):
@@ -541,9 +615,9 @@ def test_times_and_states_in_words():
     now = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
     row = job(1, "done", started=now - 200, ended=now - 20, done=2000)
     assert job_format.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
-    row |= {"state": "failed", "attempts": 3, "done": 500}
+    row = row.model_copy(update={"state": "failed", "attempts": 3, "done": 500})
     assert job_format.ended_line(row, now).endswith("25% done · attempt 3")
-    row |= {"started": None, "state": "cancelled", "total": 0, "attempts": 0}
+    row = row.model_copy(update={"started": None, "state": "cancelled", "total": 0, "attempts": 0})
     assert job_format.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
     assert job_format.clock(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
     assert (
@@ -575,7 +649,9 @@ def test_titles_and_commands_of_every_kind():
         "Pruning curve, Leave one out for German"
     )
     assert job_format.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
-    assert shell_lines("curve", curve).endswith("--method leave-one-out --split dev --points 5")
+    assert (
+        CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
+    )
     assert job_views.terminal(job(1, kind="other", params={})) == ""
     assert (
         job_actions.failure(job(1, "failed", error="it broke"))
@@ -585,6 +661,6 @@ def test_titles_and_commands_of_every_kind():
 
 def test_no_time_is_no_time():
     assert (
-        job_format.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"})
+        job_format.forecast_line(Forecast(forwards=0, seconds=0.0, basis="all there"))
         == "**No time**: all there."
     )

@@ -11,6 +11,7 @@ import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
+import fake_client
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,14 +30,13 @@ from headlab.labels import write_map
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
 from headlab.records import Head, HeadGrid, Stack
-from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import headgrid, heads_page, job_form, job_offer, names, shell
-from headlab.ui.job_form import Draft
+from headlab.ui.job_form import JobForm
 from headlab.ui.results import matching, of_own_heads, select, variants
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -216,8 +216,8 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell.describe(health) == (kind, line, "")
-    assert shell.describe(health | {"ray": "local"}).ray == "local"
+    assert shell.describe(fake_client.health(**health)) == (kind, line, "")
+    assert shell.describe(fake_client.health(**health, ray="local")).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):
@@ -688,22 +688,20 @@ def test_the_table_of_costs_is_the_records():
 def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), None)) == plain
-    assert (
-        shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley")))
-        == plain
-    )
+    assert job_offer.work_of(choice, ("de", "th"), None).terminal_lines() == plain
+    like = made_up("de", "shapley")
+    assert job_offer.work_of(choice, ("de", "th"), like).terminal_lines() == plain
     other = respecced(
         "de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}}
     )
     beside = job_offer.work_of(choice, ("th",), other.record)
-    assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == (
+    assert (beside.options["estimand"], beside.seed, beside.ablation) == (
         "shapley",
         3,
         "mean",
     )
-    assert "samples" not in beside["options"]
-    assert shell_lines("score", beside).endswith(
+    assert "samples" not in beside.options
+    assert beside.terminal_lines().endswith(
         "--method shapley -o estimand=shapley --seed 3 --ablation mean"
     )
 
@@ -725,10 +723,9 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_map(TURNED)}" in app.code[0].value
     choice = app.session_state["_choice"]
-    assert job_offer.work_of(choice, ("de",), None)["label_map"] == TURNED
-    assert (
-        Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
-    )
+    assert job_offer.work_of(choice, ("de",), None).label_map == TURNED
+    form = JobForm(choice.model, choice.task, ("de",), "shapley", TURNED)
+    assert form.job({}).value("label_map") == TURNED
 
 
 NUMBERED = write_map({label: str(at) for at, label in enumerate(LABELS)})
@@ -832,7 +829,8 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    return heads_page.line({"note": note, "seconds_left": left}, scores)
+    row = fake_client.job(1, "running", note=note, seconds_left=left)
+    return heads_page.line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from errors import raises
 
 from headlab.worker.client import MANY, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS
+from headlab.worker.schemas import Deleted, JobRow, Submitted
 from headlab.worker.server import server_of
 
+T = TypeVar("T")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 RESET = struct.pack(
     "ii", 1, 0
@@ -199,3 +203,54 @@ def test_reported_16_a_server_with_too_many_connections_is_asked_again_later() -
     with raises("worker.overloaded", 503):
         client.jobs()
     client.close()
+
+
+# Answers as the schema's models.
+
+ROW = JobRow(
+    id=7,
+    kind="score",
+    params={"seed": 1},
+    place="here",
+    state="running",
+    done=1,
+    total=2,
+    note="de",
+    error=None,
+    result=None,
+    seconds_left=None,
+    attempts=1,
+    created=0.0,
+    started=1.0,
+    ended=None,
+)
+
+
+def answered(content: object, question: Callable[[Client], T]) -> T:
+    """What the client makes of an answer."""
+    body = json.dumps(content).encode()
+    client = Answering(ANSWER % (len(body), body)).client()
+    try:
+        return question(client)
+    finally:
+        client.close()
+
+
+def test_fields_that_a_newer_worker_adds_are_ignored() -> None:
+    newer = {**ROW.model_dump(), "priority": 3}
+    snapshot = {"job": newer, "scores": None, "more": 1}
+    submitted = {"id": 7, "state": "queued", "queue": "fast"}
+    assert answered([newer], Client.jobs) == [ROW]
+    assert answered(newer, lambda client: client.cancel(7)) == ROW
+    assert answered(snapshot, lambda client: client.snapshot(7)) == (ROW, None)
+    assert answered(submitted, Client.submit) == Submitted(id=7, state="queued")
+    assert answered({"deleted": True, "log": []}, lambda client: client.delete(7)) == Deleted()
+    assert answered({"lines": ["a"], "more": False}, lambda client: client.log(7)) == ["a"]
+
+
+@pytest.mark.parametrize("content", [{}, [], "text", {**ROW.model_dump(), "state": "lost"}])
+def test_an_answer_that_is_no_job_is_not_a_workers(content: object) -> None:
+    with raises("worker.not_a_worker"):
+        answered(content, lambda client: client.job(7))
+    with raises("worker.not_a_worker"):
+        answered({"job": content}, lambda client: client.snapshot(7))

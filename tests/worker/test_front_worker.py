@@ -23,6 +23,7 @@ from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
 from headlab.worker.model_host import Resident
+from headlab.worker.schemas import JobRow
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
 
@@ -62,10 +63,10 @@ def mask_of(model: Model) -> Mask:
     return Mask(model.grid, kept, model.identity())
 
 
-def ended(worker: Running, job: int) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def ended(worker: Running, job: int) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     found = worker.client.job(job)
-    assert found["state"] == "done", found["error"]
+    assert found.state == "done", found.error
     return found
 
 
@@ -73,9 +74,9 @@ def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     forecast = worker.client.forecast("front", front_spec(model))
-    assert forecast["forwards"] > 3 * 12 * 2 + 2 * 16 * 2
-    job = worker.client.submit("front", front_spec(model))["id"]
-    (key,) = ended(worker, job)["result"]["keys"]
+    assert forecast.forwards > 3 * 12 * 2 + 2 * 16 * 2
+    job = worker.client.submit("front", front_spec(model)).id
+    (key,) = ended(worker, job).result["keys"]
     (kept,) = Store(tmp_path / "cache").reports().results
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
     assert kept.key == key
@@ -85,7 +86,7 @@ def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
     )
     assert any("walk" in line or "curve" in line for line in worker.client.log(job))
     again = worker.client.forecast("front", front_spec(model))
-    assert (again["forwards"], again["basis"]) == (0, "the report is in the cache already")
+    assert (again.forwards, again.basis) == (0, "the report is in the cache already")
 
 
 def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
@@ -98,10 +99,8 @@ def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
         "mask": mask_of(model).to_json(),
     }
     spec |= {"batch_sizes": [16], "rounds": 6}
-    assert worker.client.forecast("worth", spec)["forwards"] == 3 * 2 * 6 * 32
-    found = Savings.from_json(
-        ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"]
-    )
+    assert worker.client.forecast("worth", spec).forwards == 3 * 2 * 6 * 32
+    found = Savings.from_json(ended(worker, worker.client.submit("worth", spec).id).result["worth"])
     assert found.removed == 3
     assert found.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in found.speeds] == [16]

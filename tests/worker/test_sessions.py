@@ -241,11 +241,11 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     assert len(shown) > many * ROUNDS * 0.7  # a mix-up would show
     weights = weights_alone(model)
     worker.client.model(NAME)
-    job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS})["id"]
-    until(lambda: worker.client.job(job)["state"] == "running")
+    job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
+    until(lambda: worker.client.job(job).state == "running")
     compared = together([lambda s=s: s.use(worker, weights) for s in sessions])  # type: ignore[misc]
     assert compared == [ROUNDS] * many
-    until(lambda: worker.client.job(job)["state"] == "done", 240)
+    until(lambda: worker.client.job(job).state == "done", 240)
     for language in ("de", "fr"):
         wanted = score(
             model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS

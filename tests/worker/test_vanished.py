@@ -94,4 +94,4 @@ def test_a_job_does_not_need_the_client_that_submitted_it(
     spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
     with httpx.Client(timeout=10) as client:
         job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]
-    until(lambda: worker.client.job(job)["state"] == "done")
+    until(lambda: worker.client.job(job).state == "done")

@@ -72,8 +72,8 @@ class Fixture:
         return self.client.evaluate(MODEL, "intents", language, **options)
 
     def started_job(self, **options: Any) -> int:
-        job = int(self.client.submit(spec={**SPEC, **options})["id"])
-        until(lambda: self.client.job(job)["done"] >= 2)
+        job = int(self.client.submit(spec={**SPEC, **options}).id)
+        until(lambda: self.client.job(job).done >= 2)
         return job
 
 
@@ -109,13 +109,13 @@ def test_an_answer_grows_and_ends_done(worker: Fixture) -> None:
 
 def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
     worker.bench.stop_at = 5
-    job = int(worker.client.submit(spec=SPEC)["id"])
+    job = int(worker.client.submit(spec=SPEC).id)
     until(lambda: "step 4" in worker.bench.log)
     figures = list(worker.evaluate())
     assert figures[-1]["done"]
-    assert worker.client.job(job)["state"] == "running"
+    assert worker.client.job(job).state == "running"
     worker.bench.stop_at = STEPS + 1
-    until(lambda: worker.client.job(job)["state"] == "done")
+    until(lambda: worker.client.job(job).state == "done")
 
 
 def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture) -> None:
@@ -232,11 +232,11 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
 
     with running(tmp_path, make, wait=False) as run:
         health = run.client.health()
-        assert health["ok"]
-        assert (health["device"], health["model"], health["pid"]) == (None, None, os.getpid())
+        assert health.ok
+        assert (health.device, health.model, health.pid) == (None, None, os.getpid())
         ready.set()
         run.client.model(MODEL)
-        assert (run.client.health()["device"], run.client.health()["model"]) == (
+        assert (run.client.health().device, run.client.health().model) == (
             "fake device",
             MODEL,
         )
@@ -252,8 +252,8 @@ def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> N
         raise HeadlabError("device 'cuda' cannot be used here; use cpu", code="device.unusable")
 
     with running(tmp_path, make, wait=False) as run:
-        until(lambda: not run.client.health()["ok"])
-        assert "use cpu" in run.client.health()["note"]
+        until(lambda: not run.client.health().ok)
+        assert "use cpu" in run.client.health().note
         with raises("device.unusable", "cuda", "use cpu"):
             run.client.model(MODEL)
 
@@ -263,11 +263,11 @@ def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> N
 
 def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
     job = worker.started_job()
-    assert worker.client.submit(spec=SPEC)["id"] == job
-    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"})["id"] == job
-    assert worker.client.submit(spec={**SPEC, "seed": 2})["id"] != job
-    until(lambda: worker.client.job(job)["state"] == "done")
-    assert worker.client.submit(spec=SPEC)["id"] > job
+    assert worker.client.submit(spec=SPEC).id == job
+    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"}).id == job
+    assert worker.client.submit(spec={**SPEC, "seed": 2}).id != job
+    until(lambda: worker.client.job(job).state == "done")
+    assert worker.client.submit(spec=SPEC).id > job
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
@@ -278,27 +278,27 @@ def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
 
 def test_progress_and_time_left(worker: Fixture) -> None:
     job = worker.started_job()
-    until(lambda: worker.client.job(job)["seconds_left"] is not None)
+    until(lambda: worker.client.job(job).seconds_left is not None)
     seen = worker.client.job(job)
-    assert seen["total"] == STEPS
-    assert seen["note"].startswith("step ")
-    assert 0 < seen["seconds_left"] < 20 * STEPS * worker.bench.pause
-    assert worker.client.health()["jobs_running"] == 1
-    until(lambda: worker.client.job(job)["state"] == "done")
-    assert worker.client.job(job)["seconds_left"] is None
-    assert [j["id"] for j in worker.client.jobs()] == [job]
+    assert seen.total == STEPS
+    assert seen.note.startswith("step ")
+    assert 0 < seen.seconds_left < 20 * STEPS * worker.bench.pause
+    assert worker.client.health().jobs_running == 1
+    until(lambda: worker.client.job(job).state == "done")
+    assert worker.client.job(job).seconds_left is None
+    assert [j.id for j in worker.client.jobs()] == [job]
 
 
 def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
     job = worker.started_job()
-    waiting = worker.client.submit(spec={**SPEC, "seed": 2})["id"]
-    assert worker.client.cancel(waiting)["state"] == "cancelled"
+    waiting = worker.client.submit(spec={**SPEC, "seed": 2}).id
+    assert worker.client.cancel(waiting).state == "cancelled"
     worker.client.cancel(job)
-    until(lambda: worker.client.job(job)["state"] == "cancelled")
-    done = worker.client.job(job)["done"]
+    until(lambda: worker.client.job(job).state == "cancelled")
+    done = worker.client.job(job).done
     assert 2 <= done < STEPS
-    assert worker.client.resume(job)["state"] == "queued"
-    until(lambda: worker.client.job(job)["state"] == "done")
+    assert worker.client.resume(job).state == "queued"
+    until(lambda: worker.client.job(job).state == "done")
     steps = [line for line in worker.bench.log if line.startswith("step")]
     assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
     with raises("job.not_resumable", f"job {job}", "done"):
@@ -307,9 +307,9 @@ def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
 
 def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: Fixture) -> None:
     running_job = worker.started_job()
-    first = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    first = worker.client.submit(spec={**SPEC, "seed": 5}).id
     worker.client.cancel(first)
-    again = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    again = worker.client.submit(spec={**SPEC, "seed": 5}).id
     assert again != first
     with raises("job.work_queued_elsewhere"):
         worker.client.resume(first)
@@ -319,14 +319,14 @@ def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: F
 def test_a_failed_job_says_so_and_the_next_one_runs(
     worker: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = worker.client.submit(spec={**SPEC, "seed": 13})["id"]
-    good = worker.client.submit(spec=SPEC)["id"]
-    until(lambda: worker.client.job(good)["state"] == "done")
+    bad = worker.client.submit(spec={**SPEC, "seed": 13}).id
+    good = worker.client.submit(spec=SPEC).id
+    until(lambda: worker.client.job(good).state == "done")
     failed = worker.client.job(bad)
-    assert failed["state"] == "failed"
-    assert "worker.log" in failed["error"]
+    assert failed.state == "failed"
+    assert "worker.log" in failed.error
     assert "KeyError" in caplog.text
-    assert SECRET not in failed["error"] + caplog.text
+    assert SECRET not in failed.error + caplog.text
 
 
 def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixture) -> None:
@@ -341,8 +341,8 @@ def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixtu
 
 def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path)) as run:
-        job = run.client.submit(spec=SPEC)["id"]
-        until(lambda: run.client.job(job)["done"] >= 2)
+        job = run.client.submit(spec=SPEC).id
+        until(lambda: run.client.job(job).done >= 2)
     jobs = Jobs(tmp_path / "jobs.db")
     assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
     jobs.close()
@@ -608,7 +608,7 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
             ):
                 with raises("token.wrong", "HEADLAB_TOKEN"):
                     ask()
-            assert stranger.health()["ok"]
+            assert stranger.health().ok
             stranger.close()
 
 
@@ -651,8 +651,8 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_path: Path) -> None:
     client = local.client()
-    job = client.submit(spec=SPEC)["id"]
-    until(lambda: client.job(job)["done"] >= 4)
+    job = client.submit(spec=SPEC).id
+    until(lambda: client.job(job).done >= 4)
     killed = local.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
@@ -661,10 +661,10 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_
     assert kept >= 4
     seen = client.job(job)  # starts it again
     assert local.pid not in (None, killed)
-    assert seen["state"] in ("queued", "running")
-    until(lambda: client.job(job)["attempts"] == 2 and client.job(job)["done"] >= kept)
-    until(lambda: client.job(job)["state"] == "done")
-    assert client.health()["state"] == ".worker"
+    assert seen.state in ("queued", "running")
+    until(lambda: client.job(job).attempts == 2 and client.job(job).done >= kept)
+    until(lambda: client.job(job).state == "done")
+    assert client.health().state == ".worker"
 
 
 def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path: Path) -> None:
@@ -672,9 +672,9 @@ def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path:
     try:
         assert other.url != local.url
         health = other.client().health()
-        assert health["state"] == ".worker/2"
-        assert "another worker uses this cache" in health["note"]
-        assert local.client().health()["note"] == ""
+        assert health.state == ".worker/2"
+        assert "another worker uses this cache" in health.note
+        assert local.client().health().note == ""
     finally:
         other.stop()
 
@@ -695,14 +695,14 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     monkeypatch.setenv("SWAPS_NAMES", "no")
     cache = tmp_path / "cache"
     first = Local(cache, command=FAKE)
-    assert first.client().health()["state"] == ".worker"
-    job = int(first.client().submit(spec=SPEC)["id"])
+    assert first.client().health().state == ".worker"
+    job = int(first.client().submit(spec=SPEC).id)
     other = Local(cache, command=FAKE)
     try:
         health = other.client().health()
-        assert health["state"] == ".worker/2"
-        assert f"process {first.pid}" in health["note"]
-        assert "delete" in health["note"]
+        assert health.state == ".worker/2"
+        assert f"process {first.pid}" in health.note
+        assert "delete" in health.note
     finally:
         other.stop()
     log = (cache / ".worker" / "worker.log").read_text()
@@ -716,8 +716,8 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     heir = Local(cache, command=FAKE)
     try:
         health = heir.client().health()
-        assert (health["state"], health["note"]) == (".worker", "")
-        assert [row["id"] for row in heir.client().jobs()] == [job]
+        assert (health.state, health.note) == (".worker", "")
+        assert [row.id for row in heir.client().jobs()] == [job]
     finally:
         heir.stop()
         first.stop()
@@ -739,9 +739,9 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.wait()
         # The next app on this cache waits for the orphan and takes over its job list.
         heir = Local(tmp_path, command=FAKE)
-        assert heir.client().health()["state"] == ".worker"
+        assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
-        until(lambda: heir.client().job(job["id"])["state"] == "done")
+        until(lambda: heir.client().job(job.id).state == "done")
         heir.stop()
     until(
         lambda: (
@@ -760,8 +760,8 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
         try:
             until(told.exists)
             client = Client(json.loads(told.read_text())["url"])
-            job = client.submit(spec=SPEC)["id"]
-            until(lambda: client.job(job)["done"] >= 1)
+            job = client.submit(spec=SPEC).id
+            until(lambda: client.job(job).done >= 1)
             process.send_signal(signal_number)
             client.close()
             assert process.communicate(timeout=ENDING_SECONDS)[1] == ""
@@ -796,7 +796,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
 
 
 def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
-    assert local.client().health()["ok"]
+    assert local.client().health().ok
     for name in ("worker.log", "jobs.db"):
         assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0
     assert logging.getLogger("headlab.worker").isEnabledFor(logging.ERROR)

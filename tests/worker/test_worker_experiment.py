@@ -81,10 +81,10 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
@@ -210,26 +210,26 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     before = worker.client.forecast("experiment", spec_of(model))
-    assert before["forwards"] > 2 * 12 * 12  # leave-one-out alone, in two languages
-    assert before["seconds"] > 0
-    done = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
+    assert before.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
+    assert before.seconds > 0
+    done = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
     (kept,) = Store(tmp_path / "cache").reports().results
-    assert done["result"] == {"keys": [kept.key]}
+    assert done.result == {"keys": [kept.key]}
     assert [table.rows for table in kept.record.tables] == [
         table.rows for table in by_library(model).tables
     ]
-    assert done["done"] == done["total"]
-    told = [line[21:] for line in worker.client.log(done["id"])]
+    assert done.done == done.total
+    told = [line[21:] for line in worker.client.log(done.id)]
     assert "xx: leave-one-out scores stored" in told
     assert told.count("xx: answers started") == 1  # not once a mask
     after = worker.client.forecast("experiment", spec_of(model))
-    assert (after["forwards"], after["seconds"], after["basis"]) == (
+    assert (after.forwards, after.seconds, after.basis) == (
         0,
         0.0,
         "the report is in the cache already",
     )
-    again = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
-    assert again["result"] == done["result"]
+    again = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
+    assert again.result == done.result
 
 
 def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(
     worker: Running, model: Model
 ) -> None:
     many = spec_of(model, options={"k": 400, "runs": 1})
-    job = come_to(worker, int(worker.client.submit("experiment", many)["id"]), "failed")
-    assert "400" in job["error"]
+    job = come_to(worker, int(worker.client.submit("experiment", many).id), "failed")
+    assert "400" in job.error
 
 
 # Cancel, resume, kill
@@ -295,7 +295,7 @@ def pieces_in(cache: Path) -> dict[str, int]:
 def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_report(
     worker: Running, model: Model, tmp_path: Path, pause: Pause
 ) -> None:
-    job = int(worker.client.submit("experiment", spec_of(model))["id"])
+    job = int(worker.client.submit("experiment", spec_of(model)).id)
     assert pause.reached.wait(60)
     assert list(worker.client.evaluate(model.name, "tiny", "xx"))[-1][
         "done"
@@ -318,7 +318,7 @@ def test_what_a_killed_worker_leaves_is_gone_on_from(
 ) -> None:
     """A copy of the cache while the job runs is what SIGKILL leaves."""
     with at_work(model, tmp_path / "cache") as first:
-        job = int(first.client.submit("experiment", spec_of(model))["id"])
+        job = int(first.client.submit("experiment", spec_of(model)).id)
         assert pause.reached.wait(60)
         shutil.copytree(tmp_path / "cache", tmp_path / "left")
         first.client.cancel(job)

@@ -34,6 +34,7 @@ from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
 from headlab.worker.model_host import Resident
+from headlab.worker.schemas import JobRow
 
 SHORT: dict[str, Any] = {
     "steps": 6,
@@ -73,15 +74,15 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**about, **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
-    return int(worker.client.submit("gates", spec)["id"])
+    return int(worker.client.submit("gates", spec).id)
 
 
 # Params
@@ -186,30 +187,30 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
 ) -> None:
     before = worker.client.forecast("gates", spec_of(model))
     judged = SHORT["dev_size"] + SHORT["test_size"]
-    assert before["forwards"] == 2 * (2 * 6 * 4 + 2 * judged)
-    assert before["basis"].startswith(
+    assert before.forwards == 2 * (2 * 6 * 4 + 2 * judged)
+    assert before.basis.startswith(
         "2 runs of 6 steps of 4 examples, each worth 2 forwards, and the masks measured; "
     )
-    assert before["seconds"] > 0
+    assert before.seconds > 0
     done = come_to(worker, submit(worker, spec_of(model)), "done")
     kept = {result.key: result.record for result in Store(tmp_path).gates().results}
-    found = [kept[key] for key in done["result"]["keys"]]
+    found = [kept[key] for key in done.result["keys"]]
     assert [gates.weight for gates in found] == [0.0, 0.5]
     own = learn_gates(model, tiny_task(), "yy", options=options_of({**SHORT, "weight": 0.5}))
     assert found[1].spec == own.spec
     assert found[1].measured == own.measured
     np.testing.assert_allclose(found[1].log_alpha, own.log_alpha, rtol=1e-4)
-    assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("yy: gates started") == 2
+    assert done.done == done.total
+    assert [line[21:] for line in worker.client.log(done.id)].count("yy: gates started") == 2
     after = worker.client.forecast("gates", spec_of(model))
-    assert (after["forwards"], after["seconds"]) == (0, 0.0)
-    assert after["basis"] == "these gates are in the cache already"
+    assert (after.forwards, after.seconds) == (0, 0.0)
+    assert after.basis == "these gates are in the cache already"
     more = worker.client.forecast("gates", spec_of(model, weights=[0.0, 0.5, 1.0]))
-    assert more["forwards"] == before["forwards"] / 2
-    assert "2 of 3 runs are in the cache already" in more["basis"]
-    assert "as in 2 runs of such gates on such a device (cpu)" in more["basis"]
+    assert more.forwards == before.forwards / 2
+    assert "2 of 3 runs are in the cache already" in more.basis
+    assert "as in 2 runs of such gates on such a device (cpu)" in more.basis
     again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again["result"] == done["result"]
+    assert again.result == done.result
 
 
 @pytest.mark.usefixtures("threads")

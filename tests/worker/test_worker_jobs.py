@@ -25,6 +25,7 @@ from headlab.store import Run
 from headlab.ui import job_format
 from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
+from headlab.worker.schemas import JobRow
 
 SPEC: dict[str, Any] = {
     "model": MODEL,
@@ -50,13 +51,13 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 
 def started(worker: Running, **changes: Any) -> int:
-    job = int(worker.client.submit("score", {**SPEC, **changes})["id"])
-    until(lambda: worker.client.job(job)["done"] >= 2)
+    job = int(worker.client.submit("score", {**SPEC, **changes}).id)
+    until(lambda: worker.client.job(job).done >= 2)
     return job
 
 
-def ended(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] == state)
+def ended(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state == state)
     return worker.client.job(job)
 
 
@@ -79,10 +80,10 @@ def lines(worker: Running, job: int) -> list[str]:
 
 
 def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
-    job = int(worker.client.submit("score", SPEC)["id"])
-    assert worker.client.job(job)["result"] is None
+    job = int(worker.client.submit("score", SPEC).id)
+    assert worker.client.job(job).result is None
     done = ended(worker, job, "done")
-    assert (done["result"], done["place"]) == ({"keys": [f"key {job}"]}, "here")
+    assert (done.result, done.place) == ({"keys": [f"key {job}"]}, "here")
 
 
 @pytest.mark.parametrize(
@@ -125,22 +126,22 @@ def test_what_is_too_large_or_cannot_be_done_here_is_refused(
 
 def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> None:
     with running(tmp_path, partial(FakeBench, tmp_path, 0.02), ray="local") as worker:
-        assert worker.client.health()["ray"] == "local"
-        first = worker.client.submit("score", SPEC, place="ray")["id"]
-        assert worker.client.submit("score", SPEC)["id"] == first
-        assert worker.client.job(first)["place"] == "ray"
+        assert worker.client.health().ray == "local"
+        first = worker.client.submit("score", SPEC, place="ray").id
+        assert worker.client.submit("score", SPEC).id == first
+        assert worker.client.job(first).place == "ray"
         assert lines(worker, first)[0] == "submitted, to be computed on ray"
-        until(lambda: worker.client.job(first)["done"] >= 2)
+        until(lambda: worker.client.job(first).done >= 2)
         worker.client.cancel(first)
         ended(worker, first, "cancelled")
-        assert worker.client.resume(first)["place"] == "ray"
+        assert worker.client.resume(first).place == "ray"
 
 
 def test_health_counts_what_waits(worker: Running) -> None:
     started(worker)
     worker.client.submit("score", {**SPEC, "seed": 2})
     health = worker.client.health()
-    assert (health["jobs_running"], health["jobs_waiting"], health["ray"]) == (1, 1, "")
+    assert (health.jobs_running, health.jobs_waiting, health.ray) == (1, 1, "")
 
 
 # Log
@@ -161,8 +162,8 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
         "de: scores started",
         "done",
     ]
-    failed = int(worker.client.submit("score", {**SPEC, "seed": 13})["id"])
-    error = ended(worker, failed, "failed")["error"]
+    failed = int(worker.client.submit("score", {**SPEC, "seed": 13}).id)
+    error = ended(worker, failed, "failed").error
     assert lines(worker, failed)[-1] == f"failed: {error}"
     with raises("job.unknown", 99):
         worker.client.log(99)
@@ -170,7 +171,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
 
 def test_a_waiting_job_s_cancellation_is_told_once(worker: Running) -> None:
     started(worker)
-    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2})["id"])
+    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
     for _ in range(2):
         worker.client.cancel(waiting)
     assert lines(worker, waiting) == ["submitted", "cancelled"]
@@ -218,15 +219,15 @@ def test_a_running_job_is_not_deleted(worker: Running) -> None:
     assert httpx.delete(f"{worker.url}/jobs/{job}").status_code == 409
     with raises("job.running", f"job {job}"):
         worker.client.delete(job)
-    assert ended(worker, job, "done")["error"] is None
+    assert ended(worker, job, "done").error is None
 
 
 def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
     first = started(worker)
-    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2})["id"])
+    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
     worker.client.delete(waiting)
     ended(worker, first, "done")
-    assert [job["id"] for job in worker.client.jobs()] == [first]
+    assert [job.id for job in worker.client.jobs()] == [first]
 
 
 def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> None:
@@ -246,8 +247,8 @@ def test_a_checkpoint_that_another_job_would_go_on_from_stays(
     job = cancelled(worker, languages=["de", "fr"])
     if ends == "queued":
         busy = started(worker, seed=7, method="gradient")
-        other = int(worker.client.submit("score", SPEC)["id"])
-        assert worker.client.job(other)["state"] == "queued"
+        other = int(worker.client.submit("score", SPEC).id)
+        assert worker.client.job(other).state == "queued"
     else:
         busy, other = job, cancelled(worker)
     bench = FakeBench(tmp_path)
@@ -397,13 +398,13 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     assert answer.status_code == 503
     assert "disk is full); free some space" in answer.json()["error"]
     # The job ends, though nothing of that can be written down yet.
-    until(lambda: "free some space" in worker.client.health()["note"])
-    assert worker.client.job(job)["state"] == "running"
+    until(lambda: "free some space" in worker.client.health().note)
+    assert worker.client.job(job).state == "running"
     assert list(worker.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
     free(worker.jobs)
-    assert ended(worker, job, "done")["result"] == {"keys": [f"key {job}"]}
-    until(lambda: worker.client.health()["note"] == "")
-    again = int(worker.client.submit("score", {**SPEC, "seed": 3})["id"])
+    assert ended(worker, job, "done").result == {"keys": [f"key {job}"]}
+    until(lambda: worker.client.health().note == "")
+    again = int(worker.client.submit("score", {**SPEC, "seed": 3}).id)
     ended(worker, again, "done")
 
 
@@ -416,7 +417,7 @@ def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -
     until(lambda: int(kept.read_text() or 0) >= steps + 3)  # it goes on without being written
     other.execute("commit")
     other.close()
-    assert ended(worker, job, "done")["attempts"] == 1
+    assert ended(worker, job, "done").attempts == 1
 
 
 def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
@@ -427,12 +428,12 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr("headlab.files.os.fsync", full)
-        job = int(worker.client.submit("score", SPEC)["id"])
+        job = int(worker.client.submit("score", SPEC).id)
         failed = ended(worker, job, "failed")
-    assert re.match("no space left to write .*; free some", failed["error"])
+    assert re.match("no space left to write .*; free some", failed.error)
     assert list(worker.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
     worker.client.resume(job)
-    assert ended(worker, job, "done")["done"] == STEPS
+    assert ended(worker, job, "done").done == STEPS
 
 
 def test_two_threads_submit_the_same_work_once(jobs: Jobs) -> None:
@@ -490,6 +491,6 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
     ]
     assert [line[21:] for line in jobs.log(made[1])][-2:] == ["at work", "the worker died"]
     for job in jobs.list():
-        assert "-" not in job_format.ended_line(job.model_dump(), look())
-        assert job_format.waiting_line(job.model_dump(), 1, look())
+        assert "-" not in job_format.ended_line(job, look())
+        assert job_format.waiting_line(job, 1, look())
     jobs.close()

@@ -31,6 +31,7 @@ from headlab.hooks.model import Model
 from headlab.jobs import finetune as tuning
 from headlab.jobs.known import MeasureRequest
 from headlab.methods import costs, run, tmab
+from headlab.methods.forecast import Forecast
 from headlab.methods.run import Stopwatch, score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
 from headlab.methods.table import METHODS
@@ -46,6 +47,7 @@ from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
 from headlab.worker.model_host import Resident
+from headlab.worker.schemas import JobRow
 
 SAMPLED = {"samples": 96, "target": 0.2}
 TUNED: dict[str, Any] = {"task": "letters", "steps": 24, "learning_rate": 0.01, "seed": 3}
@@ -101,16 +103,16 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def submit(worker: Running, kind: str, spec: dict[str, Any], state: str = "done") -> dict[str, Any]:
+def submit(worker: Running, kind: str, spec: dict[str, Any], state: str = "done") -> JobRow:
     """A job that has come to its end."""
-    job = int(worker.client.submit(kind, spec)["id"])
+    job = int(worker.client.submit(kind, spec).id)
     return come_to(worker, job, state)
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
@@ -173,7 +175,7 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
     done = submit(worker, "curve", spec)
     store = Store(tmp_path)
     curves = {found.key: found.record for found in store.curves().results}
-    assert [curves[key].language for key in done["result"]["keys"]] == ["xx", "yy"]
+    assert [curves[key].language for key in done.result["keys"]] == ["xx", "yy"]
     for curve in curves.values():
         scores = score(model, tiny_task(), language=curve.language, **SAMPLED)
         alone = prune_curve(
@@ -183,17 +185,15 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
         assert alone.spec == curve.spec
         assert (curve.split, curve.n, curve.removed.tolist()) == ("test", 20, [0, 4, 8, 12])
     assert {r.record.language for r in store.scan().results} == {"xx", "yy"}
-    told = [line[21:] for line in worker.client.log(done["id"])]
+    told = [line[21:] for line in worker.client.log(done.id)]
     assert told[2:4] == ["xx: scores started", "xx: curve started"]
     again = submit(worker, "curve", {**spec, "languages": ["yy"], "points": 5})
-    assert "yy: scores in the cache already" in [
-        line[21:] for line in worker.client.log(again["id"])
-    ]
-    assert worker.client.job(again["id"])["done"] == worker.client.job(again["id"])["total"]
+    assert "yy: scores in the cache already" in [line[21:] for line in worker.client.log(again.id)]
+    assert worker.client.job(again.id).done == worker.client.job(again.id).total
 
 
 def test_a_curve_of_too_many_points_fails_with_a_sentence(worker: Running, model: Model) -> None:
-    assert "points" in submit(worker, "curve", spec_of(model, points=99), "failed")["error"]
+    assert "points" in submit(worker, "curve", spec_of(model, points=99), "failed").error
 
 
 # Fine-tuning
@@ -245,30 +245,27 @@ def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
     worker: Running, base: Path, tmp_path: Path
 ) -> None:
     done = submit(worker, "finetune", TUNED)
-    folder = tmp_path / done["result"]["folder"]
+    folder = tmp_path / done.result["folder"]
     assert folder.parent == tmp_path / "adapters"
-    assert done["result"]["accuracy"] == {"en": 1.0, "xx": 1.0}
-    assert (
-        done["result"]["accuracy"] == json.loads((folder / "training.json").read_text())["accuracy"]
-    )
+    assert done.result["accuracy"] == {"en": 1.0, "xx": 1.0}
+    assert done.result["accuracy"] == json.loads((folder / "training.json").read_text())["accuracy"]
     ours, theirs = weights(folder), weights(undisturbed(base, tmp_path / "alone"))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     changed = folder.stat().st_mtime_ns
     again = submit(worker, "finetune", TUNED)
-    assert again["id"] != done["id"]
-    assert again["result"] == done["result"]
+    assert again.id != done.id
+    assert again.result == done.result
     assert folder.stat().st_mtime_ns == changed
     assert (
-        submit(worker, "finetune", {**TUNED, "steps": 3})["result"]["folder"]
-        != done["result"]["folder"]
+        submit(worker, "finetune", {**TUNED, "steps": 3}).result["folder"] != done.result["folder"]
     )
 
 
 def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     worker: Running, base: Path, tmp_path: Path, pause: Pause
 ) -> None:
-    job = int(worker.client.submit("finetune", TUNED)["id"])
+    job = int(worker.client.submit("finetune", TUNED).id)
     assert pause.reached.wait(60)
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
@@ -280,7 +277,7 @@ def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     assert not checkpoint.exists()
     assert kept == 10
     ours, theirs = (
-        weights(tmp_path / done["result"]["folder"]),
+        weights(tmp_path / done.result["folder"]),
         weights(undisturbed(base, tmp_path / "alone")),
     )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -297,7 +294,7 @@ def weights_of_checkpoint(path: Path) -> int:
 def test_a_deleted_fine_tuning_takes_its_checkpoint_along(
     worker: Running, tmp_path: Path, pause: Pause
 ) -> None:
-    job = int(worker.client.submit("finetune", TUNED)["id"])
+    job = int(worker.client.submit("finetune", TUNED).id)
     assert pause.reached.wait(60)
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
@@ -310,17 +307,17 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     worker: Running, model: Model, pause: Pause, tmp_path: Path
 ) -> None:
     """Of any model: the one that is trained is not the resident one."""
-    job = int(worker.client.submit("finetune", TUNED)["id"])
+    job = int(worker.client.submit("finetune", TUNED).id)
     assert pause.reached.wait(60)
     assert worker.client.model(model.name)["fingerprint"] == model.fingerprint
     assert worker.client.model("another name")["name"] == model.name
     figures = list(worker.client.evaluate(model.name, "tiny", "xx"))
     assert figures[-1]["done"]
     assert worker.client.gradient(model.name, "tiny", "xx").values.shape == (12,)
-    assert worker.client.job(job)["state"] == "running"
+    assert worker.client.job(job).state == "running"
     pause.go.set()
     done = come_to(worker, job, "done")
-    assert done["result"]["accuracy"]["en"] == 1.0
+    assert done.result["accuracy"]["en"] == 1.0
 
 
 # Gradients, live
@@ -374,8 +371,8 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
 ) -> None:
     worker, bench = fake
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx"], "method": "random"}
-    job = int(worker.client.submit("score", spec)["id"])
-    until(lambda: worker.client.job(job)["done"] >= 2)
+    job = int(worker.client.submit("score", spec).id)
+    until(lambda: worker.client.job(job).done >= 2)
     answers: list[HeadScores] = []
     asked = threading.Thread(
         target=lambda: answers.append(worker.client.gradient(MODEL, "tiny", "xx"))
@@ -391,7 +388,7 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
     assert answers[0].values.tolist() == [0.5, 0.25]
     between = bench.log[bench.log.index("begin gradient") : bench.log.index("end gradient")]
     assert not any(line.startswith("step") for line in between)  # the job waits
-    assert worker.client.job(job)["state"] == "running"
+    assert worker.client.job(job).state == "running"
 
 
 # What a job will cost
@@ -437,32 +434,28 @@ def test_a_forecast_by_hand(fake: tuple[Running, FakeBench]) -> None:
     worker, bench = fake
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx", "yy"], "options": {"target": 0.05}}
     told = worker.client.forecast("score", spec)
-    assert told["forwards"] == 2 * 1733 == 2 * (math.ceil(0.35 * 456 * 8) + 456)
-    assert told["seconds"] == pytest.approx(2 * 1733 * 0.002)
+    assert told.forwards == 2 * 1733 == 2 * (math.ceil(0.35 * 456 * 8) + 456)
+    assert told.seconds == pytest.approx(2 * 1733 * 0.002)
     begun = "456 samples per head, typical for intervals of this width, in whole cycles of the 24 examples"
-    assert told["basis"] == f"{begun}; 2 ms a forward, measured now"
+    assert told.basis == f"{begun}; 2 ms a forward, measured now"
     assert bench.log == ["measured shapley"]
     few = worker.client.forecast("score", {**spec, "options": {"target": 0.05, "samples": 10}})
-    assert few["forwards"] == 2 * (28 + 10)
+    assert few.forwards == 2 * (28 + 10)
     whole = worker.client.forecast("score", {**spec, "options": {"target": None, "samples": 10}})
-    assert (whole["forwards"], whole["basis"].split(";")[0]) == (
+    assert (whole.forwards, whole.basis.split(";")[0]) == (
         2 * (12 + 10),
         "every sample is drawn",
     )
     assert (
-        worker.client.forecast("score", {**spec, "method": "leave-one-out", "options": {}})[
-            "forwards"
-        ]
+        worker.client.forecast("score", {**spec, "method": "leave-one-out", "options": {}}).forwards
         == 2 * 24 * 8
     )
-    assert (
-        worker.client.forecast("score", {**spec, "method": "random", "options": {}})["seconds"] == 0
-    )
+    assert worker.client.forecast("score", {**spec, "method": "random", "options": {}}).seconds == 0
     curve = worker.client.forecast(
         "curve", {**spec, "method": "gradient", "options": {}, "size": 20}
     )
-    assert curve["forwards"] == 2 * 24 + 2 * 20 * 9
-    assert curve["seconds"] == pytest.approx((2 * 24 + 2 * 20 * 9) * 0.002)
+    assert curve.forwards == 2 * 24 + 2 * 20 * 9
+    assert curve.seconds == pytest.approx((2 * 24 + 2 * 20 * 9) * 0.002)
 
 
 def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_path: Path) -> None:
@@ -471,16 +464,16 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
     (kept,) = Store(tmp_path).scan().results
     took = kept.record.example_forwards
     told = worker.client.forecast("score", {**spec, "languages": ["yy"]})
-    assert told["forwards"] == min(took, 96 * 12)
-    assert told["seconds"] == pytest.approx(told["forwards"] * kept.record.seconds / took)
-    assert told["basis"].startswith("samples as in 1 language scored before; ")
-    assert told["basis"].endswith("ms a forward, as in 1 result computed on such a device (cpu)")
+    assert told.forwards == min(took, 96 * 12)
+    assert told.seconds == pytest.approx(told.forwards * kept.record.seconds / took)
+    assert told.basis.startswith("samples as in 1 language scored before; ")
+    assert told.basis.endswith("ms a forward, as in 1 result computed on such a device (cpu)")
     both = worker.client.forecast("score", {**spec, "languages": ["xx", "yy"]})
-    assert both["forwards"] == told["forwards"]
-    assert both["basis"].startswith("1 of 2 languages is in the cache already; ")
-    assert worker.client.forecast("score", spec) == {
-        "forwards": 0, "seconds": 0.0, "basis": "the scores are in the cache already",
-    }  # fmt: skip
+    assert both.forwards == told.forwards
+    assert both.basis.startswith("1 of 2 languages is in the cache already; ")
+    assert worker.client.forecast("score", spec) == Forecast(
+        forwards=0, seconds=0.0, basis="the scores are in the cache already"
+    )
     for other in (
         {"target": 0.3},
         {"samples": 4096},
@@ -488,7 +481,7 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
         changed = worker.client.forecast(
             "score", {**spec, "languages": ["yy"], "options": {**SAMPLED, **other}}
         )
-        assert "typical for intervals of this width" in changed["basis"]
+        assert "typical for intervals of this width" in changed.basis
 
 
 def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_path: Path) -> None:
@@ -510,32 +503,30 @@ def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_pa
 def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: Model) -> None:
     spec = spec_of(model, method="gradient", options={}, points=4)
     told = worker.client.forecast("curve", spec)
-    assert told["forwards"] == 24 + 4 * 30
-    assert told["seconds"] > 0
-    assert told["basis"].endswith("; 4 points of 30 examples in 1 language")
+    assert told.forwards == 24 + 4 * 30
+    assert told.seconds > 0
+    assert told.basis.endswith("; 4 points of 30 examples in 1 language")
     submit(worker, "curve", spec)
     done = worker.client.forecast("curve", spec)
-    assert (done["forwards"], done["seconds"]) == (0, 0.0)
-    assert (
-        done["basis"] == "the scores are in the cache already; the curves are in the cache already"
-    )
+    assert (done.forwards, done.seconds) == (0, 0.0)
+    assert done.basis == "the scores are in the cache already; the curves are in the cache already"
     more = worker.client.forecast("curve", {**spec, "points": 13})
-    assert more["forwards"] == 13 * 30
-    assert "as in 1 curve computed on such a device (cpu)" in more["basis"]
-    assert worker.client.forecast("curve", {**spec, "points": None})["forwards"] == 13 * 30
+    assert more.forwards == 13 * 30
+    assert "as in 1 curve computed on such a device (cpu)" in more.basis
+    assert worker.client.forecast("curve", {**spec, "points": None}).forwards == 13 * 30
 
 
 def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
     before = worker.client.forecast("finetune", TUNED)
-    assert before["forwards"] == 24 * 32 + 2 * 512
+    assert before.forwards == 24 * 32 + 2 * 512
     assert (
-        "as in 2 trainings on such a device (cpu)" in before["basis"]
+        "as in 2 trainings on such a device (cpu)" in before.basis
     )  # those of the embedded models
     submit(worker, "finetune", TUNED)
-    assert worker.client.forecast("finetune", TUNED)["forwards"] == 0
+    assert worker.client.forecast("finetune", TUNED).forwards == 0
     longer = worker.client.forecast("finetune", {**TUNED, "steps": 100})
-    assert "as in 3 trainings on such a device (cpu)" in longer["basis"]
-    assert longer["seconds"] > 0
+    assert "as in 3 trainings on such a device (cpu)" in longer.basis
+    assert longer.seconds > 0
 
 
 def test_a_forecast_answers_while_a_job_holds_another_model(
@@ -546,24 +537,24 @@ def test_a_forecast_answers_while_a_job_holds_another_model(
     job = int(
         worker.client.submit(
             "score", {"model": MODEL, "task": "tiny", "languages": ["xx"], "seed": 1}
-        )["id"]
+        ).id
     )
-    until(lambda: worker.client.job(job)["done"] >= 2)
+    until(lambda: worker.client.job(job).done >= 2)
     unknown = worker.client.forecast(
         "score", {"model": "other", "task": "tiny", "languages": ["xx"]}
     )
-    assert (unknown["forwards"], unknown["seconds"]) == (None, None)
-    assert "how many heads the model has is not known yet" in unknown["basis"]
-    assert "the worker is computing with fake" in unknown["basis"]
+    assert (unknown.forwards, unknown.seconds) == (None, None)
+    assert "how many heads the model has is not known yet" in unknown.basis
+    assert "the worker is computing with fake" in unknown.basis
     device = worker.engine.device
     assert device == "fake device"
     stored = worker.client.forecast(
         "score", spec_of(model, languages=["yy"], method="leave-one-out", options={})
     )
-    assert stored["forwards"] == 24 * 12
-    assert stored["seconds"] is None  # the stored pace is of a cpu, this device is a fake
+    assert stored.forwards == 24 * 12
+    assert stored.seconds is None  # the stored pace is of a cpu, this device is a fake
     assert len(worker.client.models()) == len(EMBEDDED)
-    assert worker.client.job(job)["state"] == "running"
+    assert worker.client.job(job).state == "running"
 
 
 def test_a_forecast_waits_for_nothing_before_the_device_is_there(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.store import Store
 from headlab.worker.model_host import Resident
+from headlab.worker.schemas import JobRow
 
 NAMES = ("joy", "fear", "anger", "love", "calm")
 ORDERS = [
@@ -79,9 +80,9 @@ def spec_of(model: Model, kind: str, **more: Any) -> dict[str, Any]:
     return spec
 
 
-def ended(worker: Running, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    job = worker.client.submit(kind, spec)["id"]
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def ended(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
+    job = worker.client.submit(kind, spec).id
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     return worker.client.job(job)
 
 
@@ -107,11 +108,11 @@ def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
     worker: Running, model: Model, kind: str
 ) -> None:
     lost = ended(worker, kind, spec_of(model, kind))
-    assert lost["state"] == "failed"
-    assert "say which class is which label" in lost["error"]
+    assert lost.state == "failed"
+    assert "say which class is which label" in lost.error
     done = ended(worker, kind, spec_of(model, kind, label_map=ORDERS[0]))
-    assert done["state"] == "done", done["error"]
-    assert done["params"]["label_map"] == ORDERS[0]
+    assert done.state == "done", done.error
+    assert done.params["label_map"] == ORDERS[0]
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "gates"])
@@ -119,10 +120,10 @@ def test_results_of_other_classes_are_not_taken_for_those_asked_for(
     worker: Running, model: Model, kind: str
 ) -> None:
     first, second = (spec_of(model, kind, label_map=told) for told in ORDERS)
-    assert ended(worker, kind, first)["state"] == "done"
-    assert worker.client.forecast(kind, first)["forwards"] == 0
-    assert worker.client.forecast(kind, second)["forwards"] > 0
-    keys = [ended(worker, kind, spec)["result"]["keys"] for spec in (first, second)]
+    assert ended(worker, kind, first).state == "done"
+    assert worker.client.forecast(kind, first).forwards == 0
+    assert worker.client.forecast(kind, second).forwards > 0
+    keys = [ended(worker, kind, spec).result["keys"] for spec in (first, second)]
     assert not set(keys[0]) & set(keys[1])
 
 
@@ -134,7 +135,7 @@ def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> N
 
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
-    assert ended(worker, "score", spec_of(model, "score", label_map=ORDERS[1]))["state"] == "done"
+    assert ended(worker, "score", spec_of(model, "score", label_map=ORDERS[1])).state == "done"
     assert {r.record.spec["task"]["classes"]["a"] for r in Store(tmp_path).find(language="xx")} == {
         "fear"
     }

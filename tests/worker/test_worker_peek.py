@@ -204,7 +204,7 @@ def worker(
 
         return real(*given, on_progress=both, **more)
 
-    monkeypatch.setattr("headlab.worker.model_host.score", slowed)
+    monkeypatch.setattr("headlab.methods.run.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:
@@ -220,7 +220,7 @@ def submitted(worker: Running, method: str = "shapley") -> int:
         "method": method,
         "size": SIZE,
     }
-    return int(worker.client.submit(spec={**spec, "options": OPTIONS[method]})["id"])
+    return int(worker.client.submit(spec={**spec, "options": OPTIONS[method]}).id)
 
 
 def test_a_running_job_is_looked_at_while_the_device_is_busy(
@@ -229,16 +229,16 @@ def test_a_running_job_is_looked_at_while_the_device_is_busy(
     job = submitted(worker)
     until(lambda: gate.batches > 6)
     told_job, seen = worker.client.snapshot(job)
-    assert (told_job["id"], told_job["state"]) == (job, "running")
+    assert (told_job.id, told_job.state) == (job, "running")
     assert seen is not None
     assert (seen.language, seen.grid) == ("xx", model.grid)
     assert seen.samples is not None
     assert 0 < int(seen.samples.max()) < 96
     assert worker.client.snapshot(job)[1].samples.tolist() == seen.samples.tolist()  # type: ignore[union-attr]
     gate.open.set()
-    until(lambda: worker.client.job(job)["state"] == "done")
+    until(lambda: worker.client.job(job).state == "done")
     told_job, seen = worker.client.snapshot(job)
-    assert (told_job["state"], seen) == ("done", None)
+    assert (told_job.state, seen) == ("done", None)
     with raises("job.unknown", 99):
         worker.client.snapshot(99)
 
@@ -247,16 +247,16 @@ def test_a_waiting_job_has_nothing_to_show(worker: Running, gate: Gate) -> None:
     first = submitted(worker)
     until(lambda: gate.batches > 6)
     waiting = submitted(worker, "exact")
-    assert worker.client.snapshot(waiting)[0]["state"] == "queued"
+    assert worker.client.snapshot(waiting)[0].state == "queued"
     assert worker.client.snapshot(waiting)[1] is None
     assert worker.client.snapshot(first)[1] is not None
 
 
 def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
     spec = {"model": "tiny", "task": "tiny", "languages": ["xx"], "method": "tmab"}
-    job = worker.client.submit(spec=spec)["id"]
-    assert worker.client.job(job)["params"]["method"] == "shapley"
-    assert worker.client.submit(spec={**spec, "method": "shapley"})["id"] == job
+    job = worker.client.submit(spec=spec).id
+    assert worker.client.job(job).params["method"] == "shapley"
+    assert worker.client.submit(spec={**spec, "method": "shapley"}).id == job
     worker.client.cancel(job)
 
 

@@ -101,7 +101,7 @@ def test_the_model_is_described(worker: Running) -> None:
     loaded = worker.client.model(NAME)
     assert loaded["grid"] == {"encoder": [4, 4, 4]}
     assert loaded["fingerprint"] == load(NAME).fingerprint
-    assert worker.client.health()["model"] == NAME
+    assert worker.client.health().model == NAME
 
 
 def test_figures_are_the_library_s(worker: Running) -> None:
@@ -127,8 +127,8 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
         for n, mask in enumerate(chosen)
     }
     assert len({figure["accuracy"] for figure in want.values()}) > len(chosen)
-    job = worker.client.submit(spec=SPEC)["id"]
-    until(lambda: worker.client.job(job)["state"] == "running")
+    job = worker.client.submit(spec=SPEC).id
+    until(lambda: worker.client.job(job).state == "running")
 
     def last(which: tuple[str, int]) -> dict[str, Any]:
         return ask(worker, which[0], chosen[which[1]])[-1]
@@ -136,7 +136,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
     with ThreadPoolExecutor(8) as pool:
         for which, got in zip(want, pool.map(last, want), strict=True):
             assert got == want[which]
-    until(lambda: worker.client.job(job)["state"] == "done")
+    until(lambda: worker.client.job(job).state == "done")
     for language in LANGUAGES:
         undisturbed = score(
             model, toy("intents"), language=language, method="shapley", size=96, samples=256
@@ -150,10 +150,10 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
     small = {**SPEC, "method": "random", "options": {}}
     ids = []
     for _ in range(2):
-        ids.append(worker.client.submit(spec=small)["id"])
-        until(lambda: worker.client.job(ids[-1])["state"] == "done")
+        ids.append(worker.client.submit(spec=small).id)
+        until(lambda: worker.client.job(ids[-1]).state == "done")
     assert ids[0] != ids[1]
-    assert worker.client.job(ids[1])["note"] == "de, fr done"
+    assert worker.client.job(ids[1]).note == "de, fr done"
 
 
 def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
@@ -327,7 +327,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
         ]
         until(lambda: len(slow.asked) == 2)
         assert ask(worker, "de", None)[-1]["done"]
-        assert worker.client.health()["model"] == NAME
+        assert worker.client.health().model == NAME
         slow.arrived.set()
         assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
         with raises("hub.model_unknown", "no/such"):
@@ -338,18 +338,18 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
 def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running, Slow]) -> None:
     worker, slow = hub
     spec = {**SPEC, "model": "some/model", "method": "gradient", "options": {}}
-    job = worker.client.submit("score", spec)["id"]
+    job = worker.client.submit("score", spec).id
     until(lambda: slow.asked == ["some/model"])
     assert ask(worker, "de", None)[-1]["done"]
-    assert worker.client.job(job)["state"] == "running"
-    other = worker.client.submit("score", {**spec, "seed": 2})["id"]
+    assert worker.client.job(job).state == "running"
+    other = worker.client.submit("score", {**spec, "seed": 2}).id
     worker.client.cancel(job)
-    until(lambda: worker.client.job(job)["state"] == "cancelled")
+    until(lambda: worker.client.job(job).state == "cancelled")
     slow.arrived.set()
-    until(lambda: worker.client.job(other)["state"] == "done")
-    bad = worker.client.submit("score", {**spec, "model": "no/such"})["id"]
-    until(lambda: worker.client.job(bad)["state"] == "failed")
-    assert worker.client.job(bad)["error"] == "the hub has no model no/such"
+    until(lambda: worker.client.job(other).state == "done")
+    bad = worker.client.submit("score", {**spec, "model": "no/such"}).id
+    until(lambda: worker.client.job(bad).state == "failed")
+    assert worker.client.job(bad).error == "the hub has no model no/such"
 
 
 def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]) -> None:
@@ -373,13 +373,13 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         kept[grid.index(Head("encoder", 6, 3))] = False
         mask = Mask(grid, kept, {"name": name, "fingerprint": loaded["fingerprint"]})
         whole = list(run.client.evaluate(name, "intents", "th"))[-1]
-        number = run.client.submit(spec={"model": name, **job})["id"]
-        until(lambda: run.client.job(number)["state"] == "running")
+        number = run.client.submit(spec={"model": name, **job}).id
+        until(lambda: run.client.job(number).state == "running")
         figures = run.client.evaluate(name, "intents", "th", mask)
         assert next(figures)["n"] == 16
-        assert run.client.job(number)["state"] == "running"
+        assert run.client.job(number).state == "running"
         last = list(figures)[-1]
         assert last["done"]
         assert last["baseline"] == whole["accuracy"]
-        assert run.client.cancel(number)["state"] in ("running", "cancelled")  # it may end at once
-        until(lambda: run.client.job(number)["state"] == "cancelled")
+        assert run.client.cancel(number).state in ("running", "cancelled")  # it may end at once
+        until(lambda: run.client.job(number).state == "cancelled")

@@ -26,6 +26,7 @@ from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
 from headlab.worker.model_host import Resident
+from headlab.worker.schemas import JobRow
 
 SENTENCES = 12
 
@@ -76,15 +77,15 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {"model": model.name, "languages": ["xx", "zz"], **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+def come_to(worker: Running, job: int, state: str) -> JobRow:
+    until(lambda: worker.client.job(job).state not in ("queued", "running"))
     ended = worker.client.job(job)
-    assert ended["state"] == state, ended["error"]
+    assert ended.state == state, ended.error
     return ended
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
-    return int(worker.client.submit("roles", spec)["id"])
+    return int(worker.client.submit("roles", spec).id)
 
 
 # Params
@@ -173,31 +174,29 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     before = worker.client.forecast("roles", spec_of(model))
-    assert before["forwards"] == 2 * SENTENCES
-    assert before["basis"].startswith("one pass over 24 sentences of 2 languages; ")
-    assert before["basis"].endswith(" a forward, measured now")
-    assert before["seconds"] > 0
+    assert before.forwards == 2 * SENTENCES
+    assert before.basis.startswith("one pass over 24 sentences of 2 languages; ")
+    assert before.basis.endswith(" a forward, measured now")
+    assert before.seconds > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
     done = come_to(worker, submit(worker, spec_of(model)), "done")
     kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert done["result"]["keys"] == sorted(
-        kept, key=lambda key: kept[key].spec["task"]["language"]
-    )
+    assert done.result["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
     own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
-    made = kept[done["result"]["keys"][0]]
+    made = kept[done.result["keys"][0]]
     assert made.spec == own.spec
     assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
     assert read(made).syntax
-    assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("xx: report started") == 1
+    assert done.done == done.total
+    assert [line[21:] for line in worker.client.log(done.id)].count("xx: report started") == 1
     after = worker.client.forecast("roles", spec_of(model))
-    assert (after["forwards"], after["seconds"]) == (0, 0.0)
-    assert after["basis"] == "the reports are in the cache already"
+    assert (after.forwards, after.seconds) == (0, 0.0)
+    assert after.basis == "the reports are in the cache already"
     other = worker.client.forecast("roles", spec_of(model, options={"margin": 0.2}))
-    assert other["seconds"] > 0
-    assert "as in 2 reports of its roles" in other["basis"]
+    assert other.seconds > 0
+    assert "as in 2 reports of its roles" in other.basis
     again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again["result"] == done["result"]
+    assert again.result == done.result
 
 
 def test_a_task_s_texts_give_the_roles_that_need_no_trees(
@@ -213,7 +212,7 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
     found = read(kept.record)
     assert not found.syntax
     assert found.grid == model.grid
-    assert worker.client.forecast("roles", spec)["forwards"] == 0
+    assert worker.client.forecast("roles", spec).forwards == 0
 
 
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
@@ -237,5 +236,5 @@ def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     done = come_to(worker, job, "done")
     assert asked == ["xx", "zz", "xx", "zz"]
     assert first.stat().st_mtime_ns == written
-    assert len(done["result"]["keys"]) == 2
+    assert len(done.result["keys"]) == 2
     assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]

@@ -1,0 +1,43 @@
+"""A kind of job as a package adds it: how often words of a length occur in the texts of a task."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headlab.jobs.fields import Languages, OnTask, setting
+from headlab.jobs.job import Job, Outcome, named, task_of
+from headlab.jobs.known import Estimate, Known
+from headlab.jobs.lab import Lab, RunningJob
+from headlab.methods.forecast import Forecast
+from headlab.options import Option
+
+
+class WordsJob(Job, OnTask):
+    """Words of a length, in some languages of a task."""
+
+    languages: Languages
+    length: int = setting(Option(3, "letters of a word", kind=int, low=1, high=9, label="Letters"))
+    case: str = setting(Option("any", "of the first letter", ("any", "upper", "lower")))
+
+    key: ClassVar[str] = "count-words"
+    name: ClassVar[str] = "Words of a length"
+    about: ClassVar[str] = "How many words of a length the dev texts have."
+    on_jobs_page: ClassVar[bool] = True
+    main_settings: ClassVar[tuple[str, ...]] = ("length",)
+
+    def resolve(self) -> WordsJob:
+        """The job with its languages filled in."""
+        return self.model_copy(update={"languages": list(task_of(self, self.languages).languages)})
+
+    def forecast(self, known: Known) -> Estimate:
+        """No model is needed."""
+        return Estimate(Forecast(forwards=0, seconds=1.0, basis="texts are read"))
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Count the words."""
+        counts = {}
+        for language in named(self.languages):
+            texts = [example.text for example in lab.task(self.task).examples(language, "dev")]
+            words = [word for text in texts for word in text.split()]
+            counts[language] = sum(len(word) == self.length for word in words)
+        return {"words": counts, "length": self.length}
