@@ -34,6 +34,7 @@ from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import known_task
 from headlab.worker.client import Client
+from headlab.worker.schemas import Changed
 
 # The list of a mask's changed answers on the Prune page.
 
@@ -76,8 +77,8 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
             )
             return
         with st.spinner("Asking the worker …"):
-            found = changed(client(), question.key(language), question, language)
-        _list(found, question)
+            answers = changed(client(), question.key(language), question, language)
+        _list(answers, question)
 
 
 def has_labels(name: str) -> bool:
@@ -91,9 +92,7 @@ def _ask(key: tuple[str, ...]) -> None:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def changed(
-    _client: Client, key: tuple[str, ...], _question: Question, language: str
-) -> Mapping[str, Any]:
+def changed(_client: Client, key: tuple[str, ...], _question: Question, language: str) -> Changed:
     """A language's changed answers, from the worker. key: what they depend on."""
     asked, mask = _question, _question.mask
     assert mask is not None
@@ -110,14 +109,16 @@ def changed(
     )
 
 
-def _list(found: Mapping[str, Any], question: Question) -> None:
-    rows = pd.DataFrame(found["answers"], columns=["id", "kind", *SHOWN])
-    if found["total"] > len(rows):
+def _list(changed_answers: Changed, question: Question) -> None:
+    language = changed_answers.language
+    total = changed_answers.total
+    rows = pd.DataFrame(changed_answers.answers, columns=["id", "kind", *SHOWN])
+    if total > len(rows):
         st.caption(
-            f"The first {len(rows):,} of {found['total']:,} changed answers. To write all, export the mask and run in "
+            f"The first {len(rows):,} of {total:,} changed answers. To write all, export the mask and run in "
             "its folder:"
         )
-        st.code(all_changes_command(question, found["language"]), language="bash", wrap_lines=True)
+        st.code(all_changes_command(question, language), language="bash", wrap_lines=True)
     counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
     left, right = st.columns([3, 2])
     kind = left.radio(
@@ -136,8 +137,8 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
         st.caption("None.")
     else:
         _table(part, question)
-    which = "all of them" if found["total"] == len(rows) else "these"
-    name = f"changes-{found['language']}-{question.split}.csv"
+    which = "all of them" if total == len(rows) else "these"
+    name = f"changes-{language}-{question.split}.csv"
     download(
         f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv"
     )

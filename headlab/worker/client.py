@@ -18,6 +18,7 @@ from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
 from headlab.worker.schemas import (
+    Changed,
     Deleted,
     Finding,
     Health,
@@ -99,7 +100,7 @@ class Client:
         request = {"model": model, "task": task, "label_map": label_map}
         return self._answer(FINDINGS, "POST", "/check", request)
 
-    def save_task(self, draft: Mapping[str, Any]) -> SavedTask:
+    def save_task(self, draft: Mapping[str, JsonValue]) -> SavedTask:
         """Save a task made from files.
 
         Args:
@@ -156,23 +157,27 @@ class Client:
             yield from _figures(answer)
 
     def changes(
-        self, model: str, task: str, language: str, mask: Mask, split: str = "dev", size: int = 512,
-        *, label_map: Mapping[str, str] | None = None,
-    ) -> Record:  # fmt: skip
-        """The answers that a mask changes: language, total, answers (the first 2,000; see `headlab.changes.Change`)."""
-        asked = {
+        self,
+        model: str,
+        task: str,
+        language: str,
+        mask: Mask,
+        split: str = "dev",
+        size: int = 512,
+        *,
+        label_map: Mapping[str, str] | None = None,
+    ) -> Changed:
+        """The answers that a mask changes, the first 2,000 of them."""
+        request = {
             "model": model,
             "task": task,
             "language": language,
             "mask": mask.to_json(),
             "split": split,
+            "size": size,
+            "label_map": label_map,
         }
-        return self._one(
-            "POST",
-            "/changes",
-            {**asked, "size": size, "label_map": label_map},
-            seconds=LOAD_SECONDS,
-        )
+        return self._answer(CHANGED, "POST", "/changes", request, LOAD_SECONDS)
 
     def gradient(
         self,
@@ -196,13 +201,13 @@ class Client:
 
     @overload
     def submit(
-        self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here"
+        self, kind: str = "score", spec: Mapping[str, JsonValue] | None = None, place: str = "here"
     ) -> Submitted: ...
 
     def submit(
         self,
         kind: str | Job = "score",
-        spec: Mapping[str, Any] | None = None,
+        spec: Mapping[str, JsonValue] | None = None,
         place: str = "here",
     ) -> Submitted:
         """Queue a job of any kind. The same work submitted twice is one job.
@@ -222,9 +227,9 @@ class Client:
     def forecast(self, kind: Job) -> Forecast: ...
 
     @overload
-    def forecast(self, kind: str, spec: Mapping[str, Any]) -> Forecast: ...
+    def forecast(self, kind: str, spec: Mapping[str, JsonValue]) -> Forecast: ...
 
-    def forecast(self, kind: str | Job, spec: Mapping[str, Any] | None = None) -> Forecast:
+    def forecast(self, kind: str | Job, spec: Mapping[str, JsonValue] | None = None) -> Forecast:
         """What a job will cost.
 
         Args:
@@ -276,16 +281,23 @@ class Client:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Record:
         return self._call(dict, method, path, body, seconds)
 
-    def _many(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Record]:
+    def _many(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> list[Record]:
         return self._call(list, method, path, body, ANSWER_SECONDS)
 
     def _call(
-        self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None,
+        seconds: float,
     ) -> T:
         with self._sentences(path):
             found = self._sent(method, path, body, seconds).json()
@@ -298,7 +310,7 @@ class Client:
         answer_type: TypeAdapter[T],
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> T:
         """The answer to a request, validated; fields that a newer worker adds are ignored."""
@@ -307,7 +319,7 @@ class Client:
             return answer_type.validate_json(response.content, extra="ignore")
 
     def _sent(
-        self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+        self, method: str, path: str, body: Mapping[str, object] | None, seconds: float
     ) -> httpx.Response:
         """The response to a request, which must be a success."""
 
@@ -321,7 +333,7 @@ class Client:
         return response
 
     @contextmanager
-    def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
+    def _stream(self, path: str, body: Mapping[str, object]) -> Iterator[httpx.Response]:
         def send() -> httpx.Response:
             request = self._http.build_request(
                 "POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS)
@@ -385,6 +397,7 @@ class Client:
 # Answers, as types that validate.
 
 HEALTH = TypeAdapter(Health)
+CHANGED = TypeAdapter(Changed)
 FINDINGS = TypeAdapter(list[Finding])
 SAVED_TASK = TypeAdapter(SavedTask)
 JOB_ROW = TypeAdapter(JobRow)
@@ -396,7 +409,7 @@ FORECAST = TypeAdapter(Forecast)
 JSON_OBJECT = TypeAdapter(Json)
 
 
-def _submission(kind: str | Job, spec: Mapping[str, Any] | None) -> Record:
+def _submission(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[str, object]:
     """The kind and the fields of a job, as a request has them."""
     if isinstance(kind, str):
         return {"kind": kind, "spec": dict(spec or {})}
@@ -492,7 +505,7 @@ def scores_of(answer: JsonValue) -> HeadScores:
         ) from error
 
 
-def error_of(record: Mapping[str, Any]) -> HeadlabError:
+def error_of(record: Mapping[str, object]) -> HeadlabError:
     """The error in a worker's answer; older workers give no code.  Raises KeyError if there is none."""
     return HeadlabError(str(record["error"]), code=str(record.get("code", "worker.error")))
 

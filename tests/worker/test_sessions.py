@@ -131,10 +131,10 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
     ask(worker, LANGUAGES[0], mask)
     answer = worker.client.changes(NAME, "intents", LANGUAGES[0], mask, size=SIZE)
     found = changes(Evaluator(model, toy("intents"), LANGUAGES[0], "dev", SIZE), mask)
-    assert (answer["language"], answer["total"]) == (LANGUAGES[0], len(found))
+    assert (answer.language, answer.total) == (LANGUAGES[0], len(found))
     assert found
-    for sent, one in zip(answer["answers"], found, strict=True):
-        assert sent == asdict(one) | {
+    for sent, one in zip(answer.answers, found, strict=True):
+        assert asdict(sent) == asdict(one) | {
             name: pytest.approx(getattr(one, name)) for name in ("p_before", "p_after")
         }
     with raises("mask.other_model"):
