@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import streamlit as st
 
@@ -124,7 +124,9 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     seed, ablation = 0, "zero"
     if like is not None:
         known = METHODS[choice.method].options
-        options = {name: value for name, value in settings(like).items() if name in known}
+        for name, value in settings(like).items():
+            if name in known and not isinstance(value, Mapping):
+                options[name] = value
         seed = spec_of(like, "seed") or 0
         ablation = spec_of(like, "ablation") or "zero"
     return ScoreJob.model_construct(

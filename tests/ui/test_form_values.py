@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
 from headlab.ui.form_values import class_of, entered, held, number, pressed
-from headlab.ui.job_form import Draft
+from headlab.ui.job_form import JobForm
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_any_text_in_a_field_leaves_a_number(text: str) -> None:
 
 
 def test_values_that_were_lost_come_back_with_the_press() -> None:
-    draft = Draft("a/model", "intents", ("de",), "leave-one-out")
-    drawn = {draft.key("seed"): 0, draft.key("size"): 512, draft.key("method"): "monte-carlo"}
+    form = JobForm("a/model", "intents", ("de",), "leave-one-out")
+    drawn = {form.key("seed"): 0, form.key("size"): 512, form.key("method"): "monte-carlo"}
     typed = {
-        class_of(draft.key("seed")): "1013",
-        class_of(draft.key("size")): "512",
+        class_of(form.key("seed")): "1013",
+        class_of(form.key("size")): "512",
         "another": "9",
     }
-    spec = draft.spec(entered(drawn, typed))
-    assert (spec["seed"], spec["size"], spec["method"]) == (1013, 512, "monte-carlo")
+    params = form.job(entered(drawn, typed)).params()
+    assert (params["seed"], params["size"], params["method"]) == (1013, 512, "monte-carlo")
     assert entered(drawn, None) == drawn
 
 
