@@ -27,6 +27,7 @@ from headlab.cli import (
     shrink,
     train,
 )
+from headlab.cli.job_command import command
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import reason
@@ -89,18 +90,18 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.command("score")(score.score)
-    app.command("evaluate")(evaluate.evaluate)
-    app.command("prune")(prune.prune)
+    app.command("score")(command(score.score))
+    app.command("evaluate")(command(evaluate.evaluate))
+    app.command("prune")(command(prune.prune))
     app.command("shrink")(shrink.shrink)
-    app.command("worth")(shrink.worth)
-    app.command("front")(experiment.front)
-    app.command("curve")(score.curve)
-    app.command("experiment")(experiment.experiment)
-    app.command("roles")(roles.roles)
+    app.command("worth")(command(shrink.worth))
+    app.command("front")(command(experiment.front))
+    app.command("curve")(command(score.curve))
+    app.command("experiment")(command(experiment.experiment))
+    app.command("roles")(command(roles.roles))
     app.command("report")(lists.report)
-    app.command("gates")(gates.gates)
-    app.command("finetune")(train.finetune)
+    app.command("gates")(command(gates.gates))
+    app.command("finetune")(command(train.finetune))
     app.command("models")(lists.models)
     app.command("families")(lists.families)
     app.command("tasks")(lists.tasks)

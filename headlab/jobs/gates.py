@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.errors import HeadlabError
-from headlab.jobs.command import HERE, OPTION_FLAG, WHERE, Flag, FlagValue, Surroundings
+from headlab.jobs.command import (
+    HERE,
+    OPTION_FLAG,
+    Flag,
+    FlagValue,
+    Surroundings,
+    pairs_of,
+    where_flags,
+)
 from headlab.jobs.fields import (
     SEED,
     Languages,
@@ -196,9 +204,8 @@ class GatesJob(Job, OnTask):
     def flags(cls) -> tuple[Flag, ...]:
         """Where it is done, one language, the weights, what is trained, the options, the seed."""
         stacks = GateOptions.table()["stacks"]
-        where = [flag for field, flag in WHERE.items() if field != "languages"]
         return (
-            *where,
+            *where_flags(("model", "task", "label_map")),
             Flag("--language", "language to train and evaluate on", default="en"),
             Flag(
                 "--weight",
@@ -212,7 +219,6 @@ class GatesJob(Job, OnTask):
             Flag(
                 "--option",
                 "name=value of the learning, e.g. steps=800",
-                list,
                 short=OPTION_FLAG,
                 repeated=True,
             ),
@@ -223,9 +229,7 @@ class GatesJob(Job, OnTask):
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for an option that is invalid or has its own flag."""
-        pairs = values.get("option") or []
-        assert isinstance(pairs, list)
-        options = parse_options([str(pair) for pair in pairs], GateOptions.table())
+        options = parse_options(pairs_of(values, "option"), GateOptions.table())
         for name, flag in OWN_FLAGS.items():
             if name in options:
                 raise HeadlabError(

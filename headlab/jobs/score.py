@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
+from headlab.jobs.command import Flag
 from headlab.jobs.fields import (
     ABLATION,
     SEED,
@@ -98,6 +99,7 @@ class ScoreJob(MethodJob):
     about: ClassVar[str] = "The score of each head in each language."
     summary: ClassVar[str] = "Head scores, and where they are computed."
     page: ClassVar[str] = "heads"
+    help_order: ClassVar[tuple[str, ...]] = ("seed", "size", "ablation")
 
     def subject(self) -> str:
         """The method."""
@@ -212,6 +214,12 @@ class CurveJob(MethodJob):
     def subject(self) -> str:
         """The curve and the method that orders its heads."""
         return f"{self.name}, {self.method_title()}"
+
+    @classmethod
+    def method_flag(cls) -> Flag:
+        """The flag of the method whose scores order the heads."""
+        help = f"method whose dev scores order the heads: {', '.join(METHODS)}"
+        return replace(super().method_flag(), help=help)
 
     @classmethod
     def command_settings(cls) -> Settings:
