@@ -29,8 +29,10 @@ from headlab.cli import (
 )
 from headlab.cli.job_command import command
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
+from headlab.cli.package_jobs import package_command
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import reason
+from headlab.jobs.table import JOBS
 from headlab.processors import limit_threads
 
 # `headlab worker`: the process that owns the device.
@@ -107,6 +109,8 @@ def build() -> typer.Typer:
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker)
+    for key in JOBS.added:
+        app.command(key)(package_command(JOBS[key]))
     papers = typer.Typer(
         help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None
     )
@@ -121,8 +125,8 @@ def build() -> typer.Typer:
 
 
 @cache
-def _command() -> Any:
-    """The application as a click command, built once."""
+def _command(added_kinds: Sequence[str]) -> Any:
+    """The application as a click command, built once for the kinds of jobs that packages add."""
     return typer.main.get_command(build())
 
 
@@ -137,7 +141,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command and write out what it printed; returns its exit code."""
     try:
         try:
-            _command().main(
+            _command(JOBS.added).main(
                 args=None if arguments is None else list(arguments), prog_name="headlab"
             )
         finally:

