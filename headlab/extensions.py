@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from types import ModuleType
 from typing import Generic, NamedTuple, TypeVar, overload
 
@@ -21,24 +21,38 @@ class Added(NamedTuple):
     problems: list[str]
 
 
+@cache
+def _installed() -> EntryPoints:
+    """The entry points of all installed packages: one reading serves every registry."""
+    return entry_points()  # type: ignore[return-value]  # before 3.12 a mapping that selects as well
+
+
 class Registry(Mapping[str, T]):
     """Entries by key: the built-in ones, then those added by the entry points of a group.
 
     own: the built-in entries.  group: name of the entry points, like "headlab.methods".  fits: whether an object is
-    a valid entry for a key.  An entry point that cannot be imported, does not fit or has a built-in key is left out;
+    a valid entry for a key.  taken: keys that no entry may have besides the built-in ones.  An entry point that cannot be imported, does not fit or has a built-in key is left out;
     the log and `problems` say why.  Entry points are read on first use beyond a built-in entry, not on import,
     because the packages that define them import headlab.
     """
 
     def __init__(
-        self, own: Mapping[str, T], group: str, fits: Callable[[str, object], bool]
+        self,
+        own: Mapping[str, T],
+        group: str,
+        fits: Callable[[str, object], bool],
+        *,
+        taken: Collection[str] = (),
     ) -> None:
-        self._own, self._group, self._fits = own, group, fits
+        self._own = own
+        self._group = group
+        self._fits = fits
+        self._taken = taken
 
     @cached_property
     def _added(self) -> Added:
         found = Added({}, [])
-        for point in sorted(entry_points(group=self._group), key=lambda p: p.name):
+        for point in sorted(_installed().select(group=self._group), key=lambda p: p.name):
             entry, problem = self._loaded(point, found.entries)
             if problem:
                 found.problems.append(problem)
@@ -50,7 +64,7 @@ class Registry(Mapping[str, T]):
     def _loaded(self, point: EntryPoint, before: Mapping[str, object]) -> tuple[object, str]:
         """The object of an entry point, and an empty text, or the reason it is left out."""
         of = f"{self._group}: {point.name} ({point.value}{f' of {point.dist.name}' if point.dist else ''})"
-        if point.name in self._own or point.name in before:
+        if point.name in self._own or point.name in before or point.name in self._taken:
             return None, f"{of} has a name that is taken; rename it in that package"
         try:
             entry = point.load()
@@ -66,6 +80,7 @@ class Registry(Mapping[str, T]):
     def refresh(self) -> None:
         """Read the entry points again on next use, for example after an installation."""
         self.__dict__.pop("_added", None)
+        _installed.cache_clear()
 
     @property
     def problems(self) -> list[str]:

@@ -35,7 +35,7 @@ HOMES = {  # module: the parts that may import it
     "ray": {"cluster"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "click": {"cli"},
+    "click": {"cli", "jobs"},
     "peft": {"models", "training"},
     "jinja2": {"report"},
     "sacrebleu": {"bleu"},

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from errors import raises
-from fake_client import job
-from headlab.worker.kinds.kind import HOMES, kind_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from headlab.cli.experiment import options_of
 from headlab.cli.main import build
-from headlab.labels import read_map
+from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.gates import WEIGHT
+from headlab.jobs.job import Job
+from headlab.jobs.reading import read_command
+from headlab.jobs.score import ScoreJob
+from headlab.jobs.table import BUILT_IN, job_of
+from headlab.jobs.worth import MASK_FILE
+from headlab.masks import full_mask
 from headlab.methods.table import METHODS
 from headlab.options import Option, integer_in, number_in, option_words, parse_options
-from headlab.report.commands import shell_lines
+from headlab.records import HeadGrid, Stack
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
-from headlab.studies.table import JOBS as SETTINGS_OF
 from headlab.training.l0_options import GateOptions
-from headlab.ui import job_views
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
@@ -74,49 +78,63 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
     assert list(option_words("-o", {name: known[name].default}, known)) == []
 
 
+FRONT_OPTIONS = {
+    name: value for name, value in FRONT.resolve({}).items() if not name.startswith(METHOD)
+}
+MASK = full_mask(HeadGrid((Stack("encoder", (2, 2)),))).to_json()
 BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
-    "score": {"method": "shapley"},
-    "curve": {"method": "shapley"},
-    "experiment": {"experiment": "targeted", "options": {}},
-    "front": {"method": "shapley", "options": FRONT.resolve({})},
-    "gates": {"languages": ["de"]},
-    "roles": {"languages": ["de"]},
-    "worth": {},
+    "score": {"model": "m", "task": "intents", "languages": ["de"]},
+    "curve": {"model": "m", "task": "intents", "languages": ["de"]},
+    "experiment": {"model": "m", "task": "intents", "languages": ["de"], "experiment": "targeted"},
+    "front": {"model": "m", "task": "intents", "languages": ["de"], "options": FRONT_OPTIONS},
+    "gates": {"model": "m", "task": "intents", "languages": ["de"]},
+    "roles": {"model": "m", "languages": ["de"]},
+    "worth": {"model": "m", "task": "intents", "languages": ["de"], "mask": MASK},
     "finetune": {"task": "intents"},
 }
-EVERY_SETTING = [(kind, name) for kind, known in SETTINGS_OF.items() for name in known]
+EVERY_SETTING = [(kind, name) for kind, job in BUILT_IN.items() for name in job.settings()]
+
+
+@pytest.fixture(autouse=True)
+def mask_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that the command of a job on a mask names, in the folder where commands are typed."""
+    monkeypatch.chdir(tmp_path)
+    Path(MASK_FILE).write_text(json.dumps(MASK))
+
+
+def read_back(line: str) -> Job:
+    """The job of a line, which its command and `read_command` make of it alike."""
+    job = read_command(line)
+    assert type(job).from_flags(parameters_of(line)) == job
+    return job
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
 def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, name: str) -> None:
-    known = SETTINGS_OF[kind][name]
-    values = [value for value in others(known) if value != known.default]
+    job_class = BUILT_IN[kind]
+    setting = job_class.settings()[name]
+    values = [value for value in others(setting) if value != setting.default]
     assert values
-    for value in values:
-        found = asked(shell_lines(kind, BARE[kind] | {name: value}))[known.flag or name]
-        assert found == value
-        assert type(found) is type(value)
-    for untold in (
-        asked(shell_lines(kind, BARE[kind] | told)) for told in ({}, {name: known.default})
-    ):
-        assert untold[known.flag or name] in (
-            known.default,
-            None,
-        )  # a preset may say what is not given
+    for value in [*values, setting.default]:
+        job = job_class.model_validate(BARE[kind] | {name: value})
+        read_value = read_back(job.terminal_lines()).value(name)
+        assert read_value == value
+        assert type(read_value) is type(value)
+    assert read_back(job_class.model_validate(BARE[kind]).terminal_lines()).value(name) == (
+        setting.default
+    )
 
 
-def test_every_kind_of_job_has_settings_and_fields_of_their_names() -> None:
-    assert set(SETTINGS_OF) == set(HOMES)
-    for kind, known in SETTINGS_OF.items():
-        fields = kind_of(kind).spec.model_fields
-        for name in set(known) - ({"dev_size"} if kind == "curve" else set()):
-            low, high = known[name].low, known[name].high
-            if name == "batch_sizes":
-                continue
-            assert fields[name].default == known[name].default
-            for value in (v for v in (low - 1, high + 1) if math.isfinite(v)):
-                with pytest.raises(ValidationError, match=name):
-                    kind_of(kind).spec.model_validate({name: known[name].kind(value)})
+@pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
+def test_a_request_beyond_the_limits_of_a_setting_is_refused(kind: str, name: str) -> None:
+    job_class = BUILT_IN[kind]
+    setting = job_class.settings()[name]
+    assert job_class.model_fields[name].default == setting.default
+    limits = [limit for limit in (setting.low - 1, setting.high + 1) if math.isfinite(limit)]
+    assert limits or setting.choices
+    for limit in limits:
+        with pytest.raises(ValidationError, match=name):
+            job_class.model_validate(BARE[kind] | {name: setting.kind(limit)})
 
 
 # Jobs of every kind, whatever their names and numbers, through the command that is printed for them.
@@ -129,11 +147,12 @@ LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(
 OWN_FLAGS = ("weight", "trained", "stacks")  # options of gates that have a flag of their own
 COUNTS, SEEDS, RATES = st.integers(1, 100_000), st.integers(0, 2**63 - 1), st.floats(1e-6, 0.999)
 MAPS = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=4)
+LANGUAGE_LISTS = st.lists(LANGUAGES, min_size=1, max_size=3)
 WHERE = {
     "model": NAMES,
     "task": TASKS,
     "label_map": MAPS,
-    "languages": st.lists(LANGUAGES, min_size=1, max_size=3),
+    "languages": LANGUAGE_LISTS | st.just("all"),
 }
 HOW = {"seed": SEEDS, "ablation": st.sampled_from(["zero", "mean"])}
 
@@ -197,6 +216,33 @@ def of_experiments() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def of_roles() -> st.SearchStrategy[dict[str, Any]]:
+    """A job on the trees of a treebank, or on the texts of a task."""
+    shared = {
+        "model": NAMES,
+        "languages": LANGUAGE_LISTS,
+        "split": st.sampled_from(["dev", "test", "train"]),
+        "size": st.none() | COUNTS,
+        "options": values_of(ROLES),
+    }
+    return st.fixed_dictionaries(shared) | st.fixed_dictionaries(
+        {**shared, "task": TASKS, "source": st.just("task")}
+    )
+
+
+def gate_options() -> st.SearchStrategy[dict[str, Any]]:
+    """Options of the training of gates, those with a flag of their own among them."""
+    plain = {name: o for name, o in GateOptions.table().items() if name not in OWN_FLAGS}
+    with_flags = st.fixed_dictionaries(
+        {},
+        optional={
+            "stacks": st.sampled_from(["all", "encoder", "encoder,decoder"]),
+            "trained": st.sampled_from(["gates", "all"]),
+        },
+    )
+    return st.builds(lambda first, second: {**first, **second}, values_of(plain), with_flags)
+
+
 def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
     """A job of a front, which asks for a loss or for a number of heads."""
     asked = st.fixed_dictionaries(
@@ -208,90 +254,78 @@ def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-JOBS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "experiment": of_experiments(),
     "front": of_fronts(),
-    "roles": st.fixed_dictionaries(
-        {"model": NAMES, "task": st.none() | TASKS, "languages": st.lists(LANGUAGES, min_size=1, max_size=3),
-         "split": st.sampled_from(["dev", "test", "train"]), "size": st.none() | COUNTS, "options": values_of(ROLES)}
-    ),
+    "roles": of_roles(),
     "score": with_method({**WHERE, **HOW, "size": COUNTS}),
     "curve": with_method(
-        {**WHERE, **HOW, "size": st.none() | COUNTS, "split": st.sampled_from(["test", "dev"]),
-         "points": st.none() | st.integers(2, 4096)}
+        {
+            **WHERE,
+            **HOW,
+            "size": st.none() | COUNTS,
+            "split": st.sampled_from(["test", "dev"]),
+            "points": st.none() | st.integers(2, 4096),
+        }
     ),
     "gates": st.fixed_dictionaries(
-        {**WHERE, "weights": st.lists(st.floats(0, 10), min_size=1, max_size=3, unique=True), "seed": SEEDS,
-         "options": values_of({k: v for k, v in GateOptions.table().items() if k not in OWN_FLAGS})}
+        {
+            **WHERE,
+            "languages": LANGUAGE_LISTS,
+            "weights": st.lists(st.floats(0, 10), min_size=1, max_size=3, unique=True),
+            "seed": SEEDS,
+            "options": gate_options(),
+        }
     ),
     "worth": st.fixed_dictionaries(
-        {**WHERE, "seed": SEEDS, "rounds": st.integers(6, 99), "batch_sizes": st.lists(COUNTS, min_size=1, max_size=3)}
+        {
+            **WHERE,
+            "mask": st.just(MASK),
+            "seed": SEEDS,
+            "rounds": st.integers(6, 99),
+            "batch_sizes": st.lists(st.integers(1, 1024), min_size=1, max_size=3),
+        }
     ),
-    "finetune": st.fixed_dictionaries({"task": TASKS, "steps": COUNTS, "learning_rate": RATES, "seed": SEEDS}),
-}  # fmt: skip
+    "finetune": st.fixed_dictionaries(
+        {"task": TASKS, "steps": st.integers(1, 20_000), "learning_rate": RATES, "seed": SEEDS}
+    ),
+}
 
 
-def check_study(kind: str, details: dict[str, Any]) -> None:
-    """The printed line asks for the same options of the experiment and of its method, by whatever flags."""
-    about = FRONT if kind == "front" else EXPERIMENTS[details["experiment"]]
-    found = asked(shell_lines(kind, details))
-    beside = {name: details[name] for name in (METHOD, METHOD_OPTIONS) if name in details}
-    if kind == "front":
-        given = {name: found[name] for name in ("orders", "within", "heads", "by", METHOD)}
-        of_method = parse_options(found["option"] or (), METHODS[details[METHOD]].options)
-        given |= {"points": None if found["every"] else found["points"], METHOD_OPTIONS: of_method}
-        read = FRONT.resolve(given)
-    else:
-        read = options_of(
-            about, found["method"], found["method_option"] or [], found["option"] or []
-        )
-    assert read == about.resolve({**details["options"], **beside})
-    assert found["languages"] == ",".join(details["languages"])
-    assert details["label_map"] is None or read_map(found["label_map"]) == details["label_map"]
-    assert (found["size"], found["test_size"]) == (details["dev_size"], details["test_size"])
-    assert {name: found[name] for name in ("model", "task", *HOW)} == {
-        n: details[n] for n in ("model", "task", *HOW)
-    }
+def job_of_each_line(job: Job) -> list[Job]:
+    """The jobs that its lines ask for: one a line where a command takes one language."""
+    if job.key not in ("gates", "roles"):
+        return [job]
+    return [job.model_copy(update={"languages": [name]}) for name in job.languages_named]
 
 
-def check_job(kind: str, details: dict[str, Any]) -> None:
-    """What each printed line says is what the job was given."""
-    languages = details.get("languages")
-    for at, line in enumerate(shell_lines(kind, details).splitlines()):
-        found = asked(line)
-        if kind == "gates":
-            assert (found["language"], found["weight"]) == (languages[at], details["weights"])
-            known = GateOptions.table()
-        elif kind == "roles":
-            assert found["language"] == languages[at]
-            known = ROLES
-        elif languages is not None:
-            assert found["languages"] == ",".join(languages)
-            known = METHODS[details["method"]].options if "method" in details else {}
-        if "options" in details:
-            given = {k: v for k, v in details["options"].items() if v != known[k].default}
-            read = parse_options(found["option"] or (), known)
-            assert (read, [type(v) for v in read.values()]) == (
-                given,
-                [type(v) for v in given.values()],
-            )
-        if details.get("label_map") is not None:
-            assert read_map(found["label_map"]) == details["label_map"]
-        if kind == "worth":
-            assert found["batch_sizes"] == ",".join(map(str, details["batch_sizes"]))
-        same = set(details) - {"languages", "options", "label_map", "batch_sizes", "weights"}
-        assert {name: found[name] for name in same} == {name: details[name] for name in same}
+def filled(job: Job) -> dict[str, Any]:
+    """A job's fields, with the defaults of its options filled in."""
+    fields = job.model_dump()
+    if isinstance(job, ExperimentJob):
+        fields.pop("method_options")
+        fields["options"] = job.study().resolve(job.study_options())
+    elif job.has("options"):
+        defaults = {name: option.default for name, option in job.options_known().items()}
+        fields["options"] = defaults | dict(job.value("options"))
+        fields["options"].pop(WEIGHT, None)
+    return fields
 
 
 @pytest.mark.parametrize("cases", [60, pytest.param(2000, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("kind", BUILT_IN)
 def test_a_job_is_read_back_from_its_command(
     kind: str, cases: int, record_property: Callable[[str, object], None]
 ) -> None:
     @settings(max_examples=cases, deadline=None)
-    @given(JOBS[kind])
-    def check(details: dict[str, Any]) -> None:
-        (check_study if kind in ("experiment", "front") else check_job)(kind, details)
+    @given(FIELDS[kind])
+    def check(fields: dict[str, Any]) -> None:
+        job = BUILT_IN[kind].model_validate(fields)
+        read_jobs = [read_back(line) for line in job.terminal_lines().splitlines()]
+        for read_job, asked_job in zip(read_jobs, job_of_each_line(job), strict=True):
+            assert type(read_job) is type(asked_job)
+            # as JSON, where 1, 1.0 and true differ
+            assert json.dumps(filled(read_job)) == json.dumps(filled(asked_job))
 
     record_property("commands", cases)
     check()
@@ -311,52 +345,74 @@ def commands() -> Mapping[str, Any]:
     return dict(group.commands)
 
 
-def asked(line: str) -> dict[str, Any]:
+def parameters_of(line: str) -> dict[str, Any]:
     """The arguments of a command as the command line reads them."""
     words = shlex.split(line)
     command = commands()[words[1]]
     return dict(command.make_context(words[1], words[2:]).params)
 
 
-def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
-    spec = {"model": "m", "task": "intents", "languages": ["de", "fr"], "method": "gradient", "seed": 3,
-            "options": {"form": "token", "normalise": True}}  # fmt: skip
-    found = asked(job_views.terminal(job(1, kind="score", params=spec)))
-    assert (
-        METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))[
-            "normalise"
-        ]
-        is True
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("", "command.no_job", "headlab"),
+        ("headlab", "command.no_job", "score"),
+        ("ls score", "command.no_job", "headlab"),
+        ("headlab prune", "command.no_job", "headlab prune"),
+        ("headlab score 'de", "command.no_job", "'de"),
+        ("headlab score --languages de --fast", "command.flag_unknown", "--fast"),
+        ("headlab score --data DIR", "command.flag_unknown", "--languages"),
+        ("headlab curve --dev-size 8", "command.flag_unknown", "--dev-size"),
+        ("headlab score --method shapley --seed", "command.value_missing", "--seed"),
+        ("headlab gates --weight much", "command.value_invalid", "--weight"),
+        ("headlab worth", "command.value_invalid", "--mask"),
+        ("headlab score de", "command.invalid", "de"),
+        ("headlab score --size 0", "job.field_invalid", "from 1 to 100000"),
+        ("headlab curve --split no", "job.field_invalid", "test or dev"),
+        ("headlab score --method no", "method.unknown", "shapley"),
+        ("headlab experiment", "experiment.unknown", "targeted"),
+    ],
+)
+def test_a_line_that_is_no_command_of_a_job_says_what_would_be(
+    line: str, code: str, words: str
+) -> None:
+    with raises(code, words):
+        read_command(line)
+
+
+def test_the_task_of_a_declaration_is_read_back_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declaration = tmp_path / "mood.toml"
+    declaration.write_text(
+        'name = "mood"\nformat = "csv"\nfiles = "{language}.{split}.csv"\n'
+        'columns = { text = "text", label = "label" }\n'
     )
-    assert (found["seed"], found["languages"]) == (3, "de,fr")
+    monkeypatch.setenv("HEADLAB_TASKS", str(declaration))
+    job = ScoreJob(model="m", task="mood", languages=["en"])
+    assert str(declaration) in job.terminal_lines()
+    assert read_command(job.terminal_lines()) == job
+
+
+def line_of(kind: str, **fields: Any) -> str:
+    """The line that is printed for a job of the list."""
+    job = job_of(kind, {"model": "m", "task": "intents", "languages": ["de"], **fields})
+    assert job is not None
+    return job.terminal_lines()
+
+
+def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
+    line = line_of("score", method="gradient", options={"form": "token", "normalise": True})
+    options = parse_options(parameters_of(line)["option"], METHODS["gradient"].options)
+    assert options == {"form": "token", "normalise": True}
 
 
 def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them() -> None:
-    options = {
-        **{name: option.default for name, option in FRONT.options.items()},
-        "heads": None,
-        "within": 1.0,
-    }
-    spec = {"model": "m", "task": "intents", "languages": ["de"], "method": "shapley", "options": options,
-            "method_options": {"target": None, "samples": 64}}  # fmt: skip
-    found = asked(job_views.terminal(job(1, kind="front", params=spec)))
-    assert parse_options(found["option"], METHODS["shapley"].options) == {
+    line = line_of("front", options=FRONT_OPTIONS, method_options={"target": None, "samples": 64})
+    assert parse_options(parameters_of(line)["option"], METHODS["shapley"].options) == {
         "target": None,
         "samples": 64,
     }
-
-
-def test_the_command_of_a_worth_job_says_all_that_it_was_given() -> None:
-    spec = {"model": "m", "task": "intents", "languages": ["de"], "mask": {}, "batch_sizes": [2, 16], "rounds": 9,
-            "seed": 4}  # fmt: skip
-    found = asked(job_views.terminal(job(1, kind="worth", params=spec)))
-    assert (found["batch_sizes"], found["rounds"], found["seed"]) == ("2,16", 9, 4)
-
-
-def test_the_command_of_a_fine_tuning_says_all_that_it_was_given() -> None:
-    spec = {"task": "intents", "steps": 12, "learning_rate": 0.0003, "seed": 2}
-    found = asked(job_views.terminal(job(1, kind="finetune", params=spec)))
-    assert {name: found[name] for name in spec} == spec
 
 
 def test_a_number_is_read_only_from_an_option_that_holds_one() -> None:

@@ -18,7 +18,6 @@ from headlab.cli.output import (
     OnTask,
     Seed,
     check_ablation,
-    flags_of,
     print_json,
     progress_bar,
 )
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 Written = Mapping[str, Any]
 
 
-@flags_of()
 def evaluate(
     on: OnTask,
     mask: Annotated[

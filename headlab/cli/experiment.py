@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.cli.job_command import FlagValues, values_of
 from headlab.cli.output import (
     AsJson,
     Here,
-    MethodOptions,
-    OnTask,
     check_ablation,
-    flags_of,
+    chosen_task,
     print_json,
     progress_bar,
 )
-from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
-from headlab.methods.table import DEFAULT_METHOD
-from headlab.methods.table import method as method_of
-from headlab.options import parse_options
-from headlab.studies.table import EXPERIMENTS, FRONT, JOBS, METHOD, METHOD_OPTIONS, Experiment
-from headlab.studies.table import experiment as experiment_of
+from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 
 if TYPE_CHECKING:
     from headlab.records import Progress
@@ -35,24 +30,11 @@ if TYPE_CHECKING:
 # `headlab experiment`: the papers' analyses, with their tables and figures.
 
 
-@flags_of(JOBS["experiment"])
 def experiment(
-    key: Annotated[str | None, typer.Argument(help=f"one of {', '.join(EXPERIMENTS)}")] = None,
+    flags: Annotated[FlagValues, values_of(ExperimentJob.flags())],
     *,
-    on: OnTask,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="method whose scores are used (default shapley), where the experiment has one"
-        ),
-    ] = None,
-    method_option: Annotated[
-        list[str] | None, typer.Option("-o", help="name=value of the method, e.g. samples=512")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="name=value of the experiment (--list shows them)"),
-    ] = None,
+    key: str | None,
+    data: Path | None,
     here: Here,
     out: Annotated[
         Path | None,
@@ -62,7 +44,6 @@ def experiment(
     list_: Annotated[
         bool, typer.Option("--list", help="the experiments and their options, and nothing else")
     ] = False,
-    **settings: Any,
 ) -> None:
     """Run an analysis; scores, answers and curves come from the cache or are computed first.
 
@@ -72,16 +53,36 @@ def experiment(
     if list_ or key is None:
         show_list(json=json)
         return
-    check_ablation(settings["ablation"])
-    options = options_of(experiment_of(key), method, method_option or [], option or [])
-    chosen, store = on.chosen(), here.store()
-    from headlab.studies.run import Pieces
-
-    pieces = Pieces(here.load(on.model), chosen, store, **settings)
-    report = reported(key, pieces, options)
+    job = ExperimentJob.from_flags(flags)
+    options = job.study().resolve(job.study_options())
+    report = reported(job.experiment, pieces_of(job, here, data), options)
     if out is not None:
         write_report(report, out)
     print_json(report.to_json()) if json else typer.echo(markdown(report))
+
+
+def pieces_of(job: ExperimentJob, here: Here, data: Path | None) -> Pieces:
+    """The pieces that a report is assembled from. Raises HeadlabError for what cannot be computed.
+
+    Args:
+        job: The experiment, or the front.
+        here: Where it is computed.
+        data: Folder of the task's files.
+    """
+    check_ablation(job.ablation)
+    task = chosen_task(job.task, job.languages, data, job.label_map)
+    store = here.store()
+    from headlab.studies.run import Pieces
+
+    return Pieces(
+        here.load(job.model),
+        task,
+        store,
+        seed=job.seed,
+        dev_size=job.dev_size,
+        test_size=job.test_size,
+        ablation=job.ablation,
+    )
 
 
 def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
@@ -95,34 +96,6 @@ def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
             show(step.note or key, step.done, step.total)
 
         return run_experiment(key, pieces, options=options, on_progress=on_progress)
-
-
-def options_of(
-    about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]
-) -> dict[str, Any]:
-    """All options of the experiment. Raises HeadlabError for one that it or the method does not have."""
-    given = parse_options(of_experiment, about.options)
-    if method is not None:
-        if METHOD not in about.options:
-            raise HeadlabError(
-                f"experiment {about.key} does not choose a method; leave --method out",
-                code="experiment.takes_no_method",
-            )
-        given[METHOD] = method_of(method).key
-    if of_method:
-        if METHOD_OPTIONS not in about.options:
-            raise HeadlabError(
-                f"experiment {about.key} takes no options of a method; leave -o out",
-                code="experiment.takes_no_method_options",
-            )
-        if METHOD_OPTIONS in given:
-            raise HeadlabError(
-                f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one",
-                code="option.given_twice",
-            )
-        own = method_of(str(given.get(METHOD, DEFAULT_METHOD)))
-        given[METHOD_OPTIONS] = own.resolve(parse_options(of_method, own.options))
-    return about.resolve(given)
 
 
 def show_list(*, json: bool) -> None:
@@ -167,22 +140,12 @@ def write_report(report: Report, folder: Path) -> None:
 # `headlab front`: the smallest model that is good enough in every language, or the best one of a given size.
 
 SHOWN = ("front-choice", "front-confirmed")
-ASKED = ("within", "heads", "by", "orders", "points")
 
 
-@flags_of(FRONT.options, *ASKED, before="every")
-@flags_of(JOBS["front"])
 def front(
-    on: OnTask,
+    job: FrontJob,
     *,
-    every: Annotated[
-        bool,
-        typer.Option("--every", help="measure every count of removed heads, whatever --points"),
-    ] = False,
-    method: Annotated[
-        str, typer.Option(help="method whose dev scores order the heads")
-    ] = DEFAULT_METHOD,
-    option: MethodOptions = None,
+    data: Path | None,
     here: Here,
     out: Annotated[
         Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")
@@ -191,7 +154,6 @@ def front(
         bool, typer.Option("--full", help="print every point of every order, too")
     ] = False,
     json: AsJson = False,
-    **settings: Any,
 ) -> None:
     """Choose a smaller model by its cost and its weakest language: chosen on dev, measured on test.
 
@@ -199,17 +161,11 @@ def front(
     It can be interrupted; run the same command again to resume.
     """
     from headlab.studies.pareto import chosen_mask
-    from headlab.studies.run import Pieces
 
-    check_ablation(settings["ablation"])
-    about = method_of(method)
-    asked = {name: settings.pop(name) for name in ASKED} | ({"points": None} if every else {})
-    of_method = parse_options(option or [], about.options)
-    options = FRONT.resolve({METHOD: about.key, METHOD_OPTIONS: of_method, **asked})
-    chosen, loaded, store = on.chosen(), here.load(on.model), here.store()
-    pieces = Pieces(loaded, chosen, store, **settings)
-    report = reported(FRONT.key, pieces, options)
-    mask = chosen_mask(report, loaded.grid)
+    options = job.study().resolve(job.study_options())
+    pieces = pieces_of(job, here, data)
+    report = reported(job.key, pieces, options)
+    mask = chosen_mask(report, pieces.model.grid)
     if out is not None and out.suffix == ".json":
         mask.save(out)
     elif out is not None:

@@ -9,104 +9,68 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.output import (
-    MODEL,
-    TASK,
     AsJson,
-    DataFolder,
     Here,
-    LabelMap,
-    ModelName,
     Say,
-    TaskName,
     chosen_task,
     clock,
-    flags_of,
     print_json,
     shown,
 )
 from headlab.errors import HeadlabError
+from headlab.jobs.gates import GatesJob
 from headlab.l0_gates import LearnedGates
-from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store, trained_folder
-from headlab.studies.table import JOBS
-from headlab.training.l0_options import ALL, GateOptions, options_of
 from headlab.training.l0_table import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
     from headlab.training.l0_options import GateStep
     from headlab.training.steps import Watch
 
-OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
 
-
-@flags_of({"stacks": GateOptions.table()["stacks"], **JOBS["gates"]})
 def gates(
+    job: GatesJob,
     *,
-    model: ModelName = MODEL,
-    task: TaskName = TASK,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    language: Annotated[
-        str, typer.Option("--language", help="language to train and evaluate on")
-    ] = "en",
-    weight: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"
-        ),
-    ] = None,
-    train_model: Annotated[
-        bool, typer.Option("--train-model", help="train the model jointly with its gates")
-    ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800"),
-    ] = None,
+    data: Path | None,
     here: Here,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")
     ] = None,
     json: AsJson = False,
-    **own: Any,
 ) -> None:
     """Learn which heads to keep, with gates and a penalty λ for each open gate (Voita et al. 2019).
 
     A cached run is read, not repeated. It can be interrupted; run the same command again to resume.
     """
-    options = chosen_options(option or [], own["stacks"], train_model, own["seed"])
-    weights = list(dict.fromkeys(weight or [options.weight]))
-    check_files(weights, out)
+    options = job.gate_options(job.weights[0])
+    (language,) = job.languages_named
+    check_files(job.weights, out)
     from headlab.training.l0_learn import sweep
 
-    asked = chosen_task(task, language, data, label_map)
-    asked.check(language, "dev")
-    store, loaded = here.store(), here.load(model)
+    task = chosen_task(job.task, language, data, job.label_map)
+    task.check(language, "dev")
+    store = here.store()
+    model = here.load(job.model)
     with shown("loading") as show:
-        found = sweep(
-            loaded, asked, language, weights, options=options, store=store, watch=_watching(show)
+        runs = sweep(
+            model,
+            task,
+            language,
+            job.weights,
+            options=options,
+            store=store,
+            watch=_watching(show),
         )
-    files = {} if out is None else write_masks(found, out)
-    models = trained_models(found, store)
+    mask_files = {} if out is None else write_masks(runs, out)
+    model_folders = trained_models(runs, store)
     if json:
-        print_json(as_json(found, files, models))
-    else:
-        made = (("mask", files), ("model", models))
-        lines = [
-            f"{what} of λ = {w:g}: {path}" for what, paths in made for w, path in paths.items()
-        ]
-        typer.echo("\n\n".join([gates_table(found).markdown(), *run_notes(found), *lines]))
-
-
-def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
-    """The options of all runs. Raises HeadlabError for one that is invalid or has its own flag."""
-    given = parse_options(pairs, GateOptions.table())
-    for name in OWN:
-        if name in given:
-            raise HeadlabError(
-                f"{name} is set by {OWN[name]}, not by -o", code="option.set_elsewhere"
-            )
-    return options_of(given | {"stacks": stacks, "trained": ALL if train_model else "gates"}, seed)
+        print_json(as_json(runs, mask_files, model_folders))
+        return
+    lines = []
+    for what, paths in (("mask", mask_files), ("model", model_folders)):
+        lines += [f"{what} of λ = {weight:g}: {path}" for weight, path in paths.items()]
+    typer.echo("\n\n".join([gates_table(runs).markdown(), *run_notes(runs), *lines]))
 
 
 def check_files(weights: Sequence[float], out: Path | None) -> None:

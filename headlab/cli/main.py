@@ -27,9 +27,12 @@ from headlab.cli import (
     shrink,
     train,
 )
+from headlab.cli.job_command import command
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
+from headlab.cli.package_jobs import package_command
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import reason
+from headlab.jobs.table import JOBS
 from headlab.processors import limit_threads
 
 # `headlab worker`: the process that owns the device.
@@ -89,23 +92,25 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.command("score")(score.score)
-    app.command("evaluate")(evaluate.evaluate)
-    app.command("prune")(prune.prune)
+    app.command("score")(command(score.score))
+    app.command("evaluate")(command(evaluate.evaluate))
+    app.command("prune")(command(prune.prune))
     app.command("shrink")(shrink.shrink)
-    app.command("worth")(shrink.worth)
-    app.command("front")(experiment.front)
-    app.command("curve")(score.curve)
-    app.command("experiment")(experiment.experiment)
-    app.command("roles")(roles.roles)
+    app.command("worth")(command(shrink.worth))
+    app.command("front")(command(experiment.front))
+    app.command("curve")(command(score.curve))
+    app.command("experiment")(command(experiment.experiment))
+    app.command("roles")(command(roles.roles))
     app.command("report")(lists.report)
-    app.command("gates")(gates.gates)
-    app.command("finetune")(train.finetune)
+    app.command("gates")(command(gates.gates))
+    app.command("finetune")(command(train.finetune))
     app.command("models")(lists.models)
     app.command("families")(lists.families)
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker)
+    for key in JOBS.added:
+        app.command(key)(package_command(JOBS[key]))
     papers = typer.Typer(
         help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None
     )
@@ -120,8 +125,8 @@ def build() -> typer.Typer:
 
 
 @cache
-def _command() -> Any:
-    """The application as a click command, built once."""
+def _command(added_kinds: Sequence[str]) -> Any:
+    """The application as a click command, built once for the kinds of jobs that packages add."""
     return typer.main.get_command(build())
 
 
@@ -136,7 +141,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command and write out what it printed; returns its exit code."""
     try:
         try:
-            _command().main(
+            _command(JOBS.added).main(
                 args=None if arguments is None else list(arguments), prog_name="headlab"
             )
         finally:

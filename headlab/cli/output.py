@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -32,9 +27,9 @@ from rich.progress import (
 
 from headlab.errors import HeadlabError
 from headlab.files import file_mode, is_folder, write_atomic, write_json
-from headlab.options import Option, Options
+from headlab.jobs.command import DATA, DEVICE, WHERE, label_map_of, languages_of
+from headlab.jobs.fields import ABLATION, SEED
 from headlab.store import Store
-from headlab.studies.table import HOW, JOBS, Settings
 from headlab.tables import Report
 
 if TYPE_CHECKING:
@@ -44,37 +39,17 @@ if TYPE_CHECKING:
     from headlab.training.options import FinetuneStep, LmStep
 
 
-ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
-TaskName = Annotated[
-    str,
-    typer.Option(
-        "--task",
-        help="task by name (headlab tasks lists them), or a declaration of your own (.toml)",
-    ),
-]
-DataFolder = Annotated[
-    Path | None,
-    typer.Option("--data", help="folder of the task's files; default $HEADLAB_DATA, else the hub"),
-]
-LabelMap = Annotated[
-    str | None,
-    typer.Option(
-        "--label-map",
-        help="which of the model's classes is which label, where its own names do not say so: label=class, "
-        "comma-separated",
-    ),
-]
-Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
+ModelName = Annotated[str, typer.Option("--model", help=WHERE["model"].help)]
+TaskName = Annotated[str, typer.Option("--task", help=WHERE["task"].help)]
+DataFolder = Annotated[Path | None, typer.Option("--data", help=DATA.help)]
+LabelMap = Annotated[str | None, typer.Option("--label-map", help=WHERE["label_map"].help)]
+Languages = Annotated[str, typer.Option("--languages", help=WHERE["languages"].help)]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help=HOW["seed"].help)]
-Size = Annotated[int, typer.Option("--size", min=1, help=JOBS["score"]["size"].help)]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one"),
-]
+Seed = Annotated[int, typer.Option("--seed", min=0, help=SEED.help)]
+Device = Annotated[str | None, typer.Option("--device", help=DEVICE.help)]
 DeviceMap = Annotated[
     str | None,
     typer.Option(
@@ -88,19 +63,14 @@ CacheRoot = Annotated[
     Path | None,
     typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache"),
 ]
-MethodOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512"),
-]
 NliModel = Annotated[
     Path | None,
     typer.Option(
         help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data"
     ),
 ]
-MODEL, TASK = "e5-small-intents", "intents"
-ABLATIONS = HOW["ablation"].choices
-KEYWORD = Parameter.KEYWORD_ONLY
+MODEL = "e5-small-intents"
+TASK = "intents"
 
 
 @dataclass(frozen=True)
@@ -115,7 +85,9 @@ class OnTask:
 
     def chosen(self) -> Task:
         """The task in these languages. Raises HeadlabError for an unknown one, and for a malformed label map."""
-        return chosen_task(self.task, split_languages(self.languages), self.data, self.label_map)
+        return chosen_task(
+            self.task, languages_of(self.languages), self.data, label_map_of(self.label_map)
+        )
 
 
 @dataclass(frozen=True)
@@ -138,101 +110,24 @@ class Here:
         return open_store(self.cache)
 
 
-Command = Callable[..., None]
-
-
-def flags_of(
-    options: type[Options] | Settings = MappingProxyType({}),
-    *names: str,
-    unset: bool = False,
-    before: str = "device",
-) -> Callable[[Command], Command]:
-    """Decorator that spells out what a command takes: each dataclass as its fields, and `**flags` as these options.
-
-    names: of the options, all by default.  unset: a flag that is not given is None, because its default depends on
-    other arguments.  before: the parameter that the flags of the options precede.
-    """
-    known = options if isinstance(options, Mapping) else options.table()
-    flags = {known[name].flag or name: name for name in names or known}
-
-    def declare(command: Command) -> Command:
-        hints, groups, spelt = (
-            get_type_hints(command, include_extras=True),
-            dict[str, Any](),
-            dict[str, Parameter](),
-        )
-        for name, given in inspect.signature(command).parameters.items():
-            if is_dataclass(hints[name]):
-                groups[name] = hints[name]
-                spelt |= _parameters(hints[name])
-            elif given.kind is not Parameter.VAR_KEYWORD:
-                spelt[name] = Parameter(
-                    name, KEYWORD, default=given.default, annotation=hints[name]
-                )
-        at = list(spelt).index(before)
-        declared = [_flag(flag, known[name], unset) for flag, name in flags.items()]
-        parameters = [*list(spelt.values())[:at], *declared, *list(spelt.values())[at:]]
-
-        @wraps(command)
-        def run(**given: Any) -> None:
-            made = {
-                name: of(**{part.name: given.pop(part.name) for part in fields(of)})
-                for name, of in groups.items()
-            }
-            command(**made, **{flags.get(name, name): value for name, value in given.items()})
-
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
-        run.__annotations__ = {of.name: of.annotation for of in parameters}
-        return run
-
-    return declare
-
-
-def _parameters(group: Any) -> dict[str, Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return {
-        of.name: Parameter(of.name, KEYWORD, default=of.default, annotation=hints[of.name])
-        for of in fields(group)
-    }
-
-
-def _flag(name: str, of: Option, unset: bool) -> Parameter:
-    """An option as a parameter of a command."""
-    kind: Any = of.kind | None if unset or of.optional else of.kind
-    least = int(of.low) if of.kind is int and of.low > -math.inf else None
-    flag = Annotated[kind, typer.Option(help=of.help, min=least)]
-    return Parameter(name, KEYWORD, default=None if unset else of.default, annotation=flag)
-
-
-def split_languages(text: str) -> list[str] | str:
-    """Language codes from a comma-separated text; "all" is returned unchanged. Raises HeadlabError for none."""
-    if text == "all":
-        return text
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise HeadlabError(
-            "no language given; name some, like --languages de,th, or all", code="language.none"
-        )
-    return names
-
-
 def chosen_task(
-    name: str, languages: list[str] | str, data: Path | None, label_map: str | None
+    name: str,
+    languages: list[str] | str,
+    data: Path | None,
+    label_map: Mapping[str, str] | None,
 ) -> Task:
-    """The task of a command. Raises HeadlabError for one that is unknown, and for a malformed label map."""
-    from headlab.labels import read_map
+    """The task of a command. Raises HeadlabError for one that is unknown."""
     from headlab.tasks.resolve import task
 
-    return task(
-        name, languages, data=data, label_map=None if label_map is None else read_map(label_map)
-    )
+    return task(name, languages, data=data, label_map=label_map)
 
 
 def check_ablation(name: str) -> None:
     """Raise HeadlabError for an unknown ablation."""
-    if name not in ABLATIONS:
+    if name not in ABLATION.choices:
         raise HeadlabError(
-            f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown"
+            f"unknown ablation {name!r}; use {' or '.join(ABLATION.choices)}",
+            code="ablation.unknown",
         )
 
 

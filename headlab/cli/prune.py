@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.evaluate import as_split, record
+from headlab.cli.job_command import FlagValues, option_flags
 from headlab.cli.output import (
     AsJson,
     CacheRoot,
     Device,
     OnTask,
     check_ablation,
-    flags_of,
     open_store,
     print_json,
     progress_bar,
@@ -26,6 +26,7 @@ from headlab.cli.output import (
 from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
+from headlab.jobs.fields import Settings
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import DEFAULT_METHOD, METHODS
@@ -34,7 +35,6 @@ from headlab.options import Option, option_words, parse_options
 from headlab.records import Comparison
 from headlab.scores import RAW, HeadScores
 from headlab.store import Listing, Result, Store, matches
-from headlab.studies.table import Settings
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts_notes, equal_texts_record
 
@@ -53,9 +53,9 @@ SCORED_WITH: Settings = {
 SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}  # of headlab score
 
 
-@flags_of(SCORED_WITH, before="split")
 def prune(
     on: OnTask,
+    *,
     method: Annotated[
         str, typer.Option(help="method whose scores choose the heads")
     ] = DEFAULT_METHOD,
@@ -80,6 +80,7 @@ def prune(
     threshold: Annotated[
         float | None, typer.Option(help="rule threshold: remove scores below it")
     ] = None,
+    scored_with: Annotated[FlagValues, option_flags(SCORED_WITH, *SCORED_WITH)],
     split: Annotated[
         str, typer.Option(help="split to evaluate the mask on; it was chosen on dev, so use test")
     ] = "test",
@@ -92,7 +93,6 @@ def prune(
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
-    **scored_with: Any,
 ) -> None:
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
@@ -112,7 +112,7 @@ def prune(
     options = parse_options(option or [], about.options)
     about.resolve(options)  # raises for what its scores cannot have been made with
     if scored_with["ablation"] is not None:
-        check_ablation(scored_with["ablation"])
+        check_ablation(str(scored_with["ablation"]))
     asked = {
         "--model": on.model, "--task": on.task, "--data": on.data, "--label-map": on.label_map, "--method": about.key,
         "--cache": cache,

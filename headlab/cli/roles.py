@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.output import (
-    MODEL,
     AsJson,
-    DataFolder,
     Here,
-    ModelName,
-    flags_of,
     print_json,
     progress_bar,
     stepping,
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
-from headlab.options import parse_options
+from headlab.jobs.roles import RolesJob
 from headlab.records import HEAD, Head
 from headlab.roles.report import having, heads_of
-from headlab.roles.table import FILE, NAME, OPTIONS, resolve
-from headlab.studies.table import JOBS
+from headlab.roles.table import FILE, NAME, resolve
 from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.tasks.udpos import read_trees, treebank, treebank_languages
@@ -37,61 +32,40 @@ if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does no
 Reports = Mapping[str, Report]
 
 
-@flags_of(JOBS["roles"], before="frequencies")
 def roles(
+    job: RolesJob,
     *,
-    model: ModelName = MODEL,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task", help="task by name or declaration: measures are taken on its examples"
-        ),
-    ] = None,
-    language: Annotated[str, typer.Option("--language", help="of the sentences")] = "en",
-    conllu: Annotated[
-        Path | None,
-        typer.Option("--conllu", help="gold trees; default: the treebank of --data, if it has one"),
-    ] = None,
-    data: DataFolder = None,
-    frequencies: Annotated[
-        Path | None,
-        typer.Option(
-            help="text file that word frequencies are counted in; default: package wordfreq"
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8"),
-    ] = None,
+    conllu: Path | None,
+    data: Path | None,
+    frequencies: Path | None,
     here: Here,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table"),
     ] = None,
     json: AsJson = False,
-    **settings: Any,
 ) -> None:
     """Measure heads and find their roles: positional, syntactic, rare word, separator, first and same token, induction.
 
     Syntactic roles need gold trees. A cached report is read, not computed again.
     """
-    chosen = resolve(parse_options(option or [], OPTIONS))
-    given = sentences_of(task, language, conllu, data, **settings)
+    options = resolve(job.options)
+    sentences_by_name = sentences_of(job, conllu, data)
     from headlab.roles.sentences import corpus_frequencies
     from headlab.roles.study import study
 
     store = here.store()
-    counted = None if frequencies is None else corpus_frequencies(frequencies)
-    loaded = here.load(model)
+    word_frequencies = None if frequencies is None else corpus_frequencies(frequencies)
+    model = here.load(job.model)
     reports: dict[str, Report] = {}
     with progress_bar(NAME) as show:
-        for name, found in given.items():
+        for name, sentences in sentences_by_name.items():
             reports[name] = study(
-                loaded,
-                found,
-                options=chosen,
+                model,
+                sentences,
+                options=options,
                 store=store,
-                frequencies=counted,
+                frequencies=word_frequencies,
                 on_progress=stepping(show, name),
             )
     if out is not None:
@@ -99,42 +73,46 @@ def roles(
     print_json(as_json(reports)) if json else typer.echo("\n\n".join(readable(reports)))
 
 
-def sentences_of(
-    task: str | None,
-    language: str,
-    conllu: Path | None,
-    data: Path | None,
-    split: str,
-    size: int | None,
-) -> dict[str, Sentences]:
+def sentences_of(job: RolesJob, conllu: Path | None, data: Path | None) -> dict[str, Sentences]:
     """The sentences to analyse, by name: trees, the examples of a task, or both.
 
-    Raises HeadlabError if there are neither.
+    Args:
+        job: With one language.
+        conllu: A file of gold trees, in place of the treebank.
+        data: Folder of the treebank and of the task's files.
+
+    Raises:
+        HeadlabError: There are neither.
     """
     import headlab
     from headlab.cli.evaluate import as_split
     from headlab.roles.sentences import of_task, of_trees
 
-    found: dict[str, Sentences] = {}
+    (language,) = job.languages_named
+    sentences_by_name: dict[str, Sentences] = {}
+    split_of_task = None if job.task is None else job.split
     if conllu is not None:
-        sentences = of_trees(read_trees(conllu), language, FILE, size)
-        found[TREEBANK] = replace(sentences, file=conllu)
-    elif language in treebank_languages(data, None if task is None else split):
-        sentences = of_trees(treebank(data, language, as_split(split)), language, split, size)
-        found[TREEBANK] = replace(sentences, data=data)
-    if task is not None:
-        asked = headlab.task(task, language, data=data)
-        asked.check(language, split)
-        found[asked.name] = of_task(
-            asked, language, as_split(split), size or (DEV_SIZE if split == "dev" else None)
+        trees = of_trees(read_trees(conllu), language, FILE, job.size)
+        sentences_by_name[TREEBANK] = replace(trees, file=conllu)
+    elif language in treebank_languages(data, split_of_task):
+        trees = of_trees(
+            treebank(data, language, as_split(job.split)), language, job.split, job.size
         )
-    if not found:
+        sentences_by_name[TREEBANK] = replace(trees, data=data)
+    if job.task is not None:
+        task = headlab.task(job.task, language, data=data)
+        task.check(language, job.split)
+        size = job.size
+        if not size and job.split == "dev":
+            size = DEV_SIZE
+        sentences_by_name[task.name] = of_task(task, language, as_split(job.split), size)
+    if not sentences_by_name:
         raise HeadlabError(
             f"no sentences to find roles on in {language}: give gold trees with --conllu, a data folder with "
-            f"ud/{language}.{split}.conllu by --data, or a --task",
+            f"ud/{language}.{job.split}.conllu by --data, or a --task",
             code="roles.no_sentences",
         )
-    return found
+    return sentences_by_name
 
 
 def as_json(reports: Reports) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,25 +15,21 @@ from headlab.cli.evaluate import as_split
 from headlab.cli.output import (
     AsJson,
     Here,
-    MethodOptions,
-    OnTask,
     Workers,
     check_ablation,
     check_workers,
-    flags_of,
+    chosen_task,
     print_json,
     progress_bar,
     stepping,
 )
 from headlab.cluster.pool import side_by_side
+from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.methods.costs import caution, cost_of, refuse, remarks
 from headlab.methods.method import Method
-from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.methods.table import method as method_of
-from headlab.options import parse_options
 from headlab.records import omission_fields
 from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
-from headlab.studies.table import HOW, JOBS
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts, equal_texts_notes, equal_texts_record
 
@@ -47,12 +44,10 @@ if TYPE_CHECKING:
 MANY_FORWARDS = 2_000_000  # above the default method's maximum for a model of 144 heads
 
 
-@flags_of(JOBS["score"], "seed", "size", "ablation")
 def score(
-    on: OnTask,
+    job: ScoreJob,
     *,
-    method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = DEFAULT_METHOD,
-    option: MethodOptions = None,
+    data: Path | None,
     here: Here,
     ray: Annotated[
         str | None,
@@ -62,42 +57,54 @@ def score(
     ] = None,
     workers: Workers = None,
     json: AsJson = False,
-    **settings: Any,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
     import headlab
 
-    check_ablation(settings["ablation"])
-    about = method_of(method)
-    options: dict[str, Any] = about.resolve(parse_options(option or [], about.options))
-    chosen, loaded = on.chosen(), here.load(on.model)
-    refuse(about, loaded.grid.size)
-    _warn(about, about.max_forwards(options, loaded.grid.size, settings["size"]))
+    check_ablation(job.ablation)
+    method = method_of(job.method)
+    options: dict[str, Any] = method.resolve(job.options)
+    task = chosen_task(job.task, job.languages, data, job.label_map)
+    model = here.load(job.model)
+    refuse(method, model.grid.size)
+    _warn(method, method.max_forwards(options, model.grid.size, job.size))
     check_workers(ray, workers)
     store = here.store()
-    with progress_bar("loading") as show, _helpers(loaded, ray, workers) as team:
-        board = Board(about.key, chosen.languages, show)
+    with progress_bar("loading") as show, _helpers(model, ray, workers) as team:
+        board = Board(method.key, task.languages, show)
 
-        def one(language: str, tick: Callable[[], None]) -> HeadScores:
+        def score_language(language: str, tick: Callable[[], None]) -> HeadScores:
             return headlab.score(
-                loaded, chosen, language=language, method=about.key, **settings, tick=tick, store=store,
-                on_progress=partial(board.progress, language), helpers=team, **options,
-            )  # fmt: skip
+                model,
+                task,
+                language=language,
+                method=method.key,
+                seed=job.seed,
+                size=job.size,
+                ablation=job.ablation,
+                tick=tick,
+                store=store,
+                on_progress=partial(board.progress, language),
+                helpers=team,
+                **options,
+            )
 
-        at_once = 1 if team is None else team.pool.size
-        found = side_by_side(chosen.languages, one, at_once, board.draw)
+        side_by_side_count = 1 if team is None else team.pool.size
+        scores_by_language = side_by_side(
+            task.languages, score_language, side_by_side_count, board.draw
+        )
     counts_by_language = {
-        name: equal_texts_of(chosen, name, "dev", settings["size"]) for name in found
+        language: equal_texts_of(task, language, "dev", job.size) for language in scores_by_language
     }
     say_equal_texts(counts_by_language)
     if json:
         rows = {
-            name: record(scores) | equal_texts_record(counts_by_language[name])
-            for name, scores in found.items()
+            language: record(scores) | equal_texts_record(counts_by_language[language])
+            for language, scores in scores_by_language.items()
         }
         print_json({"languages": rows})
     else:
-        print_table(found)
+        print_table(scores_by_language)
 
 
 def equal_texts_of(
@@ -211,17 +218,13 @@ def _parts(scores: HeadScores) -> Iterator[str]:
 # `headlab curve`: accuracy as heads are removed, lowest score first.
 
 
-@flags_of(JOBS["curve"])
 def curve(
-    on: OnTask,
+    job: CurveJob,
     *,
-    method: Annotated[
-        str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")
-    ] = (DEFAULT_METHOD),
-    option: MethodOptions = None,
+    data: Path | None,
+    dev_size: int,
     here: Here,
     json: AsJson = False,
-    **settings: Any,
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
 
@@ -230,43 +233,57 @@ def curve(
     import headlab
     from headlab.scores import counts
 
-    how, dev_size, split = (
-        {name: settings[name] for name in HOW},
-        settings.pop("dev_size"),
-        settings["split"],
-    )
-    check_ablation(how["ablation"])
-    about = method_of(method)
-    options: dict[str, Any] = about.resolve(parse_options(option or [], about.options))
-    chosen = on.chosen()
-    chosen.check(chosen.languages[0], split)
-    loaded = here.load(on.model)
-    refuse(about, loaded.grid.size)
-    counts(loaded.grid.size, settings["points"])  # raises before anything is scored
-    store, found = here.store(), dict[str, Curve]()
+    check_ablation(job.ablation)
+    method = method_of(job.method)
+    options: dict[str, Any] = method.resolve(job.options)
+    task = chosen_task(job.task, job.languages, data, job.label_map)
+    task.check(task.languages[0], job.split)
+    model = here.load(job.model)
+    refuse(method, model.grid.size)
+    counts(model.grid.size, job.points)  # raises before anything is scored
+    store = here.store()
+    curves_by_language: dict[str, Curve] = {}
     with progress_bar("loading") as show:
-        for number, language in enumerate(chosen.languages):
-            place = f"{language} ({number + 1}/{len(chosen.languages)})"
+        for number, language in enumerate(task.languages, start=1):
+            place = f"{language} ({number}/{len(task.languages)})"
             scores = headlab.score(
-                loaded, chosen, language=language, method=about.key, size=dev_size, **how, store=store,
-                on_progress=stepping(show, f"{about.key} {place}"), **options,
-            )  # fmt: skip
-            found[language] = headlab.prune_curve(
-                loaded, chosen, language=language, scores=scores, **settings, store=store,
+                model,
+                task,
+                language=language,
+                method=method.key,
+                size=dev_size,
+                seed=job.seed,
+                ablation=job.ablation,
+                store=store,
+                on_progress=stepping(show, f"{method.key} {place}"),
+                **options,
+            )
+            curves_by_language[language] = headlab.prune_curve(
+                model,
+                task,
+                language=language,
+                scores=scores,
+                split=job.split,
+                size=job.size,
+                points=job.points,
+                seed=job.seed,
+                ablation=job.ablation,
+                store=store,
                 on_progress=stepping(show, f"curve {place}"),
-            )  # fmt: skip
+            )
     counts_by_language = {
-        language: equal_texts_of(chosen, language, split, settings["size"]) for language in found
+        language: equal_texts_of(task, language, job.split, job.size)
+        for language in curves_by_language
     }
     say_equal_texts(counts_by_language)
     if json:
         rows = {
             language: curve_record(measured) | equal_texts_record(counts_by_language[language])
-            for language, measured in found.items()
+            for language, measured in curves_by_language.items()
         }
-        print_json({"split": split, "languages": rows})
+        print_json({"split": job.split, "languages": rows})
     else:
-        typer.echo(told(list(found.values())))
+        typer.echo(told(list(curves_by_language.values())))
 
 
 def curve_record(curve: Curve) -> dict[str, Any]:

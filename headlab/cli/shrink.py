@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,18 +21,16 @@ from headlab.cli.output import (
     ModelName,
     Seed,
     chosen_task,
-    flags_of,
     print_json,
     progress_bar,
-    split_languages,
 )
 from headlab.errors import HeadlabError
-from headlab.masks import full_mask, load_mask
-from headlab.studies.table import JOBS
+from headlab.jobs.command import label_map_of, languages_of
+from headlab.jobs.worth import WorthJob
+from headlab.masks import full_mask, load_mask, mask_from_json
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
-    from headlab.masks import Mask
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
     from headlab.shrink.proof import WrittenRecord
@@ -137,7 +134,7 @@ def _task(
     Raises HeadlabError for options about a task without one, where they would have no effect.
     """
     if name is not None:
-        return chosen_task(name, split_languages(languages), data, label_map)
+        return chosen_task(name, languages_of(languages), data, label_map_of(label_map))
     about = {
         "--data": data,
         "--label-map": label_map,
@@ -223,64 +220,61 @@ def _rounding(record: WrittenRecord) -> list[str]:
 # `headlab worth`: what a mask saves in parameters, multiply-accumulates, and time on this machine.
 
 
-@flags_of(JOBS["worth"], "batch_sizes", "rounds", "seed")
 def worth(
-    mask: Annotated[Path, typer.Option(help="mask file")],
-    model: ModelName = MODEL,
-    task: Annotated[
-        str | None,
-        typer.Option(help="task whose examples are run; default: the embedded task's sentences"),
-    ] = None,
-    data: DataFolder = None,
-    label_map: LabelMap = None,
-    languages: Languages = EVERY,
+    job: WorthJob,
+    *,
+    task: str | None,
+    data: Path | None,
+    label_map: str | None,
+    languages: str,
     device: Device = None,
     dtype: Dtype = "float32",
     json: AsJson = False,
-    **settings: Any,
 ) -> None:
     """Count and time a model untouched, masked, and with the mask's heads removed from the weights.
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
-    chosen = _task(task, languages, data, label_map)
-    found, settings["batch_sizes"] = load_mask(mask), _sizes(settings["batch_sizes"])
-    worths = [
-        _on(place, found, model, chosen, dtype, settings)
-        for place in ([device] if device is not None else _devices())
-    ]
-    every = replace(worths[0], speeds=tuple(speed for one in worths for speed in one.speeds))
-    print_json(every.to_json()) if json else typer.echo(markdown(every.report()))
+    loaded_task = _task(task, languages, data, label_map)
+    devices = _devices() if device is None else [device]
+    savings = [_measured_on(place, job, loaded_task, dtype) for place in devices]
+    speeds = tuple(speed for on_device in savings for speed in on_device.speeds)
+    savings_on_all = replace(savings[0], speeds=speeds)
+    if json:
+        print_json(savings_on_all.to_json())
+    else:
+        typer.echo(markdown(savings_on_all.report()))
 
 
-def _on(
-    device: str, mask: Mask, model: str, task: Task | None, dtype: str, settings: Mapping[str, Any]
-) -> Savings:
+def _measured_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> Savings:
+    """What the mask saves on a device.
+
+    Args:
+        device: Its name.
+        job: With the mask, and how it is timed.
+        task: Whose examples are run; None for the embedded task's sentences.
+        dtype: Of the weights.
+    """
     import headlab
     from headlab.studies.savings_run import measure
 
     with progress_bar(f"worth on {device}") as show:
-        loaded = headlab.load(model, device=device, dtype=dtype)
+
+        def on_progress(done: int, total: int, note: str) -> None:
+            show(f"{device}, {note}", done, total)
+
         return measure(
-            loaded, mask, task=task, **settings,
-            told=lambda done, total, note: show(f"{device}, {note}", done, total),
-        )  # fmt: skip
+            headlab.load(job.model, device=device, dtype=dtype),
+            mask_from_json(job.mask, "the mask"),
+            task=task,
+            batch_sizes=job.batch_sizes,
+            rounds=job.rounds,
+            seed=job.seed,
+            told=on_progress,
+        )
 
 
 def _devices() -> list[str]:
     import torch
 
     return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise HeadlabError(
-            f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32",
-            code="worth.batch_sizes_invalid",
-        )
-    return found

@@ -5,103 +5,79 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from headlab.cli.job_command import FlagValues, command, option_flags, values_of
 from headlab.cli.output import (
     AsJson,
     DataFolder,
     Device,
     Say,
     Seed,
-    Size,
-    flags_of,
     lm_words,
     print_json,
     shown,
-    split_languages,
     step_words,
 )
 from headlab.errors import HeadlabError
+from headlab.jobs.command import languages_of
+from headlab.jobs.finetune import FinetuneJob, training_flags
 from headlab.masks import load_mask
-from headlab.options import Option, parse_options
+from headlab.options import Option, OptionValue, parse_options
 from headlab.tables import NOTHING
 from headlab.tasks.base import DEV_SIZE
-from headlab.training.options import FinetuneOptions, LmGateOptions, LmOptions, LmStep
+from headlab.training.options import LmGateOptions, LmOptions, LmStep
 
 if TYPE_CHECKING:
     from headlab.generation import Decoding
     from headlab.hooks.model import Model
     from headlab.tasks.base import Example, Task
-    from headlab.training.options import FinetuneStep
+    from headlab.training.options import FinetuneOptions, FinetuneStep
     from headlab.training.steps import Watch
 
 
 # `headlab finetune`: a model for a task, trained on one language, by default English.
 
-FINETUNED_TASK, TRAIN_LANGUAGE = "intents", "en"
 
-
-@flags_of(
-    FinetuneOptions, "steps", "batch", "micro_batch", "learning_rate", "max_length", "rank", "freeze_embeddings",
-    "freeze_layers", unset=True,
-)  # fmt: skip
 def finetune(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")
-    ] = None,
-    task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
-    data: DataFolder = None,
-    language: Annotated[str, typer.Option(help="language of the train split")] = TRAIN_LANGUAGE,
-    languages: Annotated[
-        str, typer.Option(help='evaluated on dev at the end: comma-separated, or "all"')
-    ] = "all",
-    size: Size = DEV_SIZE,
-    base: Annotated[
-        str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="full or lora; default: lora on the embedded base")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="named hyper-parameters; default: those that fit")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="folder to write; default adapter, or model")
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="passes over the examples, in place of steps")
-    ] = None,
-    targets: Annotated[str | None, typer.Option(help="layers of the LoRA, comma-separated")] = None,
-    device: Device = None,
-    seed: Seed = 0,
+    job: FinetuneJob,
+    *,
+    data: Path | None,
+    language: str,
+    languages: str,
+    size: int,
+    base: str | None,
+    method: str | None,
+    preset: str | None,
+    out: Path | None,
+    epochs: float | None,
+    targets: str | None,
+    training: Annotated[FlagValues, values_of(list(training_flags()))],
+    device: str | None,
     json: AsJson = False,
-    **flags: Any,
 ) -> None:
     """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
     from headlab.training.options import default_preset, options_of
 
-    chosen = headlab.task(_one_of(task, task_named), data=data)
-    examples = chosen.examples(language, "train")
+    task = headlab.task(job.task, data=data)
+    examples = task.examples(language, "train")
     method = method or ("lora" if _embedded(base) else "full")
     options = options_of(
-        preset or default_preset(bool(examples[0].words), method, _embedded(base)), method, len(examples),
-        epochs=epochs, seed=seed, targets=_names(targets), **flags,
-    )  # fmt: skip
-    measured = chosen if languages == "all" else chosen.restricted(split_languages(languages))
+        preset or default_preset(bool(examples[0].words), method, _embedded(base)),
+        method,
+        len(examples),
+        epochs=epochs,
+        seed=job.seed,
+        targets=_names(targets),
+        **cast("Mapping[str, OptionValue]", training),  # each is given once
+    )
+    measured_task = task if languages == "all" else task.restricted(languages_of(languages))
     out = out or Path("adapter" if method == "lora" and _embedded(base) else "model")
-    folder, log = _train(base, chosen.labels, examples, measured, size, out, options, device)
+    folder, log = _train(base, task.labels, examples, measured_task, size, out, options, device)
     report(folder, log, json)
-
-
-def _one_of(task: str | None, named: str | None) -> str:
-    if task and named and task != named:
-        raise HeadlabError(
-            f"two tasks given, {task} and {named}; give one of them", code="option.two_tasks"
-        )
-    return task or named or FINETUNED_TASK
 
 
 def _embedded(base: str | None) -> bool:
@@ -190,25 +166,40 @@ Others = Annotated[
 ]
 
 
-@flags_of(
-    LmOptions, "kind", "tokenizer", "vocabulary", "layers", "heads", "width", "persistent", "positions", "block",
-    "batch", "micro_batch", "steps", "learning_rate", "dropout", before="option",
-)  # fmt: skip
+LM_FLAGS = (
+    "kind",
+    "tokenizer",
+    "vocabulary",
+    "layers",
+    "heads",
+    "width",
+    "persistent",
+    "positions",
+    "block",
+    "batch",
+    "micro_batch",
+    "steps",
+    "learning_rate",
+    "dropout",
+)
+
+
 def lm(
     data: TextData,
+    *,
     out: OutFolder = Path("lm"),
+    training: Annotated[FlagValues, option_flags(LmOptions.table(), *LM_FLAGS)],
     option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
-    **flags: Any,
 ) -> None:
     """Train a language model on a text and measure its perplexity on held-out parts.
 
     It can be interrupted; run the same command again to resume.
     """
-    flags["seed"] = seed
+    flags = {**training, "seed": seed}
     options = LmOptions.of(flags | _others(option, LmOptions.table(), flags))
     from headlab.models.load import pick_device
     from headlab.training.lm_text import read_lines
@@ -221,27 +212,38 @@ def lm(
     _report(out, json)
 
 
-@flags_of(
-    LmGateOptions, "weight", "warm_up", "open_start", "scale", "steps", "tune_steps", "gate_rate", "model_rate",
-    "batch", "micro_batch", before="option",
-)  # fmt: skip
+LM_GATE_FLAGS = (
+    "weight",
+    "warm_up",
+    "open_start",
+    "scale",
+    "steps",
+    "tune_steps",
+    "gate_rate",
+    "model_rate",
+    "batch",
+    "micro_batch",
+)
+
+
 def lm_prune(
     model: Annotated[Path, typer.Argument(help="folder that headlab train lm wrote")],
     data: TextData,
+    *,
     out: OutFolder = Path("lm-pruned"),
+    training: Annotated[FlagValues, option_flags(LmGateOptions.table(), *LM_GATE_FLAGS)],
     option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
-    **flags: Any,
 ) -> None:
     """Learn a gate per head, remove heads whose gates are closed, and fine-tune the rest (Shim et al., 2021).
 
     Fine-tuning uses --model-rate unless -o tune_rate=… sets another learning rate.
     It can be interrupted; run the same command again to resume.
     """
-    flags["seed"] = seed
+    flags = {**training, "seed": seed}
     others = _others(option, LmGateOptions.table(), flags)
     if "block" in others:
         raise HeadlabError(
@@ -458,8 +460,8 @@ def group() -> typer.Typer:
         rich_markup_mode=None,
     )
     made.command("translation")(translation)
-    made.command("lm")(lm)
-    made.command("lm-prune")(lm_prune)
+    made.command("lm")(command(lm))
+    made.command("lm-prune")(command(lm_prune))
     # Without a callback, typer would turn a group with a single command into that command.
     made.callback()(_nothing)
     return made

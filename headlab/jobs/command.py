@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from headlab.errors import HeadlabError
 from headlab.labels import read_map, write_map
@@ -12,7 +13,7 @@ from headlab.options import Option, OptionValue
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""
 OPTION_FLAG = "-o"
-FlagValue = OptionValue | list[str] | list[float]
+FlagValue = OptionValue | Path | list[str] | list[float]
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,16 @@ class Flag:
     Attributes:
         name: With its dashes; without any for an argument.
         help: What it sets.
-        kind: Type of its value; bool for a switch.
+        kind: Type of its value, of each one if it is repeated; bool for a switch.
         default: Value if it is not given.
         low: Smallest value.
         short: A second name.
         repeated: Whether it can be given several times.
+        required: Whether it must be given.
+        negated: Whether a switch has a second name that turns it off, like `--no-fast` of `--fast`.
+        beside: Whether it says what no job can ask for: where things are, or what the command alone can do.
+        metavar: What stands for an argument in the help.
+        parameter: Its key, if that is not its name without dashes.
     """
 
     name: str
@@ -69,11 +75,33 @@ class Flag:
     low: float | None = None
     short: str = ""
     repeated: bool = False
+    required: bool = False
+    negated: bool = False
+    beside: bool = False
+    metavar: str = ""
+    parameter: str = ""
 
     @property
     def key(self) -> str:
         """Its name as that of a parameter."""
-        return self.name.lstrip("-").replace("-", "_")
+        return self.parameter or self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether its value is given without its name."""
+        return not self.name.startswith("-")
+
+    @property
+    def names(self) -> list[str]:
+        """All its names as a parser takes them, the switch that turns it off behind a slash."""
+        if self.negated:
+            return [f"{self.name}/{off_switch(self.name)}"]
+        return [self.name, *([self.short] if self.short else [])]
+
+
+def off_switch(name: str) -> str:
+    """The name that turns a switch off."""
+    return f"--no-{name.removeprefix('--')}"
 
 
 def flag_name(field: str, option: Option) -> str:
@@ -84,7 +112,37 @@ def flag_name(field: str, option: Option) -> str:
 def flag_of(field: str, option: Option) -> Flag:
     """A setting as a flag; numbers have their smallest value, for a command may ask for more than a request."""
     low = option.low if option.kind is int and option.low > float("-inf") else None
-    return Flag(flag_name(field, option), option.help, option.kind, option.default, low)
+    return Flag(
+        flag_name(field, option),
+        option.help,
+        option.kind,
+        option.default,
+        low,
+        negated=option.kind is bool,
+    )
+
+
+def unset_flags(options: Mapping[str, Option], names: Sequence[str]) -> Iterator[Flag]:
+    """Flags without a value where they are not given, because their defaults depend on other flags.
+
+    Args:
+        options: By name.
+        names: Of those that have a flag, in the order of the help.
+    """
+    for name in names:
+        yield replace(flag_of(name, options[name]), default=None)
+
+
+def words_of(name: str, value: object) -> list[str]:
+    """A flag with its value; a switch is its own value.
+
+    Args:
+        name: Of the flag.
+        value: What it is set to.
+    """
+    if isinstance(value, bool):
+        return [name if value else off_switch(name)]
+    return [name, text_of(value)]
 
 
 def text_of(value: object) -> str:
@@ -113,7 +171,7 @@ def setting_words(
         if name not in values:
             continue
         if name in always or values[name] != option.default:
-            words += [flag_name(name, option), text_of(values[name])]
+            words += words_of(flag_name(name, option), values[name])
     return words
 
 
@@ -184,6 +242,34 @@ WHERE = {
     "languages": Flag("--languages", 'comma-separated, or "all"', default="all"),
 }
 """The flags that say what a job is about, by the fields that they fill."""
-METHOD_OPTIONS_FLAG = Flag(
-    "--option", "name=value of the method, e.g. samples=512", list, short=OPTION_FLAG, repeated=True
+DATA = Flag(
+    "--data", "folder of the task's files; default $HEADLAB_DATA, else the hub", Path, beside=True
 )
+DEVICE = Flag("--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", beside=True)
+METHOD_OPTIONS_FLAG = Flag(
+    "--option", "name=value of the method, e.g. samples=512", short=OPTION_FLAG, repeated=True
+)
+
+
+def where_flags(fields: Sequence[str] = tuple(WHERE)) -> Iterator[Flag]:
+    """The flags that say what a job is about, and where the files of its task are.
+
+    Args:
+        fields: That the job has of those in `WHERE`.
+    """
+    for field, flag in WHERE.items():
+        if field in fields:
+            yield flag
+        if field == "task" and field in fields:
+            yield DATA
+
+
+def pairs_of(values: Mapping[str, FlagValue], key: str) -> list[str]:
+    """The name=value pairs of a repeated flag; none if it is not given.
+
+    Args:
+        values: By the flags' keys.
+        key: Of the flag.
+    """
+    pairs = values.get(key)
+    return list(map(str, pairs)) if isinstance(pairs, list) else []

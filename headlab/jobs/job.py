@@ -9,7 +9,10 @@ from __future__ import annotations
 import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import ValidationError
 
 from headlab.errors import HeadlabError
 from headlab.jobs.command import (
@@ -23,21 +26,23 @@ from headlab.jobs.command import (
     flag_of,
     label_map_of,
     languages_of,
+    pairs_of,
     setting_words,
+    where_flags,
     where_words,
 )
 from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict
-from headlab.jobs.known import MeasureRequest
+from headlab.jobs.known import Measured, MeasureRequest
 from headlab.labels import check_map
-from headlab.methods.table import DEFAULT_METHOD, METHODS
+from headlab.methods.table import DEFAULT_METHOD, METHODS, method
 from headlab.options import Option, option_words, parse_options
-from headlab.records import part
+from headlab.records import canonical_json, part
 from headlab.tasks import declaration_of
 from headlab.tasks import task as task_named
 from headlab.tasks.languages import language_title, language_titles
 
 if TYPE_CHECKING:
-    from headlab.jobs.known import Estimate, Known, Measured
+    from headlab.jobs.known import Estimate, Known
     from headlab.jobs.lab import Lab, RunningJob
     from headlab.tasks.base import Task
 
@@ -77,6 +82,7 @@ class Job(Strict):
         refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
         assembled: Whether it is put together from pieces that other jobs may need too.
         beside: Settings of its command alone.
+        help_order: Its settings in the order of its command's help, if it writes them in another one.
     """
 
     key: ClassVar[str]
@@ -90,6 +96,7 @@ class Job(Strict):
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
     beside: ClassVar[Settings] = {}
+    help_order: ClassVar[tuple[str, ...]] = ()
 
     # The work.
 
@@ -121,6 +128,24 @@ class Job(Strict):
             if self.refusal_status is None or isinstance(error, Refusal):
                 raise
             raise Refusal(str(error), self.refusal_status, code=error.code) from error
+
+    def validated(self) -> Self:
+        """The job with its fields checked one by one, as those of a request are; see `resolve` for the whole.
+
+        Raises:
+            HeadlabError: For a field that does not fit.
+        """
+        try:
+            return type(self).model_validate(self.params())
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0]) if first["loc"] else self.key
+            option = self.settings().get(field)
+            expected = f"choose {option.range}" if option else first["msg"]
+            raise HeadlabError(
+                f"{field.replace('_', ' ')} is {first['input']!r:.40}; {expected}",
+                code="job.field_invalid",
+            ) from error
 
     def params(self) -> dict[str, Any]:
         """The fields that were given, ready for JSON, whether they fit or not."""
@@ -228,18 +253,27 @@ class Job(Strict):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """What its command takes to make the job, in the order of its help."""
-        flags = [flag for field, flag in WHERE.items() if cls.has(field)]
+        """What its command takes to make the job, in the order of its help; those beside the job among them."""
+        flags = list(where_flags([field for field in WHERE if cls.has(field)]))
         if cls.has("method"):
-            flags.append(Flag("--method", f"one of {', '.join(METHODS)}", default=DEFAULT_METHOD))
+            flags.append(cls.method_flag())
         if cls.has("options"):
             flags.append(METHOD_OPTIONS_FLAG)
         return (*flags, *cls.setting_flags())
 
     @classmethod
+    def method_flag(cls) -> Flag:
+        """The flag of the method."""
+        return Flag("--method", f"one of {', '.join(METHODS)}", default=DEFAULT_METHOD)
+
+    @classmethod
     def setting_flags(cls) -> tuple[Flag, ...]:
         """The flags of its settings, and of those that its command alone has."""
-        return tuple(flag_of(name, option) for name, option in cls.command_settings().items())
+        settings = cls.command_settings()
+        return tuple(
+            replace(flag_of(name, settings[name]), beside=name in cls.beside)
+            for name in cls.help_order or settings
+        )
 
     @classmethod
     def command_settings(cls) -> Settings:
@@ -254,16 +288,15 @@ class Job(Strict):
             values: By the flags' keys; what is missing takes its default.
 
         Raises:
-            HeadlabError: For a value that cannot be read.
+            HeadlabError: For a value that cannot be read, and for an unknown method.
         """
         fields = cls._where_fields(values)
         if cls.has("method"):
-            fields["method"] = values.get("method") or DEFAULT_METHOD
+            fields["method"] = method(str(values.get("method") or DEFAULT_METHOD)).key
         fields |= cls._setting_fields(values)
         job = cls.model_construct(**fields)
         if cls.has("options"):
-            pairs = values.get("option") or []
-            options = parse_options([str(pair) for pair in pairs], job.options_known())  # type: ignore[union-attr]
+            options = parse_options(pairs_of(values, "option"), job.options_known())
             job = job.model_copy(update={"options": options})
         return job
 
@@ -461,3 +494,31 @@ class TaskJob(Job, OnTask):
             label_map=self.label_map,
             language=named(self.languages)[0],
         )
+
+
+MAX_PACES = 1000
+"""Paces that are remembered for the resident model."""
+
+
+def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+    """Number of heads of a model, and how long a forward pass of some work takes now.
+
+    Args:
+        lab: Where it is measured.
+        request: The work; a job may measure it in its own way, else a few batches are timed.
+        tick: Called between batches.
+    """
+    if isinstance(request.job, Job):
+        return request.job.measure(lab, request, tick)
+    from headlab.evaluator import Evaluator  # these import torch
+    from headlab.methods.run import timed
+
+    model = lab.need(request.model)
+    key = (request.task, request.method, canonical_json(request.options))
+    if key not in lab.paces:
+        if len(lab.paces) >= MAX_PACES:
+            lab.paces.pop(next(iter(lab.paces)))
+        evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
+        evaluator.tick = tick
+        lab.paces[key] = timed(evaluator, request.method, request.options)
+    return Measured(heads=model.grid.size, seconds=lab.paces[key], resumable=model.resumable)

@@ -12,12 +12,14 @@ from pydantic import Field
 
 from headlab.errors import HeadlabError
 from headlab.jobs.command import (
+    DATA,
     HERE,
     OPTION_FLAG,
     WHERE,
     Flag,
     FlagValue,
     Surroundings,
+    pairs_of,
     setting_words,
 )
 from headlab.jobs.fields import MAX_EXAMPLES, Languages, Name, Options, Settings, SplitName, setting
@@ -219,27 +221,37 @@ class RolesJob(Job):
             Flag("--task", "task by name or declaration: measures are taken on its examples"),
             Flag("--language", "of the sentences", default="en"),
             Flag(
+                "--conllu",
+                "gold trees; default: the treebank of --data, if it has one",
+                Path,
+                beside=True,
+            ),
+            DATA,
+            *cls.setting_flags(),
+            Flag(
+                "--frequencies",
+                "text file that word frequencies are counted in; default: package wordfreq",
+                Path,
+                beside=True,
+            ),
+            Flag(
                 "--option",
                 "name=value of the roles, e.g. positional=0.8",
-                list,
                 short=OPTION_FLAG,
                 repeated=True,
             ),
-            *cls.setting_flags(),
         )
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for an option that is unknown."""
-        pairs = values.get("option") or []
-        assert isinstance(pairs, list)
         task_name = values.get("task")
         return cls.model_construct(
             model=str(values.get("model") or WHERE["model"].default),
             task=None if task_name is None else str(task_name),
             source="treebank" if task_name is None else "task",
             languages=[str(values.get("language") or "en")],
-            options=parse_options([str(pair) for pair in pairs], OPTIONS),
+            options=parse_options(pairs_of(values, "option"), OPTIONS),
             **cls._setting_fields(values),
         )
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
+from headlab.jobs.command import Flag
 from headlab.jobs.fields import (
     ABLATION,
     SEED,
@@ -82,6 +83,7 @@ class ScoreJob(MethodJob):
     about: ClassVar[str] = "The score of each head in each language."
     summary: ClassVar[str] = "Head scores, and where they are computed."
     page: ClassVar[str] = "heads"
+    help_order: ClassVar[tuple[str, ...]] = ("seed", "size", "ablation")
 
     def subject(self) -> str:
         """The method."""
@@ -201,6 +203,12 @@ class CurveJob(MethodJob):
     def form_settings(cls) -> Settings:
         """All but the size: the form measures on all examples of the split."""
         return {name: option for name, option in cls.settings().items() if name != "size"}
+
+    @classmethod
+    def method_flag(cls) -> Flag:
+        """The flag of the method whose scores order the heads."""
+        help = f"method whose dev scores order the heads: {', '.join(METHODS)}"
+        return replace(super().method_flag(), help=help)
 
     @classmethod
     def command_settings(cls) -> Settings:

@@ -43,7 +43,22 @@ def _fits(key: str, entry: object) -> bool:
     return getattr(entry, "key", "") == key and bool(KEY.fullmatch(key))
 
 
-JOBS: Mapping[str, type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits)
+COMMANDS = (
+    "evaluate",
+    "prune",
+    "shrink",
+    "report",
+    "models",
+    "families",
+    "tasks",
+    "cache",
+    "worker",
+    "reproduce",
+    "train",
+    "mask",
+)
+"""Commands of headlab that are no jobs: a kind of job of this key would have none."""
+JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits, taken=COMMANDS)
 
 
 def job_class(key: str) -> type[Job]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.jobs.command import HERE, WHERE, Flag, FlagValue, Surroundings
+from headlab.errors import HeadlabError
+from headlab.jobs.command import (
+    HERE,
+    WHERE,
+    Flag,
+    FlagValue,
+    Surroundings,
+    setting_words,
+    where_flags,
+)
 from headlab.jobs.fields import SEED, BatchSize, Seed, Settings, setting
 from headlab.jobs.job import Outcome, TaskJob, named
 from headlab.jobs.known import Estimate, Known, estimate
@@ -43,6 +54,7 @@ class WorthJob(TaskJob):
     about: ClassVar[str] = "What a mask saves: parameters, and time on this device."
     summary: ClassVar[str] = "What a mask saves, measured on the worker's own device."
     page: ClassVar[str] = "prune"
+    help_order: ClassVar[tuple[str, ...]] = ("batch_sizes", "rounds", "seed")
 
     def resolve(self) -> Self:
         """The job with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
@@ -87,17 +99,24 @@ class WorthJob(TaskJob):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """The mask file, where it is timed, the settings."""
-        return (Flag("--mask", "mask file"), *WHERE.values(), *cls.setting_flags())
+        """The mask file, where it is timed, the settings. Without a task, the sentences of the embedded one are used."""
+        task = replace(
+            WHERE["task"],
+            help="task whose examples are run; default: the embedded task's sentences",
+            default=None,
+        )
+        where = [task if flag == WHERE["task"] else flag for flag in where_flags()]
+        return (Flag("--mask", "mask file", Path, required=True), *where, *cls.setting_flags())
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for a mask file that cannot be read."""
-        sizes = str(values.get("batch_sizes") or BATCH_SIZES.default)
+        """The job of a command. Raises HeadlabError for a mask file that cannot be read, and for bad batch sizes."""
+        task = values.get("task") or WHERE["task"].default
+        sizes = str(values.get("batch_sizes", BATCH_SIZES.default))
         return cls.model_construct(
             mask=load_mask(str(values["mask"])).to_json(),
-            batch_sizes=[int(size) for size in sizes.split(",")],
-            **cls._where_fields(values),
+            batch_sizes=sizes_of(sizes),
+            **cls._where_fields({**values, "task": task}),
             **cls._setting_fields(values),
         )
 
@@ -106,10 +125,26 @@ class WorthJob(TaskJob):
         words = ["headlab", self.key, "--mask", MASK_FILE, *self.where_words(around)]
         return [[*words, *self.setting_words(around, ("rounds", "batch_sizes"))]]
 
-    def setting_words(self, around: Surroundings, always: Any = ()) -> list[str]:
+    def setting_words(self, around: Surroundings, always: Sequence[str] = ()) -> list[str]:
         """The settings, the batch sizes among them."""
-        from headlab.jobs.command import setting_words
-
         settings = type(self).command_settings()
         values = {name: self.value(name) for name in settings}
         return setting_words(values, settings, always)
+
+
+def sizes_of(text: str) -> list[int]:
+    """Batch sizes from a comma-separated text.
+
+    Raises:
+        HeadlabError: The text has none, or one that is not a whole number of 1 or more.
+    """
+    try:
+        sizes = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        raise HeadlabError(
+            f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32",
+            code="worth.batch_sizes_invalid",
+        )
+    return sizes

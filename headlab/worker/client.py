@@ -14,6 +14,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place
+from headlab.json_types import JsonRecord
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
@@ -100,7 +101,7 @@ class Client:
         request = {"model": model, "task": task, "label_map": label_map}
         return self._answer(FINDINGS, "POST", "/check", request)
 
-    def save_task(self, draft: Mapping[str, JsonValue]) -> SavedTask:
+    def save_task(self, draft: JsonRecord) -> SavedTask:
         """Save a task made from files.
 
         Args:

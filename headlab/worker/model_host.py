@@ -26,12 +26,12 @@ from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
 from headlab.jobs.fields import SplitName
-from headlab.jobs.job import Job, Refusal
+from headlab.jobs.job import Refusal, measured_by
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import RunningJob, WatchedStore
 from headlab.jobs.table import job_class
 from headlab.locks import LockedFile, lock_file
-from headlab.methods.run import Helpers, peek, score, timed
+from headlab.methods.run import Helpers, peek, score
 from headlab.methods.table import LIVE_METHOD
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
@@ -205,7 +205,6 @@ def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
 MOST_CHANGED = 2000
-MAX_PACES = 1000  # of forecasts, remembered for the resident model
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
 Key = tuple[str, str, SplitName, int, str]
 
@@ -388,19 +387,7 @@ class Resident:
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
-        if isinstance(request.job, Job):
-            return request.job.measure(self, request, lambda: self.tick())
-        model = self.need(request.model)
-        asked = (request.task, request.method, canonical_json(request.options))
-        if asked not in self.paces:
-            if len(self.paces) >= MAX_PACES:
-                self.paces.pop(next(iter(self.paces)))
-            evaluator = Evaluator(
-                model, self.task(request.task, request.label_map), request.language
-            )
-            evaluator.tick = lambda: self.tick()
-            self.paces[asked] = timed(evaluator, request.method, request.options)
-        return Measured(heads=model.grid.size, seconds=self.paces[asked], resumable=model.resumable)
+        return measured_by(self, request, lambda: self.tick())
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""

@@ -17,9 +17,9 @@ from made_curves import made_curve
 from made_fronts import spec_of
 from saved import save_classifier
 
-from headlab.cli.experiment import options_of
-from headlab.cli.gates import chosen_options
 from headlab.cli.main import build, main
+from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.gates import GatesJob
 from headlab.options import parse_options
 from headlab.report.commands import Again, again, joined
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
@@ -101,8 +101,8 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
     (line,) = again("report", spec).lines
     command, asked = given(line)
     assert command == "experiment"
-    found = options_of(about, asked["method"], asked["method_option"] or [], asked["option"] or [])
-    assert found == spec["options"]
+    job = ExperimentJob.from_flags(asked)
+    assert about.resolve(job.study_options()) == spec["options"]
     assert (asked["key"], asked["languages"], asked["size"], asked["test_size"]) == (
         name,
         "de,th",
@@ -122,12 +122,10 @@ def test_the_command_of_gates_asks_for_the_same_options(options):
     gates = made_gates.made_gates(seed=2, **options)
     (line,) = again("gates", gates.spec).lines
     _, asked = given(line)
-    (weight,) = asked["weight"]
-    found = chosen_options(
-        asked["option"] or [], asked["stacks"], asked["train_model"], asked["seed"]
-    ).record()
-    assert {**found, "weight": weight} == gates.spec["options"]
-    assert (asked["language"], asked["seed"]) == ("de", 2)
+    job = GatesJob.from_flags(asked)
+    (weight,) = job.weights
+    assert job.gate_options(weight).record() == gates.spec["options"]
+    assert (job.languages, job.seed) == (["de"], 2)
 
 
 def test_the_command_of_roles_asks_for_the_same_sentences_and_options():

@@ -20,10 +20,12 @@ from test_html_report_commands import commands_in, given
 from tiny import SMALL
 
 from headlab.cli.main import main
+from headlab.jobs.finetune import FinetuneJob
+from headlab.jobs.score import ScoreJob
 from headlab.labels import PLACEHOLDER, read_map, write_map
 from headlab.masks import load_mask
 from headlab.masks.compare import seen
-from headlab.report.commands import again, shell_lines
+from headlab.report.commands import again
 from headlab.store import Places, Store
 from headlab.store.places import FOLDER, note_places
 
@@ -351,15 +353,9 @@ def test_reported_20_a_declared_task_is_printed_as_its_path(tmp_path, monkeypatc
         "saved": ("HEADLAB_CACHE", "my cache"),
     }[way]
     monkeypatch.setenv(*variable)
-    details = {
-        "model": "m",
-        "task": "mine",
-        "languages": ["de"],
-        "method": "gradient",
-        "options": {},
-    }
-    assert given(shell_lines("score", details))[1]["task"] == str(declaration)
-    assert bash_words(shell_lines("finetune", {"task": "mine"}))[1] == str(declaration)
+    job = ScoreJob(model="m", task="mine", languages=["de"], method="gradient")
+    assert given(job.terminal_lines())[1]["task"] == str(declaration)
+    assert bash_words(FinetuneJob(task="mine").terminal_lines())[1] == str(declaration)
     spec = dict(made_up("de", "shapley", "0" * 64).spec)
     spec["task"] = {**spec["task"], "name": "mine"}
     found = again("score", spec)

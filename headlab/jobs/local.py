@@ -1,0 +1,197 @@
+"""Jobs in this process, as a command runs them: what they work with, and how they say how far they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from headlab import tasks
+from headlab.errors import HeadlabError
+from headlab.jobs.job import Job, measured_by
+from headlab.jobs.known import Known
+from headlab.jobs.lab import RunningJob
+from headlab.methods.forecast import Forecast
+from headlab.scores import HeadScores
+from headlab.store import Store
+from headlab.tasks import task
+from headlab.tasks.base import VARIABLE as DATA_VARIABLE
+from headlab.tasks.base import Task, data_root
+from headlab.tasks.resolve import ENDING
+from headlab.tasks.resolve import task as task_at
+
+if TYPE_CHECKING:
+    from headlab.hooks.model import Model
+    from headlab.methods.run import Helpers
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+class LocalLab:
+    """What a job of this process works with.
+
+    Attributes:
+        store: Where results are stored.
+        paces: Seconds a forward pass, as timed for its forecast.
+        helpers: None: scores are computed here alone.
+    """
+
+    def __init__(
+        self, store: Store, load: Callable[[str], Model], *, device: str | None = None
+    ) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            store: Where results are stored.
+            load: Loads a model by its name.
+            device: That models are on; None for a GPU where there is one.
+        """
+        self.store = store
+        self.paces: MutableMapping[tuple[str | None, ...], float] = {}
+        self.helpers: Helpers | None = None
+        self._load = load
+        self._requested_device = device
+        self._models: dict[str, Model] = {}
+
+    @cached_property
+    def device(self) -> str:
+        """The device that models are on."""
+        from headlab.models.load import pick_device  # imports torch
+
+        return str(pick_device(self._requested_device))
+
+    def watched(self, running: RunningJob, language: str) -> Store:
+        """The store; nobody looks at results while they are computed."""
+        return self.store
+
+    def need(self, model: str) -> Model:
+        """A model, loaded as the only one."""
+        if model not in self._models:
+            self._models.clear()
+            self.paces.clear()
+            self._models[model] = self._load(model)
+        return self._models[model]
+
+    def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
+        """A task by its name, with the classes that stand for its labels where these are stated."""
+        return task(name).mapped(label_map)
+
+    def base(self) -> Path:
+        """Folder of the base model that fine-tuning starts from."""
+        from headlab.training.output import embedded_base  # imports torch
+
+        return embedded_base().folder
+
+
+class LocalJob:
+    """A job at work in this process; Ctrl-C stops it.
+
+    Attributes:
+        look: Returns nothing: nobody looks at results while they are computed.
+    """
+
+    def __init__(self, show: Callable[[str, int, int], None], say: Callable[[str], None]) -> None:
+        """Begin to show its progress.
+
+        Args:
+            show: Shows a note, and how much of how much is done.
+            say: Shows a line of its log.
+        """
+        self.look: Callable[[], HeadScores | None] = lambda: None
+        self._show = show
+        self._say = say
+
+    def tick(self) -> None:
+        """Called between batches; nothing else waits in this process."""
+
+    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
+        """Show how far the job is.
+
+        Args:
+            done: In the job's own units.
+            total: The same, of all its work.
+            note: What it is at.
+            fresh: Whether the pace so far says nothing about the rest.
+        """
+        self._show(note, done, total)
+
+    def kept(self) -> None:
+        """Called when something new is stored."""
+
+    def log(self, line: str) -> None:
+        """Show a line of the job's log."""
+        self._say(line)
+
+    def began(self, folder: str, language: str) -> None:
+        """Called when the job begins to write to a folder of the cache."""
+
+
+def forecast_here(job: Job, lab: LocalLab) -> Forecast:
+    """What a job will cost in this process; what is not known of its pace is measured now.
+
+    Args:
+        job: It is resolved.
+        lab: What it works with.
+    """
+    store = lab.store
+    device = lab.device.split(":")[0]
+    known = Known(store.scan().results, store.curves().results, device, store.root)
+    estimate = job.forecast(known)
+    if estimate.ask is None:
+        return estimate.forecast
+    measured = measured_by(lab, estimate.ask, lambda: None)
+    return job.forecast(replace(known, measured=measured)).forecast
+
+
+@contextmanager
+def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
+    """A job whose task is found by its name alone while the block runs, as jobs ask for tasks.
+
+    Args:
+        job: Its task may be the path of a declaration.
+        data: Folder of the task's files; None for $HEADLAB_DATA.
+
+    Raises:
+        HeadlabError: The declaration cannot be read, the folder is none, or both are given: a task that is asked for
+            by its name is read beside its declaration.
+    """
+    variables: dict[str, str] = {}
+    name = job.value("task")
+    is_declaration = isinstance(name, str) and name.endswith(ENDING)
+    if data is not None:
+        data_root(data)  # raises for what is no folder
+        variables[DATA_VARIABLE] = str(data)
+    if is_declaration and data is not None:
+        raise HeadlabError(
+            f"{name} says where its files are, so --data {data} would change nothing; leave --data out, or put the "
+            "declaration beside its files",
+            code="option.data_of_declaration",
+        )
+    if is_declaration:
+        path = Path(name).absolute()
+        declared_name = task_at(path).name
+        job = job.model_copy(update={"task": declared_name})
+        if tasks.declaration_of(declared_name) != path:
+            listed = os.environ.get(tasks.VARIABLE, "")
+            variables[tasks.VARIABLE] = os.pathsep.join(filter(None, (str(path), listed)))
+    with _environment(variables):
+        yield job
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the duration of a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,98 @@
+"""From a command line, as `Job.terminal_lines` prints it, back to its job."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from headlab.errors import HeadlabError
+from headlab.jobs.command import Flag, FlagValue
+from headlab.jobs.job import Job
+from headlab.jobs.table import JOBS
+from headlab.tasks import declaration_of, names
+from headlab.tasks.resolve import ENDING
+
+PROGRAM = "headlab"
+
+
+def read_command(line: str) -> Job:
+    """The job that a command line asks for; defaults of its kind are not filled in, see `Job.resolve`.
+
+    Args:
+        line: Quoted as for a shell.
+
+    Raises:
+        HeadlabError: It is no command of a kind of job, it has a flag that no job can have, a flag without its value,
+            or a value that does not fit.
+    """
+    job_class, words = _parts(line)
+    flags = [flag for flag in job_class.flags() if not flag.beside]
+    parser = click.Command(
+        job_class.key, params=list(map(_parameter, flags)), add_help_option=False
+    )
+    try:
+        parsed = parser.make_context(job_class.key, words).params
+    except click.UsageError as error:
+        raise _refused(error, job_class, flags) from error
+    values: dict[str, FlagValue] = {}
+    for key, value in parsed.items():
+        values[key] = list(value) if isinstance(value, tuple) else value
+    if "task" in values:
+        values["task"] = _task_name(parsed["task"])
+    return job_class.from_flags(values).validated()
+
+
+def _parts(line: str) -> tuple[type[Job], list[str]]:
+    """The kind of job of a command line, and the words behind it."""
+    try:
+        program, key, *words = shlex.split(line)
+    except ValueError:  # too few words, or a quotation without its end
+        program, key, words = "", "", []
+    if program != PROGRAM or key not in JOBS:
+        raise HeadlabError(
+            f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of {', '.join(JOBS)}",
+            code="command.no_job",
+        )
+    return JOBS[key], words
+
+
+def _parameter(flag: Flag) -> click.Parameter:
+    """A flag as the parser takes it."""
+    if flag.is_argument:
+        return click.Argument([flag.key], type=str, required=flag.required)
+    value_type = flag.kind if flag.kind in (int, float) else str
+    if flag.kind is bool:
+        return click.Option([*flag.names, flag.key], is_flag=True, default=flag.default)
+    if flag.required:  # one that may be missing has a default, be it None
+        return click.Option([*flag.names, flag.key], type=value_type, required=True)
+    return click.Option(
+        [*flag.names, flag.key],
+        type=value_type,
+        default=flag.default,
+        multiple=flag.repeated,
+    )
+
+
+def _refused(error: click.UsageError, job_class: type[Job], flags: Sequence[Flag]) -> HeadlabError:
+    """What a line of this kind of job has that does not fit, and what does."""
+    names = ", ".join(flag.key.upper() if flag.is_argument else flag.name for flag in flags)
+    given = error.format_message().rstrip(".")
+    code = "command.invalid"
+    if isinstance(error, click.NoSuchOption):
+        code = "command.flag_unknown"
+        given = f"no job of kind {job_class.key} has {error.option_name}"
+    elif isinstance(error, click.BadOptionUsage):
+        code = "command.value_missing"
+        given = f"{error.option_name} has no value"
+    elif isinstance(error, click.BadParameter):
+        code = "command.value_invalid"
+    return HeadlabError(f"{given}; {PROGRAM} {job_class.key} takes {names}", code=code)
+
+
+def _task_name(text: str | None) -> str | None:
+    """The name of a task; a declaration's path is that of the task it declares, if it is known here."""
+    if text is None or not text.endswith(ENDING):
+        return text
+    return next((name for name in names() if str(declaration_of(name)) == text), text)

@@ -1,0 +1,206 @@
+"""A kind of job from a package has its command: flags, forecast, work in this process, outcome, and the way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from errors import raises
+from saved import save_classifier
+
+from headlab.cli.main import build, main
+from headlab.jobs.reading import read_command
+from headlab.jobs.table import BUILT_IN, COMMANDS, JOBS
+
+MODULE = '''
+"""How long the texts of a task are."""
+
+from typing import ClassVar
+
+from headlab.jobs.fields import Languages, Name, OnTask, setting
+from headlab.jobs.job import Job, named, task_of
+from headlab.jobs.known import MeasureRequest, estimate
+from headlab.methods.forecast import Part
+from headlab.options import Option
+
+
+class LengthsJob(Job, OnTask):
+    """Lengths of the texts of some languages."""
+
+    model: Name
+    languages: Languages
+    limit: int = setting(Option(2, "texts of a language", kind=int, low=1, high=10))
+    words: bool = setting(Option(False, "count words, not letters", kind=bool))
+
+    key: ClassVar[str] = "lengths"
+    name: ClassVar[str] = "Text lengths"
+    about: ClassVar[str] = "How long the texts of a task are."
+
+    def resolve(self):
+        return self.model_copy(update={"languages": list(task_of(self, self.languages).languages)})
+
+    def forecast(self, known):
+        pace, basis = known.measured_pace()
+        part = Part(self.limit * len(self.languages), pace, (basis,))
+        ask = MeasureRequest(self.model, self.task, named(self.languages)[0], self.label_map)
+        return estimate([part], ask)
+
+    def run(self, lab, running):
+        lengths = {}
+        for place, language in enumerate(named(self.languages)):
+            running.tick()
+            running.progress(place, len(self.languages), language)
+            running.log(f"{language}: counted")
+            examples = lab.task(self.task).examples(language, "dev", self.limit)
+            texts = [example.text.split() if self.words else example.text for example in examples]
+            lengths[language] = list(map(len, texts))
+        heads = lab.need(self.model).grid.size
+        return {"keys": sorted(lengths), "lengths": lengths, "heads": heads}
+
+
+class TakenJob(LengthsJob):
+    """A job whose command is another one's."""
+
+    key: ClassVar[str] = "prune"
+'''
+ENTRY_POINTS = """
+[headlab.jobs]
+lengths = headlab_lengths:LengthsJob
+prune = headlab_lengths:TakenJob
+"""
+ROWS = "text,label\nstop it now,alarm\ngo,weather\n"
+TOML = 'name = "mood"\nformat = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "text", label = "label" }\n'
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package, as pip leaves it."""
+    site = tmp_path / "site"
+    about = site / "headlab_lengths-0.1.dist-info"
+    about.mkdir(parents=True)
+    (site / "headlab_lengths.py").write_text(MODULE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: headlab-lengths\nVersion: 0.1\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(site)
+    JOBS.refresh()
+    yield
+    monkeypatch.undo()
+    JOBS.refresh()
+    sys.modules.pop("headlab_lengths", None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_classifier(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; gives (exit code, stdout, stderr)."""
+
+    def go(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return go
+
+
+def test_it_is_listed_with_the_flags_of_its_fields(run: Run) -> None:
+    code, commands, _ = run("--help")
+    assert code == 0
+    assert "lengths" in commands
+    code, flags, _ = run("lengths", "--help")
+    assert code == 0
+    assert "How long the texts of a task are." in flags
+    for flag in ("--model", "--task", "--data", "--languages", "--limit", "--words / --no-words"):
+        assert flag in flags
+    for flag in ("--device", "--dtype", "--cache", "--json"):
+        assert flag in flags
+    assert flags.index("texts of a language") < flags.index("--cache")
+
+
+def test_it_is_forecast_and_run_in_this_process(run: Run, folder: Path, tmp_path: Path) -> None:
+    words = ["lengths", "--model", folder, "--languages", "de,en", "--cache", tmp_path / "cache"]
+    code, text, messages = run(*words)
+    assert code == 0
+    keys_and_figures = text.splitlines()
+    assert keys_and_figures[:2] == ["de", "en"]
+    assert [line.split(":")[0] for line in keys_and_figures[2:]] == ["lengths", "heads"]
+    assert messages.startswith("lengths: 4 forwards, about ")
+    assert "measured now" in messages
+    assert "de: counted\n" in messages
+    code, text, _ = run(*words, "--limit", 1, "--words", "--json")
+    outcome = json.loads(text)
+    assert code == 0
+    assert outcome["keys"] == ["de", "en"]
+    assert [len(lengths) for lengths in outcome["lengths"].values()] == [1, 1]
+
+
+def test_its_task_may_be_a_declaration_by_its_path(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADLAB_TASKS", raising=False)
+    (tmp_path / "en.dev.csv").write_text(ROWS)
+    (tmp_path / "mood.toml").write_text(TOML)
+    words = ["lengths", "--model", folder, "--task", tmp_path / "mood.toml", "--words", "--json"]
+    words += ["--label-map", "alarm=0,weather=1", "--cache", tmp_path / "cache"]
+    code, text, messages = run(*words)
+    assert code == 0, messages
+    assert json.loads(text)["lengths"] == {"en": [3, 1]}
+    assert "HEADLAB_TASKS" not in os.environ
+    code, _, messages = run(*words, "--data", tmp_path)
+    assert code == 2
+    assert "leave --data out" in messages
+
+
+def test_the_folder_of_its_data_is_that_of_the_command(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+    words = ["lengths", "--model", folder, "--task", "udpos", "--languages", "de"]
+    (tmp_path / "ud").mkdir()
+    (tmp_path / "ud" / "en.dev.conllu").touch()
+    code, _, messages = run(*words, "--data", tmp_path)
+    assert code == 2
+    assert "no language 'de'; it has en" in messages
+    code, _, messages = run(*words, "--data", tmp_path / "nowhere")
+    assert code == 2
+    assert "not a folder" in messages
+    assert "HEADLAB_DATA" not in os.environ
+
+
+def test_a_field_that_does_not_fit_is_refused_in_one_sentence(run: Run, folder: Path) -> None:
+    code, text, messages = run("lengths", "--model", folder, "--limit", 11)
+    assert (code, text) == (2, "")
+    assert messages == "headlab: limit is 11; choose a int from 1 to 10\n"
+    with raises("job.field_invalid", 11, "limit"):
+        read_command("headlab lengths --limit 11")
+
+
+@pytest.mark.parametrize("words", [True, False])
+def test_its_line_is_read_back(words: bool) -> None:
+    job = JOBS["lengths"].model_validate(
+        {"model": "m", "task": "intents", "languages": ["de"], "limit": 3, "words": words}
+    )
+    line = job.terminal_lines()
+    assert line.endswith("--limit 3 --words" if words else "--limit 3")
+    assert read_command(line) == job
+
+
+def test_a_key_that_another_command_has_is_left_out() -> None:
+    assert JOBS.added == ("lengths",)
+    (problem,) = JOBS.problems
+    assert "prune" in problem
+    assert "taken" in problem
+
+
+def test_every_command_is_of_a_job_or_taken() -> None:
+    app = build()
+    names = {command.name for command in app.registered_commands}
+    names |= {group.name for group in app.registered_groups}
+    assert names == {*BUILT_IN, *COMMANDS, "lengths"}
