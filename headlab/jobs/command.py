@@ -8,12 +8,12 @@ from pathlib import Path
 
 from headlab.errors import HeadlabError
 from headlab.labels import read_map, write_map
-from headlab.options import Option, OptionValue
+from headlab.options import Option
 
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""
 OPTION_FLAG = "-o"
-FlagValue = OptionValue | Path | list[str] | list[float]
+FlagValue = bool | int | float | str | Path | list[str] | list[float] | None
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def flag_name(field: str, option: Option) -> str:
 def flag_of(field: str, option: Option) -> Flag:
     """A setting as a flag; numbers have their smallest value, for a command may ask for more than a request."""
     low = option.low if option.kind is int and option.low > float("-inf") else None
+    if isinstance(option.default, Mapping):
+        raise TypeError(f"{field} holds options of its own and has no flag")
     return Flag(
         flag_name(field, option),
         option.help,

@@ -14,6 +14,7 @@ from headlab.jobs.command import (
     Flag,
     FlagValue,
     Surroundings,
+    flag_of,
     pairs_of,
     where_flags,
 )
@@ -215,7 +216,7 @@ class GatesJob(TaskJob):
                 short=OPTION_FLAG,
                 repeated=True,
             ),
-            Flag("--stacks", stacks.help, default=stacks.default),
+            flag_of("stacks", stacks),
             *cls.setting_flags(),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from headlab.errors import HeadlabError
@@ -14,8 +13,6 @@ from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_MET
 from headlab.methods.table import method as method_of
 from headlab.options import Option, check_known, resolved
 from headlab.tables import Table
-from headlab.tasks.base import DEV_SIZE, SPLITS
-from headlab.training.options import FinetuneOptions
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
 METHOD_VERSIONS = (
@@ -378,102 +375,3 @@ def earlier_scores(spec: Mapping[str, Any]) -> str:
 def study(key: str) -> Experiment:
     """An experiment, or the front, by its key. Raises HeadlabError for an unknown one."""
     return FRONT if key == FRONT.key else experiment(key)
-
-
-# Settings of every kind of job: flags of its command, fields of its request, widgets of its form.
-
-Settings = Mapping[str, Option]
-Size = partial(
-    Option, kind=int, low=1, high=100_000
-)  # a command may ask for more examples than a request
-OfDev = partial(Size, DEV_SIZE, label="Examples of dev, at most")
-OfTest = partial(Size, None, optional=True, label="Examples of test, at most", empty="all")
-CHOOSING, TESTING = (
-    "dev examples to choose heads on",
-    "test examples to evaluate on; default: all of the split",
-)
-SEED: Settings = {"seed": Option(0, "seed of everything random", kind=int, low=0, label="Seed")}
-ABLATION = Option(
-    "zero",
-    "output of a removed head: zero or mean",
-    ("zero", "mean"),
-    label="Output of a removed head",
-    tip="Zero, or its mean output.",
-)
-HOW: Settings = {**SEED, "ablation": ABLATION}
-JOBS: Mapping[str, Settings] = {  # in the order of the command
-    "score": {"size": OfDev("examples of the split"), **HOW},
-    "curve": {
-        "split": Option(
-            "test",
-            "split to measure the curve on; heads are ordered on dev, so use test",
-            ("test", "dev"),
-            label="Accuracy on",
-            tip="Heads are ordered on dev, so measure on test.",
-        ),
-        "size": OfTest("examples to measure on; default: all of the split"),
-        "dev_size": OfDev("dev examples that order the heads"),
-        "points": Option(
-            None,
-            "counts of removed heads to measure, evenly spaced; default: every one",
-            kind=int,
-            low=2,
-            high=4096,
-            optional=True,
-            label="Points",
-            tip="How many counts of removed heads to measure; empty: every count.",
-            empty="every one",
-        ),
-        **HOW,
-    },
-    "experiment": {
-        "dev_size": OfDev(CHOOSING, flag="size", tip="Examples that heads are chosen on."),
-        "test_size": OfTest(
-            TESTING, tip="Examples that accuracy is reported on; empty: all there are."
-        ),
-        **HOW,
-    },
-    "front": {
-        "dev_size": OfDev(
-            CHOOSING,
-            flag="size",
-            tip="Examples that heads are chosen on. More examples can detect smaller losses.",
-        ),
-        "test_size": OfTest(TESTING),
-        **HOW,
-    },
-    "gates": SEED,
-    "roles": {
-        "split": Option("dev", "of treebank and task: dev, test or train", SPLITS, label="Split"),
-        "size": Size(
-            None,
-            "sentences; default all trees, 512 examples",
-            optional=True,
-            label="At most",
-            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev.",
-            empty="all",
-        ),
-    },
-    "worth": {
-        "rounds": Option(
-            15, "rounds in each of which all models have their turn", kind=int, low=6, high=200
-        ),
-        "batch_sizes": Option("1,8,32", "examples in a batch, comma-separated"),
-        **SEED,
-    },
-    "finetune": {  # its command has more of them
-        "steps": Option(
-            FinetuneOptions.steps, "training steps", kind=int, low=1, high=20_000, label="Steps"
-        ),
-        "learning_rate": Option(
-            FinetuneOptions.learning_rate,
-            "the highest",
-            kind=float,
-            low=0,
-            high=1,
-            open=True,
-            label="Peak learning rate",
-        ),
-        **SEED,
-    },
-}

@@ -16,11 +16,11 @@ from fake_client import job
 from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
-from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row
 from headlab.records import Head
 from headlab.store import Places, Result, Store
@@ -519,8 +519,10 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
     given = {
         flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags
     }
-    method = given["--method"][0] if given["--method"] else None
-    return options_of(EXPERIMENTS[key], method, given["-o"], given["--option"]), given
+    job = read_command(line)
+    assert isinstance(job, ExperimentJob)
+    assert job.experiment == key
+    return job.study().resolve(job.study_options()), given
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 from worker_running import until
 
-from headlab.cli.gates import chosen_options
 from headlab.cli.main import build
 from headlab.jobs.gates import GatesJob
 from headlab.l0_gates import LearnedGates
@@ -736,8 +735,8 @@ def test_the_command_line_knows_what_the_page_writes():
     context = known.make_context("gates", words[2:], resilient_parsing=True)
     given = context.params
     assert (given["weight"], given["language"], given["seed"]) == ([0.02, 0.1], "de", 0)
-    told = chosen_options(given["option"], given["stacks"], given["train_model"], 0)
-    assert {name: getattr(told, name) for name in options} == options
+    read = GatesJob.from_flags(given).gate_options(0.1)
+    assert {name: getattr(read, name) for name in options} == options
 
 
 def test_the_command_under_a_run_makes_the_same_run_again(cache):
@@ -750,8 +749,8 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     known = get_command(build()).commands["gates"]
     given = known.make_context("gates", shlex.split(line)[2:], resilient_parsing=True).params
     assert (given["weight"], given["seed"], given["dtype"]) == ([weight], 7, "float32")
-    told = chosen_options(given["option"], given["stacks"], given["train_model"], given["seed"])
-    assert dataclasses.replace(told, weight=weight).record() == gates.spec["options"]
+    read = GatesJob.from_flags(given).gate_options(weight)
+    assert read.record() == gates.spec["options"]
     model = {**gates.spec["model"], "dtype": "bfloat16"}
     (line,) = again("gates", {**gates.spec, "model": model}).lines
     assert line.endswith(" --seed 7 --dtype bfloat16")
