@@ -77,8 +77,8 @@ def _parameter(flag: Flag) -> click.Parameter:
 
 def _refused(error: click.UsageError, job_class: type[Job], flags: Sequence[Flag]) -> HeadlabError:
     """What a line of this kind of job has that does not fit, and what does."""
-    names = [flag.key.upper() if flag.is_argument else flag.name for flag in flags]
-    fitting = f"{PROGRAM} {job_class.key} takes {', '.join(names)}"
+    flag_names = [flag.key.upper() if flag.is_argument else flag.name for flag in flags]
+    fitting = f"{PROGRAM} {job_class.key} takes {', '.join(flag_names)}"
     if isinstance(error, click.NoSuchOption):
         return HeadlabError(
             f"no job of kind {job_class.key} has {error.option_name}; {fitting}",
