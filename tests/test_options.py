@@ -366,7 +366,7 @@ def parameters_of(line: str) -> dict[str, Any]:
         ("headlab score --method shapley --seed", "command.value_missing", "--seed"),
         ("headlab gates --weight much", "command.value_invalid", "--weight"),
         ("headlab worth", "command.value_invalid", "--mask"),
-        ("headlab score de", "command.invalid", "de"),
+        ("headlab score de", "command.word_unexpected", "de"),
         ("headlab score --size 0", "job.field_invalid", "from 1 to 100000"),
         ("headlab curve --split no", "job.field_invalid", "test or dev"),
         ("headlab score --method no", "method.unknown", "shapley"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.experiment import markdown
+from headlab.cli.job_command import FlagValues, values_of
 from headlab.cli.output import (
     MODEL,
     TASK,
@@ -221,7 +222,7 @@ def _rounding(record: WrittenRecord) -> list[str]:
 
 
 def worth(
-    job: WorthJob,
+    flags: Annotated[FlagValues, values_of(WorthJob.flags())],
     *,
     task: str | None,
     data: Path | None,
@@ -235,7 +236,8 @@ def worth(
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
-    loaded_task = _task(task, languages, data, label_map)
+    loaded_task = _task(task, languages, data, label_map)  # refused before the mask is read
+    job = WorthJob.from_flags(flags)
     devices = _devices() if device is None else [device]
     savings = [_measured_on(place, job, loaded_task, dtype) for place in devices]
     speeds = tuple(speed for on_device in savings for speed in on_device.speeds)

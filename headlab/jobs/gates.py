@@ -233,7 +233,8 @@ class GatesJob(TaskJob):
         options["trained"] = ALL if values.get("train_model") else "gates"
         weights = values.get("weight") or [GateOptions().weight]
         assert isinstance(weights, list)
-        fields = cls._where_fields({**values, "languages": values.get("language") or "en"})
+        fields = cls._where_fields(values)
+        fields["languages"] = [str(values.get("language", "en"))]
         return cls.model_construct(
             **fields,
             weights=list(dict.fromkeys(map(float, weights))),

@@ -77,18 +77,21 @@ def _parameter(flag: Flag) -> click.Parameter:
 
 def _refused(error: click.UsageError, job_class: type[Job], flags: Sequence[Flag]) -> HeadlabError:
     """What a line of this kind of job has that does not fit, and what does."""
-    names = ", ".join(flag.key.upper() if flag.is_argument else flag.name for flag in flags)
-    given = error.format_message().rstrip(".")
-    code = "command.invalid"
+    flag_names = [flag.key.upper() if flag.is_argument else flag.name for flag in flags]
+    fitting = f"{PROGRAM} {job_class.key} takes {', '.join(flag_names)}"
     if isinstance(error, click.NoSuchOption):
-        code = "command.flag_unknown"
-        given = f"no job of kind {job_class.key} has {error.option_name}"
-    elif isinstance(error, click.BadOptionUsage):
-        code = "command.value_missing"
-        given = f"{error.option_name} has no value"
-    elif isinstance(error, click.BadParameter):
-        code = "command.value_invalid"
-    return HeadlabError(f"{given}; {PROGRAM} {job_class.key} takes {names}", code=code)
+        return HeadlabError(
+            f"no job of kind {job_class.key} has {error.option_name}; {fitting}",
+            code="command.flag_unknown",
+        )
+    if isinstance(error, click.BadOptionUsage):
+        return HeadlabError(
+            f"{error.option_name} has no value; {fitting}", code="command.value_missing"
+        )
+    problem = error.format_message().rstrip(".")
+    if isinstance(error, click.BadParameter):
+        return HeadlabError(f"{problem}; {fitting}", code="command.value_invalid")
+    return HeadlabError(f"{problem}; {fitting}", code="command.word_unexpected")
 
 
 def _task_name(text: str | None) -> str | None:

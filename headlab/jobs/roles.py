@@ -250,7 +250,7 @@ class RolesJob(Job):
             model=str(values.get("model") or WHERE["model"].default),
             task=None if task_name is None else str(task_name),
             source="treebank" if task_name is None else "task",
-            languages=[str(values.get("language") or "en")],
+            languages=[str(values.get("language", "en"))],
             options=parse_options(pairs_of(values, "option"), OPTIONS),
             **cls._setting_fields(values),
         )
