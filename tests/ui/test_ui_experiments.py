@@ -149,7 +149,7 @@ def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for
 
 
 def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise HeadlabError(
             "task xnli needs its files: name their folder with --data or $HEADLAB_DATA",
             code="data.folder_missing",
@@ -213,7 +213,7 @@ def test_a_start_turns_to_the_newest_report(worker, cache):
     press(app, "plan-start")
     assert "Job 1 is in the queue." in said(app)
     keep(cache, made_up("heads", seed=3), day=3)
-    worker.rows[0]["state"] = "done"
+    worker.change(1, state="done")
     app.run()
     assert "3 Nov 2026" in said(app)
     assert "is in the queue" not in said(app)

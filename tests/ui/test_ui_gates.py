@@ -672,7 +672,7 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/gates.py").run()
     assert app.text_input(key=FORM.key("weights")).value == "0.2 0.1,0.2"
-    worker.rows[0]["state"] = "done"
+    worker.change(1, state="done")
     keep(cache, made_gates())
     app.run()
     assert app.metric[0].value == "10 of 11"

@@ -549,7 +549,7 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     )
     assert "Job 1 is in the queue." in said(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
-    worker.rows[0]["state"] = "done"
+    worker.change(1, state="done")
     keep(tmp_path / "cache", made_roles("de"))
     app.run()
     assert sent(app)["title"] == "German (de)"
@@ -612,7 +612,7 @@ def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
 
 
 def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch):
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise HeadlabError("the worker has no treebank of th, it has none", code="treebank.missing")
 
     monkeypatch.setattr(worker, "forecast", refuse)
