@@ -25,6 +25,7 @@ BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n
 LEVELS = {
     "records and files": (
         "errors",
+        "json_types",
         "extensions",
         "locks",
         "files",
