@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from headlab.context import OmissionsByExample, longest
-from headlab.encoding import Rows, encode, lengths, omitted_from_texts, pad
+from headlab.encoding import Rows, encode, encode_words, lengths, omitted_from_texts, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.hooks.tokens import needs_of, tokens_note
@@ -215,7 +215,7 @@ def special_ids(model: Model) -> frozenset[int]:
 
 def _split(
     model: Model, sentences: Sequence[Sequence[str]], *, of_texts: bool = False
-) -> tuple[dict[str, Any], Rows, list[int]]:
+) -> tuple[dict[str, Rows], Rows, list[int]]:
     """Tokens of sentences given as words, the word of each token, and the word at which each sentence was cut.
 
     Args:
@@ -226,12 +226,15 @@ def _split(
     spaces = model.word_spaces
     if of_texts and spaces == "every":
         spaces = "inner"
-    tokens = encode(model, sentences, split=True, spaces=spaces)
+    encoded = encode_words(model, sentences, spaces=spaces)
     places = [
-        [NO_WORD if place is None else int(place) for place in row]
-        for row in tokens.pop("word_ids")
+        [NO_WORD if place is None else int(place) for place in row] for row in encoded.word_ids
     ]
-    return tokens, places, _ends(model, [spaced(words, spaces) for words in sentences], places)
+    return (
+        encoded.columns,
+        places,
+        _ends(model, [spaced(words, spaces) for words in sentences], places),
+    )
 
 
 def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:
@@ -323,7 +326,7 @@ def _rarest(
     return out, ()
 
 
-def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, torch.Tensor]]:
+def _padded(model: Model, tokens: dict[str, Rows]) -> Callable[[Ints], dict[str, torch.Tensor]]:
     return lambda rows: pad(model, tokens, rows)
 
 
