@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypedDict, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ from headlab.hooks.model import Model, configured_start, not_finite
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
+from headlab.json_types import JsonObject
 from headlab.labels import (
     FEW,
     LEVEL,
@@ -626,28 +627,20 @@ def label_order(model: Model, task: Task) -> LabelOrder:
     return model.orders[key]
 
 
-class AnswerSpec(TypedDict, total=False):
-    """What a spec's task says of how a model answers.
-
-    Attributes:
-        masked: Of a masked language model, the share of tokens that it is asked for.
-        classes: The name of the model's class for each label, where these have other names.
-    """
-
-    masked: float
-    classes: dict[str, str]
-
-
-def classes_of(model: Model, task: Task) -> AnswerSpec:
+def classes_of(model: Model, task: Task) -> JsonObject:
     """What a spec's task says of how a model answers: its classes where these have other names than the labels.
 
     masked: of a masked language model, the share of tokens that it is asked for.
     """
     if task.likelihood == "tokens" and masks_tokens(model, task):
         return {"masked": MASKED}
-    if not task.labels or (assumed := label_order(model, task).assumed) is None:
-        return {}
-    return {"classes": dict(assumed)}
+    classes = assumed_classes(model, task)
+    return {} if classes is None else {"classes": dict(classes)}
+
+
+def assumed_classes(model: Model, task: Task) -> Mapping[str, str] | None:
+    """The name of the model's class for each label; None where the labels are their names, and without labels."""
+    return label_order(model, task).assumed if task.labels else None
 
 
 def _label_order(model: Model, task: Task) -> LabelOrder:

@@ -19,7 +19,7 @@ from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.inputs import classes_of
+from headlab.inputs import assumed_classes
 from headlab.methods.game import Ask
 from headlab.methods.method import Options
 from headlab.methods.model_game import ModelGame, round_on
@@ -72,8 +72,9 @@ class Setting:
             dev = task.examples(language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
         # the label map as it was found here, as a helper lacks what it is found on
-        named = classes_of(evaluator.model, task).get("classes", task.label_map)
-        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=named)
+        classes = assumed_classes(evaluator.model, task)
+        label_map = task.label_map if classes is None else dict(classes)
+        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=label_map)
         return cls(task, language, evaluator.split, ablation)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:

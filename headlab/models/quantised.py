@@ -157,9 +157,8 @@ def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
             f"that headlab computes with; {WAY_ON}",
             code="model.quantised",
         )
-    on_cpu: DeviceOptions = {
-        "device_map": {"": "cpu"}
-    }  # or else each scheme chooses a device of its own
+    # or else each scheme chooses a device of its own
+    on_cpu: DeviceOptions = {"device_map": {"": "cpu"}}
     with reading(quantisation, name):
         quantizer = AutoHfQuantizer.from_config(dict(quantisation.settings), pre_quantized=True)
         quantizer.validate_environment(weights_only=True, **on_cpu)
