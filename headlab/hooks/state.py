@@ -269,12 +269,8 @@ class LayerForward:
         current_pass = pass_of(self.owner)
         if current_pass is None:
             return self.inner(*args, **kwargs)
-        if args:
-            hidden = args[0]
-            others = dict(kwargs)
-        else:
-            others = dict(kwargs)
-            hidden = others.pop("hidden_states")
+        others = dict(kwargs)
+        hidden = args[0] if args else others.pop("hidden_states")
         assert isinstance(hidden, torch.Tensor)
         return current_pass.run(self.inner, self.index, hidden, args[1:], others)
 
