@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.records import Bools, Ints, Omissions
@@ -58,7 +59,7 @@ def context_length(model: Loaded, *, targets: bool = False) -> int:
 
 
 def _default_length(model: Loaded) -> int:
-    module: Any = model.module
+    module = model.module
     decoder = bool(module.can_generate()) and not module.config.is_encoder_decoder
     return DEFAULT_CONTEXT if decoder else MAX_TOKENS
 
@@ -111,9 +112,11 @@ def _text_config(config: PreTrainedConfig, side: str) -> PreTrainedConfig:
 def _padded_positions(module: PreTrainedModel) -> int | None:
     """Usable rows of a table of positions that start after the padding's, as RoBERTa's; None for other models."""
     embeddings = getattr(module.base_model, "embeddings", None)
-    table: Any = getattr(embeddings, "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return None if padding is None else int(table.weight.shape[0]) - int(padding) - 1
+    table: nn.Embedding | None = getattr(embeddings, "position_embeddings", None)
+    padding: int | None = getattr(table, "padding_idx", None)
+    if table is None or padding is None:
+        return None
+    return int(table.weight.shape[0]) - int(padding) - 1
 
 
 # What of the examples never reaches the model, or has no answer.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 import torch
 
 
-def on_device(values: torch.Tensor | np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
+def on_device(values: torch.Tensor | npt.NDArray[np.generic], device: torch.device) -> torch.Tensor:
     """The values as a tensor on a device.
 
     The copy to a GPU starts from page-locked memory, so that the processor need not wait until

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from headlab.context import MAX_TOKENS as MAX_TOKENS
 from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
@@ -24,6 +25,7 @@ from headlab.models.special_ids import named_padding, padding_id
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import (
     PADDING_MASK,
+    Tokenised,
     WordSpaces,
     spaced,
     tokenise,
@@ -53,49 +55,87 @@ class Sized(Protocol):
 
 def encode(
     model: Model,
-    texts: Sequence[Any],
+    texts: Sequence[str],
     second: Sequence[str] | None = None,
     *,
-    split: bool = False,
-    spaces: WordSpaces | None = None,
     cut: bool = True,
-) -> dict[str, Any]:
-    """Model inputs by name, one list per example, cut and not padded; with `word_ids` if split.
+) -> dict[str, Rows]:
+    """Model inputs of texts by name, [text][token], cut and not padded.
 
     Args:
         model: The model that is given the texts.
-        texts: Texts, or lists of words if `split`.
+        texts: Texts.
         second: The second text of every pair.
-        split: Whether texts are lists of words.
-        spaces: Which words get a space before them; as the model was trained if left out.
         cut: Whether texts are cut to the model's limit.
 
     Raises:
         HeadlabError: For a tokenizer without a padding token, or that belongs to another model.
     """
     require_padding(model)
-    limit = longest(model) if cut else sys.maxsize
     segment_ids = model.missing_segment_ids
-    if split:
-        texts = [spaced(words, spaces or model.word_spaces) for words in texts]
     tokens = tokenise(
         model.tokenizer,
         texts,
         second,
-        split=split,
         segments=segment_ids.of_texts if second is None else segment_ids.of_pairs,
+        max_tokens=longest(model) if cut else None,
+    )
+    return _checked_columns(model, tokens)
+
+
+@dataclass(frozen=True)
+class EncodedWords:
+    """Sentences given as words, as model inputs that are not padded.
+
+    Attributes:
+        columns: Model inputs by name, [sentence][token].
+        word_ids: The word of every token, [sentence][token]; None for special tokens.
+    """
+
+    columns: dict[str, Rows]
+    word_ids: list[list[int | None]]
+
+
+def encode_words(
+    model: Model,
+    sentences: Sequence[Sequence[str]],
+    *,
+    spaces: WordSpaces | None = None,
+    cut: bool = True,
+) -> EncodedWords:
+    """Model inputs of sentences given as words.
+
+    Args:
+        model: The model that is given the sentences.
+        sentences: The words of each.
+        spaces: Which words get a space before them; as the model was trained if left out.
+        cut: Whether sentences are cut to the model's limit.
+
+    Raises:
+        HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its words.
+    """
+    require_padding(model)
+    limit = longest(model) if cut else sys.maxsize
+    spaced_sentences = [spaced(words, spaces or model.word_spaces) for words in sentences]
+    tokens = tokenise(
+        model.tokenizer,
+        spaced_sentences,
+        split=True,
+        segments=model.missing_segment_ids.of_texts,
         max_tokens=limit if cut else None,
     )
-    columns: dict[str, Any] = without_unknown_segments(tokens.columns, model.module.config)
-    check_tokens(model, columns["input_ids"])
-    if not split:
-        return columns
+    columns = _checked_columns(model, tokens)
     if model.tokenizer.is_fast:
-        return columns | {"word_ids": [tokens.word_ids(row) for row in range(len(texts))]}
-    rows = zip(texts, columns["input_ids"], strict=True)
-    return columns | {
-        "word_ids": [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]
-    }
+        return EncodedWords(columns, [tokens.word_ids(row) for row in range(len(sentences))])
+    rows = zip(spaced_sentences, columns["input_ids"], strict=True)
+    ids_of_words = [word_ids(model.tokenizer, words, ids, limit) for words, ids in rows]
+    return EncodedWords(columns, ids_of_words)
+
+
+def _checked_columns(model: Model, tokens: Tokenised) -> dict[str, Rows]:
+    columns = without_unknown_segments(tokens.columns, model.module.config)
+    check_tokens(model, columns["input_ids"])
+    return columns
 
 
 def require_padding(model: Model) -> None:
@@ -126,7 +166,7 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
         )
 
 
-def window(config: Any) -> float:
+def window(config: PretrainedConfig) -> float:
     """Number of tokens that the narrowest layers of a model with this configuration attend to; inf for all."""
     slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
     return float((slides and getattr(config, "sliding_window", None)) or math.inf)
@@ -339,7 +379,7 @@ def omitted_from_words(
 
     Args:
         model: the loaded model.
-        tokens: [sentence][token], the sentences as `encode` gave them.
+        tokens: [sentence][token], the sentences as `encode_words` gave them.
         sentences: [sentence][word].
         labels: [sentence][word], IGNORED for words without a label.
         answered: [sentence][answer], the word of each answer.
@@ -348,11 +388,11 @@ def omitted_from_words(
     cut = np.zeros(len(tokens), dtype=bool)
     words_of_uncut: dict[int, set[int]] = {}
     if full:
-        uncut = encode(model, [list(sentences[row]) for row in full], split=True, cut=False)
-        for row, ids, known in zip(full, uncut["input_ids"], uncut["word_ids"], strict=True):
-            cut[row] = len(ids) > len(tokens[row])
+        uncut = encode_words(model, [sentences[row] for row in full], cut=False)
+        for row, word_ids_of_row in zip(full, uncut.word_ids, strict=True):
+            cut[row] = len(word_ids_of_row) > len(tokens[row])
             if cut[row]:
-                words_of_uncut[row] = {word for word in known if word is not None}
+                words_of_uncut[row] = {word for word in word_ids_of_row if word is not None}
     left_out = {
         reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)
     }
@@ -424,11 +464,11 @@ class Asked:
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the tokens asked for, [row, answer, vocabulary]."""
-        module: Any = self.model.module
-        more = {"use_cache": False} if module.can_generate() else {}
-        found: torch.Tensor = module(**inputs, **more).logits
-        assert found.shape[1] == inputs["asked"].shape[1]
-        return found
+        module = self.model.module
+        options = {"use_cache": False} if module.can_generate() else {}
+        scores: torch.Tensor = module(**inputs, **options).logits
+        assert scores.shape[1] == inputs["asked"].shape[1]
+        return scores
 
 
 class NextTokens(Asked):

@@ -11,9 +11,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from headlab.encoding import IGNORED, Sized
@@ -48,7 +49,7 @@ class Batch:
     rows: Ints
     inputs: Mapping[str, torch.Tensor]
     states: LayerStates | None = None
-    gates: np.ndarray[Any, Any] | None = None
+    gates: npt.NDArray[np.generic] | None = None
     held: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def cut(self) -> tuple[Batch, ...]:
@@ -265,7 +266,7 @@ class Evaluator:
                 finite &= logits.amin(dim=-1).isfinite()
             return ~finite & (targets != IGNORED)
 
-    def _refuse(self, rows: Ints, broken: np.ndarray[Any, Any]) -> None:
+    def _refuse(self, rows: Ints, broken: npt.NDArray[np.generic]) -> None:
         """Raise HeadlabError, naming the first example, if a row is broken, [row]."""
         if not broken.any():
             return

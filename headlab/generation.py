@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ ROWS = 128  # sentences x beams generated in parallel
 TIMES, MORE = 2, 10
 # Overrides for a model's generation settings that would change the search or the length limits, return something
 # other than token ids, or need further inputs.
-OURS: Mapping[str, Any] = MappingProxyType(
+OURS: Mapping[str, bool | int | None] = MappingProxyType(
     {
         "do_sample": False, "use_cache": True, "max_new_tokens": None, "min_new_tokens": None, "max_time": None,
         "num_return_sequences": 1, "return_dict_in_generate": False, "output_scores": False, "output_logits": False,
@@ -61,7 +61,7 @@ class Decoding:
                 code="beam.out_of_range",
             )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, int]:
         """The options by name, ready for JSON."""
         return asdict(self)
 
@@ -190,16 +190,16 @@ def _written(
     model: Model,
     inputs: Mapping[str, torch.Tensor],
     limits: Ints,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, int],
     tick: Tick,
 ) -> list[list[int]]:
     """Tokens of one batch's translations, without the start."""
     allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(settings["num_beams"])
     # Without this one, transformers creates a T5's cache with as many layers as its encoder has.
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    module: Any = model.module
     # By keyword, not as a configuration, in which None would be replaced by the model's own setting.
-    written = module.generate(
+    generate = cast(Callable[..., torch.Tensor], model.module.generate)
+    written = generate(
         **inputs,
         **OURS,
         **settings,
@@ -220,12 +220,9 @@ def _text(model: Model, tokens: list[int]) -> str:
 
 
 def _end(model: Model) -> int:
-    settings: Any = model.module.generation_config
-    ends = (
-        settings.eos_token_id
-        if settings.eos_token_id is not None
-        else model.module.config.eos_token_id
-    )
+    ends: int | list[int] | None = model.module.generation_config.eos_token_id
+    if ends is None:
+        ends = model.module.config.eos_token_id
     if ends is None:
         raise HeadlabError(
             f"{model.name} has no end-of-text token; set eos_token_id in its generation_config",
@@ -236,7 +233,7 @@ def _end(model: Model) -> int:
 
 def check_model(model: Model, language: str) -> None:
     """Raise HeadlabError for a model that cannot generate, or needs a code for a language that it does not have."""
-    module: Any = model.module
+    module = model.module
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
             f"{model.name} is a {type(module).__name__}, which does not translate; use a translation model, like "
@@ -275,7 +272,7 @@ class Likelihood:
     nats: Floats
     groups: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, float | int]:
         """The figures to print, ready for JSON."""
         return {"log_probability": self.mean, "log_probability_low": self.low, "log_probability_high": self.high,
                 "answers": len(self.nats)}  # fmt: skip

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.context import OmissionsByExample, default_context, longest, nothing_omitted
@@ -31,6 +32,7 @@ from headlab.encoding import (
     check_tokens,
     decoder_filler,
     encode,
+    encode_words,
     first_tokens,
     lengths,
     log_probabilities,
@@ -48,6 +50,7 @@ from headlab.hooks.model import Model, configured_start, not_finite
 from headlab.hooks.positions import teach_positions
 from headlab.hooks.state import Active
 from headlab.hooks.tokens import needs_of, tokens_note
+from headlab.json_types import JsonObject
 from headlab.labels import (
     FEW,
     LEVEL,
@@ -86,7 +89,7 @@ class LanguageSetup:
     start: int | None = None
 
     @contextmanager
-    def set_up(self, tokenizer: Any) -> Iterator[None]:
+    def set_up(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         """The tokenizer with the two codes set, until the block ends; other threads wait for it."""
         with held(tokenizer):
             if not self.source:
@@ -99,13 +102,15 @@ class LanguageSetup:
             finally:
                 tokenizer.src_lang, tokenizer.tgt_lang = before
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, int]:
         """The same settings as keyword arguments of transformers' `generate`."""
-        given = {"forced_bos_token_id": self.first, "decoder_start_token_id": self.start}
-        return {name: value for name, value in given.items() if value is not None}
+        token_ids = {"forced_bos_token_id": self.first, "decoder_start_token_id": self.start}
+        return {name: token for name, token in token_ids.items() if token is not None}
 
 
-def language_setup(config: Any, tokenizer: Any, language: str) -> LanguageSetup:
+def language_setup(
+    config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, language: str
+) -> LanguageSetup:
     """Prefix or language codes of a model for a pair like en-de; a language that is not a pair is on both sides.
 
     A T5 uses the prefix in its `task_specific_params`, a Marian model of many targets a mark (>>de<<), mBART, M2M and
@@ -144,7 +149,7 @@ def decoder_start(model: Model, setup: LanguageSetup) -> int:
     return start
 
 
-def _prefixes(config: Any) -> dict[tuple[str, str], str]:
+def _prefixes(config: PretrainedConfig) -> dict[tuple[str, str], str]:
     """{(source, target): prefix} of the translations named in a model's config."""
     named = getattr(config, "task_specific_params", None) or {}
     found = ((TASKS.fullmatch(name), params) for name, params in named.items())
@@ -170,7 +175,9 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
     return found[0]
 
 
-def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> LanguageSetup:
+def _by_codes(
+    config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, source: str, target: str
+) -> LanguageSetup:
     codes = list(
         getattr(tokenizer, "lang_code_to_token", None)
         or filter(CODE.fullmatch, tokenizer.all_special_tokens)
@@ -182,7 +189,10 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Language
             code="translation.codes_missing",
         )
     found = LanguageSetup(source=_code(source, codes), target=_code(target, codes))
-    number = int(getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(found.target))
+    token_of_code = cast(
+        Callable[[str], int], getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)
+    )
+    number = int(token_of_code(found.target))
     with found.set_up(tokenizer):
         ids = tokenizer_output(tokenizer, text_target="a")["input_ids"]
     if ids[0] == number:
@@ -278,7 +288,7 @@ class Classified:
     """What texts and words with labels share. columns: of the model's scores; None for those of the task's labels."""
 
     note = ""
-    _tokens: dict[str, Any]
+    _tokens: dict[str, Rows]
 
     def __init__(
         self, model: Model, task: Task, columns: Sequence[int] | None, ending: str, kind: str
@@ -348,8 +358,9 @@ class Words(Classified):
         super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
         self.note = tokens_note(model, needs_of(model, examples))
         sentences = [list(e.words) for e in examples]
-        self._tokens = encode(model, sentences, split=True)
-        words = self._tokens.pop("word_ids")
+        encoded = encode_words(model, sentences)
+        self._tokens = encoded.columns
+        words = encoded.word_ids
         self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
         self._label_rows = DeviceRows(self._labels, model.device)
         self.words = [asked_words(words[row], e.labels) for row, e in enumerate(examples)]
@@ -553,22 +564,22 @@ class TargetChoices(Chosen):
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
-        module: Any = self.model.module
-        given: dict[str, Any] = {name: inputs[name] for name in self._tokens}
-        found: list[torch.Tensor] = []
+        module = self.model.module
+        sources: dict[str, torch.Tensor | BaseModelOutput]
+        sources = {name: inputs[name] for name in self._tokens}
+        log_probabilities_of_choices: list[torch.Tensor] = []
         for targets in inputs["wanted"].unbind(dim=1):
-            out = module(**given, **self._decoded(targets), use_cache=False)
-            # what the encoder gave is the same for every continuation
-            if not hasattr(
-                out, "encoder_router_logits"
-            ):  # a mixture of experts wants more of its encoder than that
-                encoded = BaseModelOutput(last_hidden_state=out.encoder_last_hidden_state)
-                given = {"attention_mask": inputs["attention_mask"], "encoder_outputs": encoded}
-            each = log_probabilities(out.logits, targets)[:, self._given :]
-            found.append(
-                each.sum(dim=-1).masked_fill((targets == IGNORED).all(dim=-1), float("-inf"))
+            output = module(**sources, **self._decoded(targets), use_cache=False)
+            # What the encoder gave is the same for every continuation; a mixture of experts wants more of its encoder.
+            if not hasattr(output, "encoder_router_logits"):
+                encoded = BaseModelOutput(last_hidden_state=output.encoder_last_hidden_state)
+                sources = {"attention_mask": inputs["attention_mask"], "encoder_outputs": encoded}
+            by_token = log_probabilities(output.logits, targets)[:, self._given :]
+            is_lacking = (targets == IGNORED).all(dim=-1)
+            log_probabilities_of_choices.append(
+                by_token.sum(dim=-1).masked_fill(is_lacking, float("-inf"))
             )
-        return torch.stack(found, dim=1)
+        return torch.stack(log_probabilities_of_choices, dim=1)
 
 
 def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
@@ -588,7 +599,7 @@ def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
         )
 
 
-def encode_sources(model: Model, texts: Sequence[str], told: LanguageSetup) -> dict[str, Any]:
+def encode_sources(model: Model, texts: Sequence[str], told: LanguageSetup) -> dict[str, Rows]:
     """`encode` for texts to translate, with the prefix or codes of the language pair."""
     with told.set_up(model.tokenizer):
         return encode(model, [told.prefix + text for text in texts])
@@ -616,16 +627,20 @@ def label_order(model: Model, task: Task) -> LabelOrder:
     return model.orders[key]
 
 
-def classes_of(model: Model, task: Task) -> dict[str, Any]:
+def classes_of(model: Model, task: Task) -> JsonObject:
     """What a spec's task says of how a model answers: its classes where these have other names than the labels.
 
     masked: of a masked language model, the share of tokens that it is asked for.
     """
     if task.likelihood == "tokens" and masks_tokens(model, task):
         return {"masked": MASKED}
-    if not task.labels or (assumed := label_order(model, task).assumed) is None:
-        return {}
-    return {"classes": dict(assumed)}
+    classes = assumed_classes(model, task)
+    return {} if classes is None else {"classes": dict(classes)}
+
+
+def assumed_classes(model: Model, task: Task) -> Mapping[str, str] | None:
+    """The name of the model's class for each label; None where the labels are their names, and without labels."""
+    return label_order(model, task).assumed if task.labels else None
 
 
 def _label_order(model: Model, task: Task) -> LabelOrder:

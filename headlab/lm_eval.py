@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypedDict, TypeVar
 
 import lm_eval
 from lm_eval.api.model import TemplateLM
@@ -26,7 +26,69 @@ from headlab.harness.continuations import (
 from headlab.harness.metrics import Figures, HarnessRun, TaskGroup, figures
 from headlab.harness.notes import TaskNotes
 from headlab.hooks.model import Model, as_gates
+from headlab.json_types import Json
 from headlab.masks import Mask, full_mask
+
+Arguments_co = TypeVar("Arguments_co", covariant=True)
+
+
+class Request(Protocol[Arguments_co]):
+    """What the harness asks of a model; those of a task also have `task_name`, `doc_id` and `repeats`."""
+
+    @property
+    def args(self) -> Arguments_co:
+        """What is asked: texts, and the settings of an answer."""
+
+
+Likelihoods = Sequence[Request[tuple[str, str]]]  # a context and its continuation each
+RollingLikelihoods = Sequence[Request[tuple[str]]]  # a text each
+Generations = Sequence[Request[tuple[str, dict[str, Json]]]]  # a context and the settings each
+
+
+class HarnessTask(Protocol):
+    """What headlab uses of a task of the harness."""
+
+    @property
+    def task_name(self) -> str:
+        """Its name."""
+
+    def aggregation(self) -> Mapping[str, object]:
+        """Of each metric, the function of all documents."""
+
+
+class MetricAverage(Protocol):
+    """How a group averages a metric over its tasks.
+
+    Attributes:
+        metric: Name of the metric.
+        weight_by_size: Whether a task counts as often as it has documents.
+    """
+
+    metric: str
+    weight_by_size: bool
+
+
+class HarnessGroup(Protocol):
+    """What headlab uses of a group of tasks of the harness."""
+
+    @property
+    def aggregate_metric_list(self) -> Sequence[MetricAverage] | None:
+        """The metrics that it averages."""
+
+    def get_all_tasks(self) -> Iterable[HarnessTask]:
+        """Its tasks, with those of its subgroups."""
+
+
+class HarnessTasks(TypedDict):
+    """What the harness's loader gives.
+
+    Attributes:
+        tasks: Tasks by name.
+        groups: Groups of tasks by name.
+    """
+
+    tasks: dict[str, HarnessTask]
+    groups: dict[str, HarnessGroup]
 
 
 class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
@@ -80,7 +142,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         self,
         string: str,
         add_special_tokens: bool | None = None,
-        **_: Any,
+        **_: object,
     ) -> list[int]:
         """Tokens of a text, after a start token where the tokenizer puts one."""
         if add_special_tokens is None:
@@ -89,7 +151,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
 
     def loglikelihood(
         self,
-        requests: Sequence[Any],
+        requests: Likelihoods,
         disable_tqdm: bool = False,
     ) -> list[tuple[float, bool]]:
         """Log-probability of each continuation, and whether greedy decoding gives it."""
@@ -101,16 +163,16 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         return log_likelihoods(self.model, self._gates, tokens, self.notes)
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+        self, requests: Sequence[tuple[object, list[int], list[int]]], **_: object
     ) -> list[tuple[float, bool]]:
         tokens = []
-        for _, context, rest in requests:
+        for _texts, context, rest in requests:
             tokens.append(ContinuationTokens(context or [self.prefix_token_id], rest))
         return log_likelihoods(self.model, self._gates, tokens, self.notes)
 
     def loglikelihood_rolling(
         self,
-        requests: Sequence[Any],
+        requests: RollingLikelihoods,
         disable_tqdm: bool = False,
     ) -> list[float]:
         """Log-probability of whole texts, in windows that fit the model."""
@@ -133,7 +195,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             sums[number] += log_likelihood
         return sums
 
-    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: Generations, disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations up to a text that ends them, one request after the other."""
         answers: dict[tuple[str, str], str] = {}  # the same request has the same answer
         texts = []
@@ -145,7 +207,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             texts.append(answers[key])
         return texts
 
-    def _answer(self, request: Any, context: str, settings: AnswerSettings) -> str:
+    def _answer(self, request: object, context: str, settings: AnswerSettings) -> str:
         task = _task(request)
         check_answer_length(self.model, task, settings)
         self._note_settings(request, settings)
@@ -155,7 +217,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             self.notes.cut[task].add(_document(request))
         return written_answer(self.model, self._gates, tokens[-room:], settings, self.eot_token_id)
 
-    def _note_settings(self, request: Any, settings: AnswerSettings) -> None:
+    def _note_settings(self, request: object, settings: AnswerSettings) -> None:
         task = _task(request)
         if settings.sampling:
             self.notes.sampling[task] = settings.sampling
@@ -166,12 +228,12 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
             self.notes.repeats[task] = repeats
 
 
-def _task(request: Any) -> str:
+def _task(request: object) -> str:
     """Name of a request's task."""
     return getattr(request, "task_name", None) or "lm-eval"
 
 
-def _document(request: Any) -> Any:
+def _document(request: object) -> int | None:
     """Number of a request's document; None where it has none."""
     return getattr(request, "doc_id", None)
 
@@ -179,7 +241,9 @@ def _document(request: Any) -> Any:
 class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
     """The harness's loader of tasks, which keeps what it loaded last."""
 
-    def load(self, task_list: Any) -> Any:
+    loaded: HarnessTasks
+
+    def load(self, task_list: object) -> HarnessTasks:
         """Tasks and groups by name."""
         self.loaded = super().load(task_list)
         return self.loaded
@@ -203,9 +267,9 @@ class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
         return groups
 
 
-def _aggregation_name(aggregation: Any) -> str:
+def _aggregation_name(aggregation: object) -> str:
     """The name under which the harness knows an aggregation, or that of a task's own function."""
-    registered: Mapping[str, Any] = dict(AGGREGATION_REGISTRY.items())
+    registered: Mapping[str, object] = dict(AGGREGATION_REGISTRY.items())
     for name, function in registered.items():
         if function is aggregation:
             return name

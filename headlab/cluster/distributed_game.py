@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from uuid import uuid4
 
 import torch
@@ -19,8 +19,9 @@ from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.inputs import classes_of
+from headlab.inputs import assumed_classes
 from headlab.methods.game import Ask
+from headlab.methods.method import Options
 from headlab.methods.model_game import ModelGame, round_on
 from headlab.methods.run import HOME, Outcome, Work
 from headlab.methods.table import method
@@ -71,8 +72,9 @@ class Setting:
             dev = task.examples(language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
         # the label map as it was found here, as a helper lacks what it is found on
-        named = classes_of(evaluator.model, task).get("classes", task.label_map)
-        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=named)
+        classes = assumed_classes(evaluator.model, task)
+        label_map = task.label_map if classes is None else dict(classes)
+        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=label_map)
         return cls(task, language, evaluator.split, ablation)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
@@ -136,11 +138,11 @@ class Replica:
         """The answer to a question, and the forward passes and seconds it took."""
         game, began = self._games[key], time.perf_counter()
         before = game.evaluator.forwards
-        found = getattr(game, ask.question)(**ask.arrays)
-        return found, game.evaluator.forwards - before, time.perf_counter() - began
+        answer: Floats = getattr(game, ask.question)(**ask.arrays)
+        return answer, game.evaluator.forwards - before, time.perf_counter() - began
 
     def outcome(
-        self, key: str, name: str, options: Mapping[str, Any], seed: int
+        self, key: str, name: str, options: Options, seed: int
     ) -> tuple[Outcome, int, float]:
         """The outcome of a method that plays no game, and the forward passes and seconds it took."""
         job, began = self._jobs[key], time.perf_counter()
@@ -176,8 +178,11 @@ class SharedGame(ModelGame):
         yield from _counted(
             self._pool,
             self.evaluator,
-            (Call(self._key, self._job, "answer", (ask,)) for ask in asks),
+            (self._call(ask) for ask in asks),
         )
+
+    def _call(self, ask: Ask) -> Call[tuple[Floats, int, float]]:
+        return Call(self._key, self._job, "answer", (ask,))
 
 
 @dataclass(frozen=True)
@@ -198,14 +203,19 @@ class Team:
     def outcome(self, name: str, work: Work) -> Outcome:
         """A method that plays no game, run whole on one device of the pool."""
         job = Job(Setting.of(work.evaluator, work.ablation), len(work.evaluator.examples))
-        call = Call(uuid4().hex, job, "outcome", (name, dict(work.options), work.seed))
-        outcome: Outcome = next(_counted(self.pool, work.evaluator, [call]))
-        return outcome
+        arguments = (name, dict(work.options), work.seed)
+        call: Call[tuple[Outcome, int, float]] = Call(uuid4().hex, job, "outcome", arguments)
+        return next(_counted(self.pool, work.evaluator, [call]))
 
 
-def _counted(pool: Pool, evaluator: Evaluator, calls: Iterable[Call]) -> Iterator[Any]:
+Answer = TypeVar("Answer")
+
+
+def _counted(
+    pool: Pool, evaluator: Evaluator, calls: Iterable[Call[tuple[Answer, int, float]]]
+) -> Iterator[Answer]:
     """The pool's answers; the forward passes and seconds they took are added to the evaluator's."""
-    for found, forwards, seconds in pool.ask(calls, evaluator.tick):
+    for answer, forwards, seconds in pool.ask(calls, evaluator.tick):
         evaluator.forwards += forwards
         evaluator.elsewhere += seconds
-        yield found
+        yield answer

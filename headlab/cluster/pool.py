@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
 
@@ -22,6 +22,8 @@ TRIES = 4
 LOOK_SECONDS = 0.05
 READY_SECONDS = 900.0  # a model may have to be downloaded, or other work to end
 Tick = Callable[[], None]
+Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Lost(Exception):
@@ -31,7 +33,7 @@ class Lost(Exception):
 class Device(Protocol):
     """Something that answers calls in another process. A future fails with `Lost` when that process is lost."""
 
-    def call(self, method: str, *arguments: Any) -> Future[Any]:
+    def call(self, method: str, *arguments: object) -> Future[object]:
         """Start a call of a method of `headlab.cluster.distributed_game.Replica`."""
 
     def end(self) -> None:
@@ -39,14 +41,23 @@ class Device(Protocol):
 
 
 @dataclass(eq=False)
-class Call:
-    """One call that any device may answer.  key, subject: of its setting."""
+class Call(Generic[Answer_co]):
+    """One call that any device may answer.
+
+    Attributes:
+        key: Of its setting.
+        subject: Its setting, which a device is sent once.
+        method: Of `headlab.cluster.distributed_game.Replica`.
+        arguments: Of the method, after the key.
+        answer: What the method gives.
+        tries: How often it was sent to a device.
+    """
 
     key: str
-    subject: Any
+    subject: object
     method: str
-    arguments: tuple[Any, ...]
-    answer: Future[Any] = field(default_factory=Future)
+    arguments: tuple[object, ...]
+    answer: Future[Answer_co] = field(default_factory=Future)
     tries: int = 0
 
 
@@ -56,7 +67,7 @@ class Member:
 
     device: Device
     ready: bool = False
-    in_hand: set[Call] = field(default_factory=set)
+    in_hand: set[Call[object]] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
 
 
@@ -71,7 +82,7 @@ class Pool:
     def __init__(self, hire: Callable[[], Device], size: int, kind: str = "cpu") -> None:
         self._hire, self.size, self.kind = hire, size, kind
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[Call[object]] = deque()
         self._members: list[Member] = []
         self._failed: HeadlabError | None = None
         self._losses = 0  # since the last answer
@@ -96,13 +107,13 @@ class Pool:
         """The present devices, ready or not."""
         return tuple(member.device for member in tuple(self._members))
 
-    def ask(self, calls: Iterable[Call], tick: Tick) -> Iterator[Any]:
+    def ask(self, calls: Iterable[Call[Answer]], tick: Tick) -> Iterator[Answer]:
         """Yield the answers to independent calls, in order; some calls are sent ahead.
 
         tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError if
         no device is left.
         """
-        under_way: deque[Call] = deque()
+        under_way: deque[Call[Answer]] = deque()
         more = iter(calls)
         try:
             while True:
@@ -118,7 +129,7 @@ class Pool:
             for call in under_way:
                 call.answer.cancel()
 
-    def wait(self, answer: Future[Any], tick: Tick) -> Any:
+    def wait(self, answer: Future[Answer], tick: Tick) -> Answer:
         """Wait for one answer; `tick` as in `ask`."""
         waited = 0.0
         while True:
@@ -154,7 +165,7 @@ class Pool:
         for member in self._members:
             member.device.end()
 
-    def _take(self, call: Call) -> None:
+    def _take(self, call: Call[object]) -> None:
         if self._failed is not None:
             _fail(call, self._failed)
         else:
@@ -169,7 +180,7 @@ class Pool:
         self._members.append(member)
         self._then(member.device.call("hello"), partial(self._greeted, member))
 
-    def _greeted(self, member: Member, answer: Future[Any]) -> None:
+    def _greeted(self, member: Member, answer: Future[object]) -> None:
         error = answer.exception()
         if error is None:
             member.ready = True
@@ -220,7 +231,7 @@ class Pool:
             if not call.answer.cancelled():
                 self._send(min(free, key=lambda m: len(m.in_hand)), call)
 
-    def _send(self, member: Member, call: Call) -> None:
+    def _send(self, member: Member, call: Call[object]) -> None:
         call.tries += 1
         member.in_hand.add(call)
         if call.key not in member.met:
@@ -234,7 +245,7 @@ class Pool:
             partial(self._answered, member, call),
         )
 
-    def _met(self, member: Member, key: str, answer: Future[Any]) -> None:
+    def _met(self, member: Member, key: str, answer: Future[object]) -> None:
         """If a setting was not accepted, the calls about it fail with the same error."""
         error = answer.exception()
         if error is None or isinstance(error, Lost):
@@ -244,7 +255,7 @@ class Pool:
             if call.key == key:
                 _fail(call, error)
 
-    def _answered(self, member: Member, call: Call, answer: Future[Any]) -> None:
+    def _answered(self, member: Member, call: Call[object], answer: Future[object]) -> None:
         if call not in member.in_hand:
             return  # the device has been removed meanwhile
         error = answer.exception()
@@ -259,7 +270,7 @@ class Pool:
             with suppress(InvalidStateError):  # nobody waits for it any more
                 call.answer.set_result(answer.result())
 
-    def _again(self, call: Call) -> None:
+    def _again(self, call: Call[object]) -> None:
         if call.answer.done():
             return
         if call.tries >= TRIES:
@@ -274,11 +285,11 @@ class Pool:
             return
         self._waiting.appendleft(call)
 
-    def _then(self, future: Future[Any], event: Callable[[Future[Any]], None]) -> None:
+    def _then(self, future: Future[object], event: Callable[[Future[object]], None]) -> None:
         future.add_done_callback(lambda done: self._events.put(partial(event, done)))
 
 
-def _fail(call: Call, error: BaseException) -> None:
+def _fail(call: Call[object], error: BaseException) -> None:
     with suppress(InvalidStateError):  # nobody waits for it any more
         call.answer.set_exception(error)
 

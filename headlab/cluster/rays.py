@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from headlab import __version__
@@ -80,27 +81,51 @@ class Actor:
         self._make = make
         self._replica: Replica | None = None
 
-    def do(self, method: str, *arguments: Any) -> Any:
+    def do(self, method: str, *arguments: object) -> object:
         """Call a method of the replica."""
         if self._replica is None:
             self._replica = self._make()
-        return getattr(self._replica, method)(*arguments)
+        answer: object = getattr(self._replica, method)(*arguments)
+        return answer
+
+
+class Reference(Protocol):
+    """Ray's reference to an answer that is not there yet."""
+
+    def future(self) -> Future[object]:
+        """The answer as a future."""
+
+
+class RemoteMethod(Protocol):
+    """`Actor.do` of an actor in a Ray process."""
+
+    def remote(self, method: str, *arguments: object) -> Reference:
+        """Start a call."""
+
+
+class RemoteActor(Protocol):
+    """Ray's handle of an `Actor`."""
+
+    @property
+    def do(self) -> RemoteMethod:
+        """Its method."""
 
 
 class RayDevice:
     """An actor as the pool sees it."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self.actor = ray, actor
+    def __init__(self, ray: ModuleType, actor: RemoteActor) -> None:
+        self._ray = ray
+        self.actor = actor
 
-    def call(self, method: str, *arguments: Any) -> Future[Any]:
+    def call(self, method: str, *arguments: object) -> Future[object]:
         """See `Device.call`."""
         try:
-            found: Future[Any] = self.actor.do.remote(method, *arguments).future()
+            answer = self.actor.do.remote(method, *arguments).future()
         except self._ray.exceptions.RayError as error:
-            found = Future()
-            found.set_exception(error)
-        return translated(found, self._ray.exceptions)
+            answer = Future()
+            answer.set_exception(error)
+        return translated(answer, self._ray.exceptions)
 
     def end(self) -> None:
         """See `Device.end`."""
@@ -108,25 +133,30 @@ class RayDevice:
             self._ray.kill(self.actor)
 
 
-def translated(found: Future[Any], errors: Any) -> Future[Any]:
-    """The same answer, with Ray's errors translated: a task's own error to HeadlabError, any other to `Lost`."""
-    told: Future[Any] = Future()
+def translated(answer: Future[object], errors: ModuleType) -> Future[object]:
+    """The same answer, with Ray's errors translated: a task's own error to HeadlabError, any other to `Lost`.
 
-    def pass_on(done: Future[Any]) -> None:
+    Args:
+        answer: Of a call of an actor.
+        errors: Ray's module of exceptions.
+    """
+    translated_answer: Future[object] = Future()
+
+    def pass_on(done: Future[object]) -> None:
         error = done.exception()
         with suppress(InvalidStateError):
             if error is None:
-                told.set_result(done.result())
+                translated_answer.set_result(done.result())
             elif isinstance(error, errors.RayTaskError):
-                told.set_exception(_own(error))
+                translated_answer.set_exception(_own(error))
             else:
-                told.set_exception(Lost(_first_line(error)))
+                translated_answer.set_exception(Lost(_first_line(error)))
 
-    found.add_done_callback(pass_on)
-    return told
+    answer.add_done_callback(pass_on)
+    return translated_answer
 
 
-def _own(error: Any) -> BaseException:
+def _own(error: BaseException) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadlabError):
         return HeadlabError(str(cause), code=cause.code)
@@ -168,7 +198,7 @@ def team(
 
 
 @contextmanager
-def _connected(address: str, workers: int | None) -> Iterator[Any]:
+def _connected(address: str, workers: int | None) -> Iterator[ModuleType]:
     """Ray, connected; an existing connection is used and left open."""
     ray = _ray()
     if ray.is_initialized():
@@ -213,7 +243,7 @@ def _nowhere(address: str, error: Exception) -> HeadlabError:
     )
 
 
-def _ray() -> Any:
+def _ray() -> ModuleType:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:

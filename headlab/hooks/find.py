@@ -10,11 +10,10 @@ rows still differ only if some attention went elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import nn
@@ -106,9 +105,10 @@ def logits(module: PreTrainedModel) -> torch.Tensor:
         return first_output(module(**probe_inputs(module))).clone()
 
 
-def first_output(out: Mapping[str, Any]) -> torch.Tensor:
+def first_output(outputs: Mapping[str, object]) -> torch.Tensor:
     """The first output that has rows: logits, or hidden states."""
-    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2)
+    tensors = (value for value in outputs.values() if isinstance(value, torch.Tensor))
+    return next(tensor for tensor in tensors if tensor.dim() >= 2)
 
 
 class Probe(TorchFunctionMode):
@@ -130,13 +130,17 @@ class Probe(TorchFunctionMode):
         self.tokens_first = False
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         """As the function does, but for those of attention."""
-        out = func(*args, **(kwargs or {}))
-        if func in ATTENTION:
-            self._scale(out)
-        return out
+        output = func(*args, **(kwargs or {}))
+        if func in ATTENTION and isinstance(output, torch.Tensor):
+            self._scale(output)
+        return output
 
     def _scale(self, out: torch.Tensor) -> None:
         heads = self._by_head(out)
@@ -155,7 +159,9 @@ class Probe(TorchFunctionMode):
             return out.view(ROWS, -1, *out.shape[1:])
         return None
 
-    def enters(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def enters(
+        self, module: nn.Module, args: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, ...] | None:
         """Called before a linear layer: record it if the heads that were scaled are its input."""
         if self.pending is None or not args:
             return None
@@ -255,7 +261,7 @@ def _refused(model: PreTrainedModel, why: str, code: str) -> HeadlabError:
     )
 
 
-def _run(model: PreTrainedModel, probe: Probe) -> Mapping[str, Any]:
+def _run(model: PreTrainedModel, probe: Probe) -> Mapping[str, object]:
     inputs = {name: value.repeat(ROWS, 1) for name, value in probe_inputs(model).items()}
     for name in {"input_ids", "decoder_input_ids"} & set(inputs):
         inputs[name][OTHER, 1] = inputs[name][OTHER, 2]
@@ -351,14 +357,14 @@ class WeightsThere(TorchDispatchMode):
     """
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         """The operation, unless some of its tensors have no numbers."""
-        if (
-            len(
-                {tensor.is_meta for tensor in tree_leaves(args) if isinstance(tensor, torch.Tensor)}
-            )
-            > 1
-        ):
+        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        if len({tensor.is_meta for tensor in tensors}) > 1:
             raise RuntimeError("a weight that is not in memory is used outside its module")
         return func(*args, **(kwargs or {}))

@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -45,7 +46,7 @@ from headlab.hooks.state import (
 )
 from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
-from headlab.models.checkpoint import Checkpoint, home
+from headlab.models.checkpoint import AccelerateHook, Checkpoint, home
 from headlab.models.tokenising import (
     SegmentIds,
     WordSpaces,
@@ -58,7 +59,7 @@ from headlab.records import Head, HeadGrid
 
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
 
-Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
+Gates = torch.Tensor | npt.NDArray[np.generic] | Mask
 KINDS = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are taken as arrays
 MODEL = "a model that headlab.load returns"
 
@@ -137,11 +138,11 @@ class Model:
         """Number format it computes in, like float32."""
         return str(self.module.dtype).removeprefix("torch.")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, str]:
         """Name, revision and fingerprint, as results record them."""
         return self.checkpoint.identity()
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, str]:
         """Identity, and what else a run's key includes: a dtype other than float32, and where inputs are padded.
 
         Earlier versions of headlab padded where a tokenizer said, which on the left made answers depend on their batch.
@@ -309,7 +310,7 @@ def _require_close(
 
 @contextmanager
 def _zeroed_columns(
-    model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]
+    model: Model, kept: npt.NDArray[np.generic], sizes: Sequence[int]
 ) -> Iterator[None]:
     """The slow way to remove a head: zero its columns of the output projection, and restore them at the end."""
     with torch.no_grad(), ExitStack() as undo:
@@ -318,7 +319,7 @@ def _zeroed_columns(
                 continue
             weight: torch.Tensor = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
             if weight.is_meta:  # accelerate brings it for each pass
-                hook: Any = projection._hf_hook
+                hook = cast(AccelerateHook, projection._hf_hook)
                 undo.callback(setattr, hook, "weights_map", hook.weights_map)
                 weight = hook.weights_map["weight"].clone()
                 hook.weights_map = ChainMap({"weight": weight}, hook.weights_map)
@@ -332,7 +333,7 @@ def _zeroed_columns(
 
 
 def _test_resume(
-    model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor
+    model: Model, kept: npt.NDArray[np.generic], untouched: torch.Tensor, closed: torch.Tensor
 ) -> None:
     """Check that passes resumed or branching midway equal full ones; otherwise mark the model as not resumable."""
     half = model.grid.layers // 2
@@ -454,15 +455,19 @@ def _place_sites(model: Model, calls: Sequence[Call]) -> None:
             module.register_forward_pre_hook(_gate_projection(site))
 
 
-def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
+def _gate_projection(
+    site: Site,
+) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...] | None]:
     """The same gate on the projection's input, for models whose attention function cannot be replaced."""
 
-    def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def hook(_module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
         active = active_for(site.owner)
         if active is None:
             return None
-        context = args[0].unflatten(-1, (site.heads, -1))
-        return (apply_gates(context, active, site.row(), site.heads).flatten(-2), *args[1:])
+        head_outputs, *others = args
+        context = head_outputs.unflatten(-1, (site.heads, -1))
+        gated_context = apply_gates(context, active, site.row(), site.heads)
+        return (gated_context.flatten(-2), *others)
 
     return hook
 

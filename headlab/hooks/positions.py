@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 
@@ -18,7 +17,7 @@ from headlab.errors import HeadlabError
 Side = tuple[torch.Tensor, torch.Tensor]
 
 
-def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
+def excluded_ids(tokenizer: PreTrainedTokenizerBase, exclude: str) -> list[int]:
     """Token ids that do not count as attention targets: separator and end of sentence, all special tokens, or none."""
     if exclude == "none":
         return []
@@ -57,7 +56,7 @@ def teach_positions(module: PreTrainedModel) -> None:
     """
     with _taught:
         if not hasattr(module, TAUGHT):
-            head: Any = module.get_output_embeddings()
+            head: nn.Module | None = module.get_output_embeddings()
             if head is None:
                 raise _unread(module)
             module.register_forward_pre_hook(_taken, with_kwargs=True)
@@ -90,12 +89,20 @@ def _unread(module: nn.Module) -> HeadlabError:
 
 
 def _taken(
-    _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    given = {name: value for name, value in kwargs.items() if name not in PLAIN}
-    _asked.set(given.pop("asked", None))
-    segments = given.pop("segments", None)
-    return args, given if segments is None else given | _laid_out(segments)
+    _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    module_inputs = {name: value for name, value in kwargs.items() if name not in OWN}
+    _asked.set(_tensor_or_none(kwargs, "asked"))
+    segments = _tensor_or_none(kwargs, "segments")
+    if segments is not None:
+        module_inputs |= _laid_out(segments)
+    return args, module_inputs
+
+
+def _tensor_or_none(inputs: Mapping[str, object], name: str) -> torch.Tensor | None:
+    tensor = inputs.get(name)
+    assert tensor is None or isinstance(tensor, torch.Tensor)
+    return tensor
 
 
 def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -110,11 +117,11 @@ def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"attention_mask": seen[:, None], "position_ids": place * (segments >= 0)}
 
 
-def _gathered(_head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    asked = _asked.get()
-    if asked is None:
+def _gathered(_head: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+    positions = _asked.get()
+    if positions is None:
         return None
     _asked.set(None)
-    hidden = args[0]
-    asked = asked.to(hidden.device)
-    return (hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1])), *args[1:])
+    hidden, *others = args
+    indices = positions.to(hidden.device)[..., None].expand(-1, -1, hidden.shape[-1])
+    return (hidden.gather(1, indices), *others)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
 
-Function = Callable[..., Any]
-Names = dict[str, Any]
+Operation = Callable[..., object]
+TensorOperation = Callable[..., torch.Tensor]
+Output = TypeVar("Output")
 GATE = "_headlab_gate"  # marks outputs of an activation function that no later operation has mixed across neurons
 # Operations by the rule they follow; names without leading and trailing underscores: `add` for `__add__` and `add_`.
 KINDS = {
@@ -58,69 +60,77 @@ class Rules(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Function,
+        func: Operation,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         """The operation, with weights as constants, so that a tensor with a gradient depends on a head."""
-        args, named = _each(args, _weight_constant), _each(dict(kwargs or {}), _weight_constant)
+        args, named = _each(args, kwargs or {}, _weight_constant)
         carrying = list(_carrying((args, named)))
         if not carrying:
             return func(*args, **named)
         spelled = getattr(func, "__name__", str(func))
         name = spelled.strip("_")
-        kind, gates = (
-            _kinds().get(name, ""),
-            [tensor for tensor in carrying if hasattr(tensor, GATE)],
-        )
+        kind = _kinds().get(name, "")
+        gates = [tensor for tensor in carrying if hasattr(tensor, GATE)]
         if kind == "activation":
-            return _mark(_activation(func, spelled, args, named))
+            return _mark(_activation(cast(TensorOperation, func), spelled, args, named))
         if kind == "moving":
-            out = func(*args, **named)
-            return _mark(out) if len(gates) == len(carrying) else out
+            output = func(*args, **named)
+            return _mark(output) if len(gates) == len(carrying) else output
         if kind == "product":
-            out = _product(func, args, named, len(carrying), len(gates))
-            return _mark(out) if gates else out
+            output = _product(func, args, named, len(carrying), len(gates))
+            return _mark(output) if gates else output
         return self._other(kind, name, func, args, named)
 
     def _other(
-        self, kind: str, name: str, func: Function, args: tuple[Any, ...], named: Names
-    ) -> Any:
+        self,
+        kind: str,
+        name: str,
+        func: Operation,
+        args: tuple[Any, ...],  # the operation decides what they are
+        named: dict[str, Any],
+    ) -> object:
         """Operations whose results are not gates."""
         if kind == "mixing":
             first = 1 if name in ADDING else 0
-            factors, rest = _shared((args[first:], named))
-            return func(*args[:first], *factors, **rest)
+            factors, others = _shared(args[first:], named)
+            return func(*args[:first], *factors, **others)
         if kind == "division":  # a divisor normalises
-            return func(args[0], *_each(args[1:], _constant), **_each(named, _constant))
+            divisors, others = _each(args[1:], named, _constant)
+            return func(args[0], *divisors, **others)
         if kind == "layer norm":
-            return _layer_norm(func, *args, **named)
+            return _layer_norm(cast(TensorOperation, func), *args, **named)
         if kind == "rms norm":
-            return _rms_norm(func, *args, **named)
+            return _rms_norm(cast(TensorOperation, func), *args, **named)
         if kind == "attention":
             return self._attention(func, *args, **named)
         if kind == "constant" or (kind == "softmax" and self.attention_constant):
-            return func(*_each(args, _constant), **_each(named, _constant))
-        out = func(*args, **named)
-        if kind != "softmax" and any(True for _ in _carrying(out)):
+            constants, others = _each(args, named, _constant)
+            return func(*constants, **others)
+        output = func(*args, **named)
+        if kind != "softmax" and any(True for _ in _carrying(output)):
             raise no_rule(name, self.user)
-        return out
+        return output
 
     def _attention(
-        self, func: Function, query: Any, key: Any, value: Any, *args: Any, **named: Any
-    ) -> Any:
+        self,
+        func: Operation,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *args: object,
+        **named: object,
+    ) -> object:
         """Treated as its parts would be: two matrix products with a softmax between them."""
         if self.attention_constant:
-            return func(
-                query.detach(),
-                key.detach(),
-                value,
-                *_each(args, _constant),
-                **_each(named, _constant),
-            )
-        args, named = (_each(rest, lambda bias: _sloped(bias, 0.5)) for rest in (args, named))
-        return func(_sloped(query, 0.25), _sloped(key, 0.25), _sloped(value, 0.5), *args, **named)
+            constants, others = _each(args, named, _constant)
+            return func(query.detach(), key.detach(), value, *constants, **others)
+        biases, others = _each(args, named, lambda bias: _sloped(bias, 0.5))
+        return func(
+            _sloped(query, 0.25), _sloped(key, 0.25), _sloped(value, 0.5), *biases, **others
+        )
 
 
 def no_rule(name: str, user: str) -> HeadlabError:
@@ -190,20 +200,30 @@ def _kinds() -> dict[str, str]:
     return {name: kind for kind, names in KINDS.items() for name in names.split()}
 
 
-def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The arguments with each tensor changed, also tensors inside dicts, lists and tuples."""
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _each(
+    args: tuple[object, ...], named: Mapping[str, object], change: Change
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """An operation's arguments with each tensor changed, also tensors inside dicts, lists and tuples."""
+    changed_args = tuple(_changed(value, change) for value in args)
+    return changed_args, {name: _changed(value, change) for name, value in named.items()}
+
+
+def _changed(value: object, change: Change) -> object:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {name: _each(part, change) for name, part in value.items()}
-    return (
-        type(value)([_each(part, change) for part in value])
-        if type(value) in (tuple, list)
-        else value
-    )
+        return {name: _changed(part, change) for name, part in value.items()}
+    if type(value) is tuple:
+        return tuple(_changed(part, change) for part in value)
+    if type(value) is list:
+        return [_changed(part, change) for part in value]
+    return value
 
 
-def _carrying(value: Any) -> Iterator[torch.Tensor]:
+def _carrying(value: object) -> Iterator[torch.Tensor]:
     """Tensors among arguments or results that require a gradient, that is, depend on a head."""
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
@@ -222,10 +242,10 @@ def _weight_constant(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if isinstance(tensor, nn.Parameter) and tensor.requires_grad else tensor
 
 
-def _mark(out: Any) -> Any:
-    for tensor in _carrying(out):
+def _mark(output: Output) -> Output:
+    for tensor in _carrying(output):
         setattr(tensor, GATE, True)
-    return out
+    return output
 
 
 def _sloped(
@@ -238,45 +258,55 @@ def _sloped(
     return (fixed if value is None else value) + slope * (x - fixed)
 
 
-def _shared(factors: Any) -> Any:
+def _shared(
+    args: tuple[object, ...], named: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Factors of a product, each given an equal part of its relevance (Achtibat et al. 2024, proposition 3.2)."""
-    count = sum(1 for _ in _carrying(factors))
-    return _each(factors, lambda x: _sloped(x, 1 / count)) if count > 1 else factors
+    count = sum(1 for _ in _carrying((args, named)))
+    if count <= 1:
+        return args, named
+    return _each(args, named, lambda factor: _sloped(factor, 1 / count))
 
 
-def _product(func: Function, args: tuple[Any, ...], named: Names, carrying: int, gates: int) -> Any:
+def _product(
+    func: Operation, args: tuple[object, ...], named: dict[str, object], carrying: int, gates: int
+) -> object:
     """The product with a gate held constant, so that the other factor gets all the relevance (Arras et al. 2017)."""
     if carrying > 1 and gates == 1:
-        return func(*_each(args, _gate_constant), **_each(named, _gate_constant))
-    args, named = _shared((args, named))
-    return func(*args, **named)
+        factors, others = _each(args, named, _gate_constant)
+    else:
+        factors, others = _shared(args, named)
+    return func(*factors, **others)
 
 
 def _gate_constant(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if hasattr(tensor, GATE) else tensor
 
 
-def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Names) -> Any:
+def _activation(
+    func: TensorOperation, spelled: str, args: tuple[object, ...], named: dict[str, object]
+) -> torch.Tensor:
     """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
     x = args[0] if args else named.pop("input")
-    exponent = (
-        args[1] if spelled.strip("_") == "pow" and len(args) > 1 else named.get("exponent", 1)
-    )
-    given = x.detach()
+    assert isinstance(x, torch.Tensor)
+    exponent = named.get("exponent", 1)
+    if spelled.strip("_") == "pow" and len(args) > 1:
+        exponent = args[1]
+    fixed = x.detach()
     # An in-place operation would change the ratio's denominator.
     in_place = named.get("inplace") or (spelled.endswith("_") and not spelled.endswith("__"))
-    found = func(given.clone() if in_place else given, *args[1:], **named)
-    if isinstance(exponent, torch.Tensor) or exponent < 0:
-        return found  # a normaliser, such as the -1/2th power of a mean square
-    return _sloped(x, torch.nan_to_num(found / given, nan=0.0, posinf=0.0, neginf=0.0), found)
+    value = func(fixed.clone() if in_place else fixed, *args[1:], **named)
+    if not isinstance(exponent, int | float) or exponent < 0:
+        return value  # a normaliser, such as the -1/2th power of a mean square
+    return _sloped(x, torch.nan_to_num(value / fixed, nan=0.0, posinf=0.0, neginf=0.0), value)
 
 
 def _layer_norm(
-    func: Function,
+    func: TensorOperation,
     x: torch.Tensor,
     shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Layer norm with its standard deviation held constant (Ali et al. 2022)."""
@@ -285,14 +315,14 @@ def _layer_norm(
     moved = x - given
     moved = moved - moved.mean(dim=over, keepdim=True)
     slope = scale if weight is None else scale * weight
-    return torch.as_tensor(func(given, shape, weight, bias, eps) + slope * moved)
+    return func(given, shape, weight, bias, eps) + slope * moved
 
 
 def _rms_norm(
-    func: Function,
+    func: TensorOperation,
     x: torch.Tensor,
     shape: Sequence[int],
-    weight: Any = None,
+    weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
     """RMS norm with its mean square held constant, like the standard deviation of a layer norm."""
@@ -304,24 +334,30 @@ def _rms_norm(
 
 def _rule_functions(outputs: torch.Tensor, user: str) -> None:
     """Apply the activation rule to functions with their own backward pass in the graph of these outputs."""
-    waiting: list[Any] = [outputs.grad_fn]
-    seen = set[Any]()
+    waiting: list[Node | None] = [outputs.grad_fn]
+    seen: set[Node] = set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         waiting += [below for below, _ in node.next_functions]
-        if isinstance(node, BackwardCFunction):
-            function = type(node)._forward_cls  # type: ignore[attr-defined] # torch sets it on the class that it makes
+        own_node = _of_own_function(node)
+        if own_node is not None:
+            function = type(own_node)._forward_cls  # type: ignore[attr-defined] # torch sets it on the class that it makes
             if function.__name__ not in FUNCTIONS:
                 raise no_rule(function.__name__, user)
-            node.register_hook(_passing(*node.saved_tensors, function))
+            own_node.register_hook(_passing(*own_node.saved_tensors, function))
+
+
+def _of_own_function(node: object) -> BackwardCFunction | None:
+    """The node, if it is of a function with its own backward pass."""
+    return node if isinstance(node, BackwardCFunction) else None
 
 
 def _passing(
-    x: torch.Tensor, function: Any
-) -> Callable[[Any, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
+    x: torch.Tensor, function: type[torch.autograd.Function]
+) -> Callable[[object, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
     """A hook that uses f(x) / x as the derivative."""
     with torch.no_grad():
         ratio = torch.nan_to_num(function.apply(x) / x, nan=0.0, posinf=0.0, neginf=0.0)

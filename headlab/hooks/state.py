@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from headlab.errors import HeadlabError, UngatedPassWarning
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 
 Rows = torch.Tensor | slice
-Inner = Callable[..., Any]
+Inner = Callable[..., torch.Tensor]  # a layer's forward pass
 
 
 class Pass:
@@ -43,8 +43,8 @@ class Pass:
         inner: Inner,
         layer: int,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Output of a layer, given its input [row, token, width] and the function that computes it."""
         raise NotImplementedError
@@ -55,18 +55,20 @@ class Pass:
         batch: int,
         inner: Inner,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Output of a layer for some rows of a batch, given these rows' input and all rows' arguments."""
         self.rows = rows
         try:
-            out: torch.Tensor = inner(
-                hidden, *_take(args, rows, batch), **_take(kwargs, rows, batch)
+            output = inner(
+                hidden,
+                *(_take(value, rows, batch) for value in args),
+                **{name: _take(value, rows, batch) for name, value in kwargs.items()},
             )
         finally:
             self.rows = None
-        return out
+        return output
 
 
 class Indices:
@@ -99,7 +101,7 @@ def picked(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
     return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
 
 
-def _take(value: Any, rows: Rows, batch: int) -> Any:
+def _take(value: object, rows: Rows, batch: int) -> object:
     """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
     if isinstance(value, torch.Tensor):
         return picked(value, rows) if value.dim() > 1 and len(value) == batch else value
@@ -141,8 +143,8 @@ class LayerStates(Pass):
         inner: Inner,
         layer: int,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Recompute the rows that have reached their start; the others use the cache."""
         cached_output = self.inputs[layer + 1]
@@ -167,12 +169,12 @@ class LayerStates(Pass):
         inner: Inner,
         layer: int,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Run the layer on all rows, and cache its input and output."""
         self.inputs[layer] = hidden
-        output: torch.Tensor = inner(hidden, *args, **kwargs)
+        output = inner(hidden, *args, **kwargs)
         self.inputs[layer + 1] = output
         return output
 
@@ -192,13 +194,12 @@ class Trunk(Pass):
         inner: Inner,
         layer: int,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Store the layer's input, and run the layer on all rows."""
         self.inputs[layer] = hidden.detach()
-        out: torch.Tensor = inner(hidden, *args, **kwargs)
-        return out
+        return inner(hidden, *args, **kwargs)
 
 
 class FanOut(Pass):
@@ -230,8 +231,8 @@ class FanOut(Pass):
         inner: Inner,
         layer: int,
         hidden: torch.Tensor,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Add the rows that join at this layer, and run it on all rows that have joined."""
         before, now = self._live[layer], self._live[layer + 1]
@@ -263,17 +264,15 @@ class LayerForward:
     owner: Owner
     index: int
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> torch.Tensor:
         """Output of the layer."""
-        how = pass_of(self.owner)
-        if how is None:
+        current_pass = pass_of(self.owner)
+        if current_pass is None:
             return self.inner(*args, **kwargs)
-        if args:
-            hidden, rest, named = args[0], args[1:], kwargs
-        else:
-            named = dict(kwargs)
-            hidden, rest = named.pop("hidden_states"), ()
-        return how.run(self.inner, self.index, hidden, rest, named)
+        others = dict(kwargs)
+        hidden = args[0] if args else others.pop("hidden_states")
+        assert isinstance(hidden, torch.Tensor)
+        return current_pass.run(self.inner, self.index, hidden, args[1:], others)
 
 
 @dataclass
@@ -607,13 +606,33 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+class AttentionOptions(TypedDict, total=False):
+    """What transformers gives an attention function beside its tensors, as far as headlab reads it.
+
+    Models give more, which is handed on.
+
+    Attributes:
+        scaling: Factor of the scores.
+        is_causal: Whether a token sees only those before it; by default as the module says.
+        position_bias: What is added to the scores, [1, head, query, key].
+        softcap: What scores are softly limited to (Gemma 2).
+        s_aux: Scores of a sink that is no token, [head] (GPT-OSS).
+    """
+
+    scaling: float | None
+    is_causal: bool | None
+    position_bias: torch.Tensor | None
+    softcap: float | None
+    s_aux: torch.Tensor | None
+
+
 def gated_sdpa(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    **kwargs: Any,
+    **kwargs: Unpack[AttentionOptions],
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention whose heads are scaled by this thread's gates.
 
@@ -639,7 +658,7 @@ def _attended(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    **kwargs: Any,
+    **kwargs: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """Outputs of the heads before gates, [row, query, head, head_dim]; by way of the weights where SDPA cannot."""
     if kwargs.get("softcap") is None and kwargs.get("s_aux") is None:
@@ -662,7 +681,7 @@ def attention_weights(
     position_bias: torch.Tensor | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    **_: Any,
+    **_: object,
 ) -> torch.Tensor:
     """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from headlab import __version__
+from headlab.json_types import JsonObject
 
 # A model as loaded from disk, before its heads are known.
 
@@ -40,17 +41,45 @@ class Checkpoint:
     note: str = ""
     folder: Path | None = None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, str]:
         """Name, revision and fingerprint, as results record them."""
         return {"name": self.name, "revision": self.revision, "fingerprint": self.fingerprint}
 
 
+class AccelerateHook(Protocol):
+    """What accelerate hangs on a module whose weights it spreads over devices.
+
+    Attributes:
+        execution_device: The device that the module computes on.
+        weights_map: The weights by name that it brings for each pass.
+    """
+
+    execution_device: int | str | torch.device
+    weights_map: MutableMapping[str, torch.Tensor]
+
+
 def home(module: PreTrainedModel) -> torch.device:
     """The device of a model's inputs and outputs, also where its layers are on several."""
-    hook: Any = getattr(
-        module, "_hf_hook", None
-    )  # accelerate's; weights that it brings for each pass have no device
+    # accelerate's; weights that it brings for each pass have no device
+    hook: AccelerateHook | None = getattr(module, "_hf_hook", None)
     return module.device if hook is None else torch.device(hook.execution_device)
+
+
+# What `from_pretrained` reports where it is asked for with `output_loading_info`.
+
+
+class LoadingInfo(TypedDict):
+    """Differences between the weights of a checkpoint's files and those of a class.
+
+    Attributes:
+        missing_keys: Weights of the class that the files lack.
+        unexpected_keys: Weights of the files that the class does not take.
+        mismatched_keys: Name, shape in the files and shape in the class, of weights of another shape.
+    """
+
+    missing_keys: Collection[str]
+    unexpected_keys: Collection[str]
+    mismatched_keys: Collection[tuple[str, Sequence[int], Sequence[int]]]
 
 
 # Building models one at a time and without log output.
@@ -101,7 +130,16 @@ def versions() -> dict[str, str]:
     }
 
 
-def made_now(device: str = "") -> dict[str, Any]:
-    """When and by which versions a result is made, as stored with it; with a device, also that and the threads."""
-    now = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
-    return now | ({"threads": torch.get_num_threads(), "device": device} if device else {})
+def made_now(device: str = "") -> JsonObject:
+    """When and by which versions a result is made, as stored with it.
+
+    Args:
+        device: The one that computes it, which is then stored too, with the number of threads.
+    """
+    origin: JsonObject = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": dict(versions()),
+    }
+    if device:
+        origin |= {"threads": torch.get_num_threads(), "device": device}
+    return origin

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from headlab.errors import HeadlabError
 from headlab.files import (
@@ -251,10 +251,34 @@ def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
 # The model types of transformers that were tried.
 
 
-def families() -> Mapping[str, Any]:
-    """`families`: {model type: gated, why}; `transformers`: its version then."""
-    found: Mapping[str, Any] = read_json(Path(str(files("headlab"))) / "models" / "families.json")
-    return found
+class TriedFamily(TypedDict):
+    """A model type that was tried.
+
+    Attributes:
+        gated: Whether its heads can be gated.
+        why: The class and stacks that were tried, or the reason why they cannot be gated.
+    """
+
+    gated: bool
+    why: str
+
+
+class TriedFamilies(TypedDict):
+    """The model types that were tried.
+
+    Attributes:
+        transformers: The version of transformers that they were tried with.
+        families: What was found, by model type.
+    """
+
+    transformers: str
+    families: dict[str, TriedFamily]
+
+
+def families() -> TriedFamilies:
+    """The model types that were tried, from headlab's own files."""
+    path = Path(str(files("headlab"))) / "models" / "families.json"
+    return cast(TriedFamilies, read_json(path))
 
 
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
@@ -474,7 +498,7 @@ def files_of(folder: Path, record: str) -> dict[str, str]:
 def _others(out: Path, place: Path, writer: Writer) -> list[str]:
     """Files added to the folder, or changed, since it was written."""
     try:
-        record: Any = read_json(place / writer.record)
+        record: object = read_json(place / writer.record)
     except HeadlabError:
         return [writer.record]
     listed = record.get("files") if isinstance(record, dict) else None

@@ -10,11 +10,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from headlab.errors import (
     HeadlabError,
@@ -53,6 +59,7 @@ from headlab.models.files import (
     require_safetensors,
 )
 from headlab.models.quantised import (
+    DeviceOptions,
     dequantised,
     dequantising_options,
     quantisation_of,
@@ -80,8 +87,10 @@ from headlab.models.weights import (
     integer_weights,
     judge_report,
     key_mapping,
+    named_weight_file,
     stored_shapes,
     weight_files,
+    with_loading_info,
 )
 from headlab.tasks.base import Task
 
@@ -114,11 +123,12 @@ def read(
         raise HeadlabError(
             f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown"
         )
-    place, spread = pick_device(device), dict[str, Any]()
+    place = pick_device(device)
+    spread: DeviceOptions = {}
     if device_map is not None:
         check_map(device_map, name, device)
-        chosen = device_map if isinstance(device_map, str) else dict(device_map)
-        spread = {"device_map": chosen, "dtype": DTYPES[dtype]}
+        plain_map = device_map if isinstance(device_map, str) else dict(device_map)
+        spread = {"device_map": plain_map, "dtype": DTYPES[dtype]}
     if name in EMBEDDED:
         if revision is not None:
             raise HeadlabError(
@@ -202,7 +212,9 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     return folder, folder.name
 
 
-def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkpoint:
+def read_folder(
+    folder: Path, revision: str, name: str, **spread: Unpack[DeviceOptions]
+) -> Checkpoint:
     """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
 
     spread: device_map and dtype, of transformers, for a model on several devices.  Raises HeadlabError if it lacks
@@ -231,6 +243,7 @@ def read_folder(folder: Path, revision: str, name: str, **spread: Any) -> Checkp
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     if problem is not None:
         raise problem
+    assert tokenizer is not None
     identity = fingerprint_delta(folder) if changes else identity_of(folder).fingerprint
     named_folder = folder.absolute() if revision == UNVERSIONED else None
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
@@ -247,7 +260,7 @@ def _stored_bytes(folder: Path) -> int:
     )
 
 
-def _config(folder: Path, name: str) -> Any:
+def _config(folder: Path, name: str) -> PretrainedConfig:
     """A folder's configuration.
 
     Args:
@@ -262,18 +275,19 @@ def _config(folder: Path, name: str) -> Any:
     make_known()
     make_known_folder(folder)
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception:  # transformers raises anything
         settings = _stated_quantisation(folder)
         if settings is not None and not isinstance(settings, dict):
             require_described(settings, name)
         raise
+    return config
 
 
-def _stated_quantisation(folder: Path) -> Any:
+def _stated_quantisation(folder: Path) -> object:
     """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
     try:
-        stated = read_json(folder / "config.json")
+        stated: object = read_json(folder / "config.json")
     except HeadlabError:  # what transformers says of such a file is said
         return None
     return stated.get("quantization_config") if isinstance(stated, dict) else None
@@ -287,7 +301,9 @@ def _unreadable(name: str, error: BaseException) -> HeadlabError:
     )
 
 
-def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
+def _settle(
+    config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None, folder: Path
+) -> None:
     """Undo settings of a configuration that depend on where and how it was saved, and change no output.
 
     A padding token that only the tokenizer or the settings of generation name, if the model has it; an attention kernel
@@ -305,10 +321,15 @@ def _settle(config: Any, tokenizer: Any, folder: Path) -> None:
             part.chunk_size_feed_forward = 0
 
 
-def _require_covered(found: Any, config: Any, device_map: Mapping[str, Any], name: str) -> None:
+def _require_covered(
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    device_map: Mapping[str, str | int],
+    name: str,
+) -> None:
     """Raise HeadlabError unless every path is a module of the model, and every weight is in just one of them."""
     with torch.device("meta"):
-        module = found(config)
+        module = kind(config)
     known = {path for path, _ in module.named_modules()} | {*module.state_dict()}
     wrong = [
         f"names {path}, which the model does not have" for path in device_map if path not in known
@@ -324,23 +345,49 @@ def _require_covered(found: Any, config: Any, device_map: Mapping[str, Any], nam
         )
 
 
+class LoadingOptions(TypedDict, total=False):
+    """Options of `from_pretrained`, as transformers names them, with which headlab loads a model.
+
+    Attributes:
+        config: The model's configuration.
+        output_loading_info: Whether a report on the weights is returned beside the model.
+        ignore_mismatched_sizes: Whether weights of another shape are reported, not refused.
+        use_safetensors: Whether the folder's weights are safetensors.
+        state_dict: The weights by name, where they do not come from the folder.
+        key_mapping: Renamed prefixes of stored names, as regular expressions.
+    """
+
+    config: PretrainedConfig
+    output_loading_info: bool
+    ignore_mismatched_sizes: bool
+    use_safetensors: bool
+    state_dict: dict[str, torch.Tensor]
+    key_mapping: dict[str, str] | None
+
+
 def _spread_out(
-    found: Any, folder: Path | None, **options: Any
-) -> tuple[PreTrainedModel, dict[str, Any]]:
+    kind: type[PreTrainedModel],
+    folder: Path | None,
+    options: LoadingOptions,
+    devices: DeviceOptions,
+) -> object:
     """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
     with ExitStack() as undo:
         place = undo.enter_context(
             TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True)
         )
-        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
-            folder, offload_folder=place, **options
-        )
-        weakref.finalize(loaded[0], undo.pop_all().close)
+        loaded: object = kind.from_pretrained(folder, offload_folder=place, **options, **devices)
+        module, _ = with_loading_info(loaded)
+        weakref.finalize(module, undo.pop_all().close)
     return loaded
 
 
 def _complete(
-    kind: type[PreTrainedModel], config: Any, folder: Path, name: str, spread: Mapping[str, Any]
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    folder: Path,
+    name: str,
+    spread: DeviceOptions,
 ) -> tuple[PreTrainedModel, str]:
     """The model with all its weights, and a note on those of its files that it does without.
 
@@ -354,8 +401,9 @@ def _complete(
     Raises:
         HeadlabError: weights are missing, which transformers would make up, or the class takes only some of them.
     """
-    if isinstance(spread.get("device_map"), dict):
-        _require_covered(kind, config, spread["device_map"], name)
+    device_map = spread.get("device_map")
+    if isinstance(device_map, dict):
+        _require_covered(kind, config, device_map, name)
     is_packed = quantisation_of(config, name) is not None  # reading the weights forgets it
     module, report = _loaded(kind, config, folder, name, spread, {})
     if not is_packed:
@@ -376,7 +424,9 @@ def _complete(
     ) else fit.note  # a delta's base has parts that not every class takes
 
 
-def _require_numbers(module: PreTrainedModel, folder: Path, config: Any, name: str) -> None:
+def _require_numbers(
+    module: PreTrainedModel, folder: Path, config: PretrainedConfig, name: str
+) -> None:
     """Raise HeadlabError for weights that are stored as integers, which transformers would take for the numbers.
 
     Args:
@@ -400,7 +450,7 @@ def _require_numbers(module: PreTrainedModel, folder: Path, config: Any, name: s
         )
 
 
-def _shapes_of(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
+def _shapes_of(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """{name: shape} of every weight of a folder; for changes to the embedded base, its weights too."""
     if not is_delta(folder):
         return folder_shapes(folder, config)
@@ -410,38 +460,41 @@ def _shapes_of(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
 
 def _loaded(
     kind: type[PreTrainedModel],
-    config: Any,
+    config: PretrainedConfig,
     folder: Path,
     name: str,
-    spread: Mapping[str, Any],
+    spread: DeviceOptions,
     renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
     """The model as transformers loads it, and what it reports; arguments as in `_complete` and `WeightFit`."""
-    weights: dict[str, Any] = {"use_safetensors": True}
+    options: LoadingOptions = {
+        "config": config,
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,
+    }
     if is_delta(folder):
-        weights = {"state_dict": weights_of(folder)}
+        options["state_dict"] = weights_of(folder)
+    else:
+        options["use_safetensors"] = True
     if renames:
-        weights["key_mapping"] = key_mapping(renames)
-    build: Any = partial(_spread_out, kind) if spread else kind.from_pretrained
+        options["key_mapping"] = key_mapping(renames)
+    source = None if is_delta(folder) else folder
     quantisation = quantisation_of(config, name)
-    devices = {**dequantising_options(config, name), **spread}
+    devices: DeviceOptions = {**dequantising_options(config, name), **spread}
     with reading(quantisation, name):
         try:
-            module, info = build(
-                None if is_delta(folder) else folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                **weights,
-                **devices,
-            )
+            if spread:
+                loaded = _spread_out(kind, source, options, devices)
+            else:
+                loaded = kind.from_pretrained(source, **options, **devices)
+            module, loading_info = with_loading_info(loaded)
         except (
             HeadlabError
         ) as error:  # a shrunk model whose configuration lists heads it does not have
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
             module = dequantised(module)
-    return module, LoadReport.of(info)
+    return module, LoadReport.of(loading_info)
 
 
 def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
@@ -450,7 +503,7 @@ def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
     )
 
 
-def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
+def _class_of(config: PretrainedConfig, name: str) -> type[PreTrainedModel]:
     given = config.architectures
     named = str(given[0]) if isinstance(given, list) and given else "none"
     found = OWN.get(named) or class_named(config, named) or getattr(transformers, named, None)
@@ -468,7 +521,9 @@ def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
 OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
 
 
-def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: str) -> None:
+def _require_its_configuration(
+    kind: type[PreTrainedModel], config: PretrainedConfig, name: str
+) -> None:
     """Raise HeadlabError where a class would compute with the values of another family's configuration.
 
     So it is if a config.json names a model type that is not its class's: what the type does not know of is then left
@@ -499,7 +554,7 @@ def _require_its_configuration(kind: type[PreTrainedModel], config: Any, name: s
         )
 
 
-def _tokenizer(folder: Path, name: str) -> Any:
+def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
     """A folder's tokenizer.  name: the model, in messages.  Raises HeadlabError if it has none that can be read."""
     with library_errors(partial(_no_tokenizer, name)):
         with alone():
@@ -606,7 +661,7 @@ def _embedded(name: str) -> Fact:
     return Fact("Found", True, f"{name} comes with headlab.", classes)
 
 
-def _class_names(config: Any) -> tuple[str, ...]:
+def _class_names(config: PretrainedConfig) -> tuple[str, ...]:
     """The names of a classifier's classes; none for another model, whose config has names that mean nothing."""
     classifies = any(str(kind).endswith("Classification") for kind in config.architectures or ())
     return (
@@ -649,7 +704,7 @@ def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     return sorted({str(file) for file in named} - set(sizes))
 
 
-def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> Fact:
+def _weights(folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, name: str) -> Fact:
     """Whether the weights are safetensors, and how large they are.
 
     Args:
@@ -666,7 +721,9 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: Any, name: str) -> 
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     try:
-        files = [DELTA] if is_delta(folder) else weight_files(folder, sizes, config)
+        files = (
+            [DELTA] if is_delta(folder) else weight_files(folder, sizes, named_weight_file(config))
+        )
         if not files:
             other = next(file for file in sizes if _is_safetensors(file))
             return Fact(
@@ -730,7 +787,7 @@ def _are_here(folder: Path, files: Iterable[str]) -> bool:
 
 
 def _fitting(
-    weights: Fact, kind: type[PreTrainedModel], config: Any, folder: Path, name: str
+    weights: Fact, kind: type[PreTrainedModel], config: PretrainedConfig, folder: Path, name: str
 ) -> Fact:
     """The fact about the weights, and whether the class takes them all, told by the headers of their files.
 
@@ -749,7 +806,7 @@ def _fitting(
                     words=f"{weights.words} Loading it compares them with the class."
                 )
             is_here = is_delta(folder) or _are_here(
-                folder, weight_files(folder, _file_names(folder), config) or [""]
+                folder, weight_files(folder, _file_names(folder), named_weight_file(config)) or [""]
             )
             shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
             if shapes is None:
@@ -784,7 +841,7 @@ def _architecture(kind: str, model_type: str) -> Fact:
     return Fact("Architecture", True, f"{kind}: the heads of model type {model_type} can be gated.")
 
 
-def _grid(config: Any) -> Fact:
+def _grid(config: PretrainedConfig) -> Fact:
     """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
     text = config.get_text_config()
     layers, heads = (
@@ -820,7 +877,7 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
-def _continues(kind: str, config: Any, task: Task) -> Fact:
+def _continues(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
     masked = kind.endswith("ForMaskedLM")
     causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
@@ -845,7 +902,7 @@ def _continues(kind: str, config: Any, task: Task) -> Fact:
     )
 
 
-def _classes(kind: str, config: Any, task: Task) -> Fact:
+def _classes(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     if not kind.endswith("Classification"):
         words = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
         return Fact("Labels", False, words)

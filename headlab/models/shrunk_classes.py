@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
@@ -16,6 +15,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from headlab.errors import HeadlabError
+from headlab.json_types import JsonObject
+from headlab.models.checkpoint import LoadingInfo
 from headlab.models.shrunk_cut import (
     FAMILIES,
     HEADS,
@@ -48,9 +49,13 @@ class Sealed:
     """
 
     @classmethod
-    def from_dict(cls, config_dict: Mapping[str, Any], **options: Any) -> Any:
+    def from_dict(
+        cls, config_dict: JsonObject, **options: object
+    ) -> PretrainedConfig | tuple[PretrainedConfig, JsonObject]:
         """As the family's, from a file's values or from plain ones."""
-        return super().from_dict(opened(config_dict), **options)  # type: ignore[misc]
+        config: PretrainedConfig | tuple[PretrainedConfig, JsonObject]
+        config = super().from_dict(opened(config_dict), **options)  # type: ignore[misc]
+        return config
 
     def to_json_string(self, use_diff: bool = True) -> str:
         """As the family's, with the values of NAMES moved to SEALED."""
@@ -64,11 +69,11 @@ class Sealed:
         )
 
 
-def opened(facts: Mapping[str, Any]) -> dict[str, Any]:
+def opened(values: JsonObject) -> JsonObject:
     """A configuration's values with the sealed ones restored."""
-    plain = {name: value for name, value in facts.items() if name != SEALED and value != SENTENCE}
-    aside: Mapping[str, Any] = facts.get(SEALED, {})
-    return plain | dict(aside)
+    plain = {name: value for name, value in values.items() if name != SEALED and value != SENTENCE}
+    sealed = cast(JsonObject, values.get(SEALED, {}))
+    return plain | dict(sealed)
 
 
 # Configuration and model classes of shrunk models: transformers' own, with fewer heads.
@@ -81,21 +86,27 @@ class ShrunkModel:
 
     config: PretrainedConfig
 
-    def __init__(self, config: PretrainedConfig, *more: Any, **options: Any) -> None:
+    def __init__(self, config: PretrainedConfig, *more: object, **options: object) -> None:
         super().__init__(config, *more, **options)  # type: ignore[call-arg]
         # Llama's classifiers build their base with AutoModel, which has already cut it.
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
             cut_structure(self, getattr(config, HEADS, None) or {})  # type: ignore[arg-type]
 
     @classmethod
-    def from_pretrained(cls, *where: Any, output_loading_info: bool = False, **options: Any) -> Any:
+    def from_pretrained(
+        cls, *where: object, output_loading_info: bool = False, **options: object
+    ) -> PreTrainedModel | tuple[PreTrainedModel, LoadingInfo]:
         """As the transformers class, which would however fill missing attention weights with random numbers.
 
         Raises HeadlabError if weights of an attention layer are missing.
         """
-        module, told = super().from_pretrained(*where, output_loading_info=True, **options)  # type: ignore[misc]
+        module: PreTrainedModel
+        loading_info: LoadingInfo
+        module, loading_info = super().from_pretrained(  # type: ignore[misc]
+            *where, output_loading_info=True, **options
+        )
         inside = tuple(f"{unit.path}." for unit in units(module))
-        absent = sorted(name for name in told["missing_keys"] if name.startswith(inside))
+        absent = sorted(name for name in loading_info["missing_keys"] if name.startswith(inside))
         if absent:
             raise HeadlabError(
                 f"this shrunk model has no weights for {len(absent)} parts of the attention of a {cls.__name__} "
@@ -103,7 +114,7 @@ class ShrunkModel:
                 "load it as that, or with headlab.load_shrunk",
                 code="model.other_class",
             )
-        return (module, told) if output_loading_info else module
+        return (module, loading_info) if output_loading_info else module
 
 
 @cache
@@ -118,26 +129,26 @@ def shrunk_config(family: str) -> type[PretrainedConfig]:
 
 
 @cache
-def shrunk_class(whole: Any, family: str) -> type[PreTrainedModel]:
+def shrunk_class(whole: type, family: str) -> type[PreTrainedModel]:
     """The class of a family's shrunk models that corresponds to the transformers class `whole`."""
     names = {"config_class": shrunk_config(family), "__module__": __name__}
     return type(f"{NAME}{whole.__name__}", (ShrunkModel, whole), names)
 
 
-def is_shrunk(config: Any) -> bool:
+def is_shrunk(config: PretrainedConfig) -> bool:
     """Whether a configuration is a shrunk model's."""
     return str(getattr(config, "model_type", "")).startswith(PREFIX)
 
 
-def class_named(config: Any, name: str) -> type[PreTrainedModel] | None:
+def class_named(config: PretrainedConfig, name: str) -> type[PreTrainedModel] | None:
     """The class named in a shrunk model's configuration; None for other models and names."""
-    whole: Any = getattr(transformers, name.removeprefix(NAME), None)
-    if not is_shrunk(config) or not (
-        isinstance(whole, type) and issubclass(whole, PreTrainedModel)
-    ):
+    whole_class: object = getattr(transformers, name.removeprefix(NAME), None)
+    if not is_shrunk(config):
         return None
-    kind: Any = whole
-    return shrunk_class(kind, config.model_type.removeprefix(PREFIX))
+    if not isinstance(whole_class, type) or not issubclass(whole_class, PreTrainedModel):
+        return None
+    hashable_class: type = whole_class  # mypy finds no hash in type[PreTrainedModel]
+    return shrunk_class(hashable_class, config.model_type.removeprefix(PREFIX))
 
 
 def make_known(model_type: str | None = None) -> None:
@@ -214,7 +225,7 @@ def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | No
         return None
 
 
-def _config(module: PreTrainedModel, sizes: dict[str, Any]) -> PretrainedConfig:
+def _config(module: PreTrainedModel, sizes: dict[str, int]) -> PretrainedConfig:
     facts = {
         name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED
     }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Protocol, TypedDict, Unpack
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
-from transformers.cache_utils import EncoderDecoderCache
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.pytorch_utils import Conv1D
 
 from headlab.errors import HeadlabError
 
@@ -131,7 +132,7 @@ class Unit:
     size: int
 
 
-def base_type(config: Any) -> str:
+def base_type(config: PretrainedConfig) -> str:
     """The family's own model type, for full and shrunk models."""
     return str(config.model_type).removeprefix(PREFIX)
 
@@ -172,18 +173,49 @@ def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]
                 yield path, stack
 
 
-def outputs(projection: Any) -> int:
+def outputs(projection: nn.Module) -> int:
     """Number of outputs of a Linear or of GPT-2's Conv1D, whose weight is transposed."""
-    return int(projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1])
+    return projection_weight(projection).shape[1 - _inputs(projection)]
+
+
+def projection_weight(projection: nn.Module) -> torch.Tensor:
+    """The weight of a Linear or of GPT-2's Conv1D."""
+    weight = projection.weight
+    assert isinstance(weight, torch.Tensor)
+    return weight
 
 
 # Attention layers without heads, and layers that share position biases with layers of different heads.
+
+# Of a T5 attention: hidden states [row, query, width], position bias, attention weights.
+T5Output = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+class LayerAttention(Protocol):
+    """An attention that knows which layer it is in, as those that can have a cache do."""
+
+    layer_idx: int
+
+
+class T5SelfAttention(LayerAttention, Protocol):
+    """What headlab uses of a T5 self-attention, whose first layer computes the bias of all."""
+
+    def compute_bias(
+        self,
+        query_length: int,
+        key_length: int,
+        device: torch.device | None = None,
+        past_seen_tokens: int = 0,
+    ) -> torch.Tensor:
+        """The position bias of all heads, [1, head, query, key]."""
 
 
 class PickedBias:
     """A T5 self-attention with some of the heads: it uses its heads' part of the bias, but passes on all of it."""
 
     picked: list[int]  # indices of its heads in the bias
+    layer_idx: int
+    compute_bias: Callable[..., torch.Tensor]
 
     def forward(
         self,
@@ -191,34 +223,38 @@ class PickedBias:
         mask: torch.Tensor | None = None,
         key_value_states: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
-        past_key_values: Any = None,
-        **more: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        past_key_values: Cache | None = None,
+        **more: object,
+    ) -> T5Output:
         """As T5Attention.forward."""
-        whole = (
-            position_bias
-            if position_bias is not None
-            else shared_bias(self, hidden_states, past_key_values)
-        )
-        mine = whole[:, self.picked]
-        given = {
-            "mask": mask,
-            "key_value_states": key_value_states,
-            "past_key_values": past_key_values,
+        bias_of_all = position_bias
+        if bias_of_all is None:
+            bias_of_all = shared_bias(self, hidden_states, past_key_values)
+        output, _, weights = super().forward(  # type: ignore[misc] # of the class that it is mixed with
+            hidden_states,
+            position_bias=bias_of_all[:, self.picked],
+            mask=mask,
+            key_value_states=key_value_states,
+            past_key_values=past_key_values,
             **more,
-        }
-        out, _, weights = super().forward(hidden_states, position_bias=mine, **given)  # type: ignore[misc]
-        return out, whole, weights
+        )
+        return output, bias_of_all, weights
 
 
 class OwnBias:
     """A T5 cross-attention, whose bias is zero: it ignores that of the layer before, which has different heads."""
 
     def forward(
-        self, hidden_states: torch.Tensor, position_bias: torch.Tensor | None = None, **more: Any
-    ) -> Any:
+        self,
+        hidden_states: torch.Tensor,
+        position_bias: torch.Tensor | None = None,
+        **more: object,
+    ) -> T5Output:
         """As T5Attention.forward."""
-        return super().forward(hidden_states, position_bias=None, **more)  # type: ignore[misc]
+        output: T5Output = super().forward(  # type: ignore[misc] # of the class that it is mixed with
+            hidden_states, position_bias=None, **more
+        )
+        return output
 
 
 class Headless:
@@ -227,27 +263,36 @@ class Headless:
     out_name: str  # of the output projection; "" where that is not inside this module
     gives_bias: bool  # whether it passes a position bias to the next layer
     layer_idx: int
-    config: Any
+    config: PretrainedConfig
+    compute_bias: Callable[..., torch.Tensor]  # of T5 only
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        past_key_values: Any = None,
-        position_bias: Any = None,
-        **more: Any,
-    ) -> tuple[Any, ...]:
+        past_key_values: Cache | None = None,
+        position_bias: torch.Tensor | None = None,
+        *,
+        key_value_states: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        **_: object,
+    ) -> T5Output | tuple[torch.Tensor, torch.Tensor | None]:
         """As the attention that it replaces."""
-        other = more.get("key_value_states")
-        other = more.get("encoder_hidden_states") if other is None else other
-        if self.gives_bias and other is None and position_bias is None:
+        other_states = key_value_states
+        if other_states is None:
+            other_states = encoder_hidden_states
+        if self.gives_bias and other_states is None and position_bias is None:
             position_bias = shared_bias(self, hidden_states, past_key_values)
         weights = None
         if self.config._attn_implementation == "eager":  # the only one that gives weights
-            weights = no_weights(self, hidden_states, other, past_key_values)
-        if past_key_values is not None and other is None:
+            weights = no_weights(self, hidden_states, other_states, past_key_values)
+        if past_key_values is not None and other_states is None:
             keep_count(past_key_values, hidden_states, self.layer_idx)
-        out = getattr(self, self.out_name)(hidden_states) if self.out_name else hidden_states
-        return (out, position_bias, weights) if self.gives_bias else (out, weights)
+        output = hidden_states
+        if self.out_name:
+            output = getattr(self, self.out_name)(hidden_states)
+        if self.gives_bias:
+            return output, position_bias, weights
+        return output, weights
 
 
 class BiasOnly:
@@ -263,58 +308,73 @@ class BiasOnly:
 
 
 @cache
-def mixed(first: Any, second: Any) -> type:
+def mixed(first: type, second: type) -> type[nn.Module]:
     """The class of `second` with the forward pass of `first`."""
     return type(f"{first.__name__}{second.__name__}", (first, second), {})
 
 
-def become(module: nn.Module, first: type, **attributes: Any) -> None:
+class HeadlessAttributes(TypedDict, total=False):
+    """The attributes that the classes above add to a module, one of which they all have."""
+
+    picked: list[int]
+    out_name: str
+    gives_bias: bool
+    width: int
+
+
+def become(module: nn.Module, first: type, **attributes: Unpack[HeadlessAttributes]) -> None:
     """Replace a module's forward pass; its weights, names and children are unchanged."""
-    now: Any = type(module)
-    module.__class__ = mixed(first, now)
+    module_class: type = type(module)  # mypy finds no hash in type[nn.Module]
+    module.__class__ = mixed(first, module_class)
     for name, value in attributes.items():
         setattr(module, name, value)
 
 
-def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor:
+def shared_bias(
+    attention: T5SelfAttention, hidden: torch.Tensor, past: Cache | None
+) -> torch.Tensor:
     """T5's position bias of all heads, [1, head, query, key], from the layer that has its weights."""
-    own = own_cache(past)
-    seen = 0 if own is None else own.get_seq_length(attention.layer_idx)
-    keys = keys_seen(attention, hidden, own)
-    bias: torch.Tensor = attention.compute_bias(
-        hidden.shape[1], keys, device=hidden.device, past_seen_tokens=seen
+    cache = own_cache(past)
+    past_tokens = 0 if cache is None else cache.get_seq_length(attention.layer_idx)
+    keys = keys_seen(attention, hidden, cache)
+    return attention.compute_bias(
+        hidden.shape[1], keys, device=hidden.device, past_seen_tokens=past_tokens
     )
-    return bias
 
 
 def no_weights(
-    attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any
+    attention: Headless, hidden: torch.Tensor, other: torch.Tensor | None, past: Cache | None
 ) -> torch.Tensor:
     """Attention weights of no heads, [row, 0, query, key]; returning nothing would misnumber later layers."""
     keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
     return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
 
 
-def own_cache(past: Any) -> Any:
+def own_cache(past: Cache | None) -> Cache | None:
     """The cache of self-attention."""
-    return past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
+    if isinstance(past, EncoderDecoderCache):
+        return past.self_attention_cache
+    return past
 
 
-def keys_seen(attention: Any, hidden: torch.Tensor, own: Any) -> int:
-    """Number of keys that a layer attends to before these states are added to its cache."""
-    found: int = (
-        hidden.shape[1]
-        if own is None
-        else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
-    )
-    return found
+def keys_seen(attention: LayerAttention, hidden: torch.Tensor, cache: Cache | None) -> int:
+    """Number of keys that a layer attends to before these states are added to its cache.
+
+    Args:
+        attention: Of the layer.
+        hidden: Its input, [row, token, width].
+        cache: Of self-attention; None where nothing is cached.
+    """
+    if cache is None:
+        return hidden.shape[1]
+    return cache.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
 
 
-def keep_count(past: Any, hidden: torch.Tensor, layer: int) -> None:
+def keep_count(past: Cache, hidden: torch.Tensor, layer: int) -> None:
     """Let the cache count tokens at a layer without heads: transformers reads their number from the first layer."""
-    own = own_cache(past)
+    cache = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
     nothing = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
-    own.update(nothing, nothing, layer)
+    cache.update(nothing, nothing, layer)
 
 
 # Removing heads from a model: rows of query, key and value, columns of the output projection.
@@ -397,14 +457,18 @@ def _spread(heads: Sequence[int], size: int) -> torch.Tensor:
 
 def _shape(unit: Unit, family: Family, stay: Sequence[int]) -> None:
     for name, dim, places in picks(unit, family, stay):
-        path, _, own = name.rpartition(".")
-        projection: Any = unit.module.get_submodule(path)
-        old = getattr(projection, own)
-        smaller = old.detach().narrow(dim, 0, len(places)).clone()
-        setattr(projection, own, nn.Parameter(smaller, requires_grad=old.requires_grad))
-        if own == "weight" and isinstance(projection, nn.Linear):
+        path, _, parameter_name = name.rpartition(".")
+        projection = unit.module.get_submodule(path)
+        parameter = projection.get_parameter(parameter_name)
+        smaller = parameter.detach().narrow(dim, 0, len(places)).clone()
+        setattr(
+            projection,
+            parameter_name,
+            nn.Parameter(smaller, requires_grad=parameter.requires_grad),
+        )
+        if parameter_name == "weight" and isinstance(projection, nn.Linear):
             projection.out_features, projection.in_features = projection.weight.shape
-        elif own == "weight":
+        elif parameter_name == "weight" and isinstance(projection, Conv1D):
             projection.nx, projection.nf = projection.weight.shape
     for name in family.counts:
         setattr(unit.core, name, len(stay))
@@ -425,17 +489,15 @@ def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
         become(unit.core, PickedBias, picked=stay)
 
 
-def _of_class(module: PreTrainedModel, found: Sequence[Unit], heads: Any) -> Any:
+def _of_class(module: PreTrainedModel, layers: Sequence[Unit], heads: object) -> object:
     """The heads without those of stacks that the family has but this class lacks, for example a decoder-only class."""
-    absent = set(stacks(module)) - {unit.stack for unit in found}
-    return (
-        {name: rows for name, rows in heads.items() if name not in absent}
-        if isinstance(heads, Mapping)
-        else heads
-    )
+    if not isinstance(heads, Mapping):
+        return heads
+    absent_stacks = set(stacks(module)) - {unit.stack for unit in layers}
+    return {name: rows for name, rows in heads.items() if name not in absent_stacks}
 
 
-def check_heads(found: Sequence[Unit], heads: Any) -> None:
+def check_heads(found: Sequence[Unit], heads: object) -> None:
     """Raise HeadlabError unless {stack: [layer][heads]} lists heads of these layers, in order and in whole groups."""
     layers: dict[str, list[Unit]] = {}
     for unit in found:
@@ -460,7 +522,7 @@ def check_heads(found: Sequence[Unit], heads: Any) -> None:
                 )
 
 
-def _fits(unit: Unit, row: Any) -> bool:
+def _fits(unit: Unit, row: object) -> bool:
     if not isinstance(row, list | tuple) or not all(
         type(head) is int and 0 <= head < unit.heads for head in row
     ):

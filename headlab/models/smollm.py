@@ -6,11 +6,10 @@ key-value heads, 576 wide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -26,13 +25,33 @@ NAME = "smollm2-135m"
 CONVERTER = 1  # increase when what is written changes
 
 
+class DecoderSource(TypedDict):
+    """Where the model comes from, and what pages show of it before it is loaded.
+
+    Attributes:
+        package: Name of the package that contains it.
+        version: Version of the package.
+        file: Name of the model's file in the package.
+        sha256: Of that file, hexadecimal.
+        fingerprint: Of the model, as results record it.
+        layers: Number of layers.
+        together: Number of query heads that share a key and a value.
+    """
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+    fingerprint: str
+    layers: int
+    together: int
+
+
 @cache
-def source() -> Mapping[str, Any]:
-    """Package, version, file and sha256 of the model, and what pages show of it before it is loaded."""
-    found: Mapping[str, Any] = read_json(
-        Path(str(files("headlab"))) / "embedded" / NAME / "source.json"
-    )
-    return found
+def source() -> DecoderSource:
+    """The record of the model in headlab's own files."""
+    path = Path(str(files("headlab"))) / "embedded" / NAME / "source.json"
+    return cast(DecoderSource, read_json(path))
 
 
 def _advice() -> str:
@@ -59,7 +78,7 @@ def read(folder: Path) -> Checkpoint:
             _write(path, build)
     with alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)
-        tokenizer: Any = AutoTokenizer.from_pretrained(own, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(own, trust_remote_code=False)
     return Checkpoint(
         NAME, f"{source()['package']}-{source()['version']}", fingerprint(), module, tokenizer
     )
@@ -82,7 +101,7 @@ def _write(path: Path, folder: Path) -> None:
             module = AutoModelForCausalLM.from_pretrained(
                 path.parent, gguf_file=path.name, dtype="float32"
             )
-            tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except ImportError as error:  # transformers reads GGUF by the package gguf
         raise HeadlabError(
             f"{NAME} cannot be read without the package gguf; {_advice()}",

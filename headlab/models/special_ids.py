@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
@@ -17,25 +17,25 @@ SIZES = ("vocab_size", "decoder_vocab_size", "src_vocab_size", "tgt_vocab_size")
 GENERATION = "generation_config.json"
 
 
-def vocabulary_size(config: Any) -> int | None:
+def vocabulary_size(config: PretrainedConfig) -> int | None:
     """Number of tokens that a model with this configuration has; None where its configuration does not say."""
     sizes = [getattr(config.get_text_config(), name, None) for name in SIZES]
     return max((size for size in sizes if isinstance(size, int)), default=None)
 
 
-def is_known(token_id: Any, config: Any) -> bool:
+def is_known(token_id: object, config: PretrainedConfig) -> TypeGuard[int]:
     """Whether something is the id of a token that a model with this configuration has."""
     size = vocabulary_size(config)
     return type(token_id) is int and token_id >= 0 and (size is None or token_id < size)
 
 
-def named_padding(config: Any) -> int | None:
+def named_padding(config: PretrainedConfig) -> int | None:
     """The padding token that a configuration names, also in its part for texts; None for none that the model has."""
     named = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
     return next((token_id for token_id in named if is_known(token_id, config)), None)
 
 
-def generation_padding(folder: Path, config: Any) -> int | None:
+def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
     """The padding token that a folder's generation_config.json names; None for none that the model has."""
     path = folder / GENERATION
     settings = read_json(path) if path.is_file() else None
@@ -54,7 +54,7 @@ def reads_last_token(kind: type[PreTrainedModel]) -> bool:
     return code is not None and PAD in code.co_names
 
 
-def padding_id(module: PreTrainedModel, tokenizer: Any) -> int | None:
+def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that fills up rows: the tokenizer's, or the configuration's where the model does not have that.
 
     Classifiers that look for the configuration's padding token are given that one. Elsewhere padding
@@ -76,7 +76,7 @@ def padding_id(module: PreTrainedModel, tokenizer: Any) -> int | None:
     return own
 
 
-def pads_otherwise(module: PreTrainedModel, tokenizer: Any) -> bool:
+def pads_otherwise(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a model's answers depend on which token pads, and it is not the tokenizer's.
 
     Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers in
@@ -88,7 +88,7 @@ def pads_otherwise(module: PreTrainedModel, tokenizer: Any) -> bool:
     )
 
 
-def check_named_tokens(kind: type[PreTrainedModel], config: Any, name: str) -> None:
+def check_named_tokens(kind: type[PreTrainedModel], config: PretrainedConfig, name: str) -> None:
     """Raise HeadlabError for a special token that a configuration names, that the model lacks and needs.
 
     Args:
@@ -105,7 +105,9 @@ def check_named_tokens(kind: type[PreTrainedModel], config: Any, name: str) -> N
         raise _unknown_token(START, start, config, name)
 
 
-def _unknown_token(setting: str, token_id: Any, config: Any, name: str) -> HeadlabError:
+def _unknown_token(
+    setting: str, token_id: object, config: PretrainedConfig, name: str
+) -> HeadlabError:
     fitting = (
         "the id of a token" if setting == START else "the tokenizer's padding token, or to null"
     )

@@ -8,15 +8,46 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import (
+    BatchEncoding,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from headlab.errors import HeadlabError, first_line, library_errors
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 
 Rows = list[list[int]]
+Value = TypeVar("Value")  # one of each token
+# Texts, or sentences given as words.
+Texts = Sequence[str] | Sequence[Sequence[str]]
+
+
+class TokenizerOptions(TypedDict, total=False):
+    """The options of a tokenizer that headlab uses, as transformers names them.
+
+    Attributes:
+        text_target: Texts in the language that is translated into.
+        is_split_into_words: Whether texts are given as words.
+        add_special_tokens: Whether special tokens are added; by default they are.
+        return_token_type_ids: Whether segment ids are returned.
+        truncation: Whether texts are cut.
+        max_length: Number of tokens they are cut to.
+        verbose: Whether to warn of texts that are longer than the model takes.
+    """
+
+    text_target: str | Texts
+    is_split_into_words: bool
+    add_special_tokens: bool
+    return_token_type_ids: bool
+    truncation: bool
+    max_length: int
+    verbose: bool
+
 
 # A tokenizer may be told to truncate, to pad or to use another language only by changing it, for all
 # its users at once. headlab cuts rows itself, and changes nothing but languages, under this lock.
@@ -27,9 +58,11 @@ class TokenizerLocks:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: WeakKeyDictionary[PreTrainedTokenizerBase, Any] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[PreTrainedTokenizerBase, threading.RLock] = (
+            WeakKeyDictionary()
+        )
 
-    def lock_of(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+    def lock_of(self, tokenizer: PreTrainedTokenizerBase) -> threading.RLock:
         """The lock of a tokenizer, which the thread that holds it may take again."""
         with self._guard:
             return self._locks.setdefault(tokenizer, threading.RLock())
@@ -38,14 +71,15 @@ class TokenizerLocks:
 LOCKS = TokenizerLocks()
 
 
-def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[Any]:
+def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[bool]:
     """A block during which no other thread uses the tokenizer through headlab."""
-    lock: AbstractContextManager[Any] = LOCKS.lock_of(tokenizer)
-    return lock
+    return LOCKS.lock_of(tokenizer)
 
 
 def tokenizer_output(
-    tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any
+    tokenizer: PreTrainedTokenizerBase,
+    *texts: str | Texts | None,
+    **options: Unpack[TokenizerOptions],
 ) -> BatchEncoding:
     """What a tokenizer makes of texts; arguments as it takes them.
 
@@ -118,7 +152,7 @@ class SegmentIds:
     of_texts: bool = False
 
 
-def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: Any) -> SegmentIds:
+def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> SegmentIds:
     """The segment ids to add for a model.
 
     None are added where `model_input_names` in the tokenizer's files says what the model takes, and
@@ -142,7 +176,7 @@ def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: Any) -> Segm
     return SegmentIds(of_pairs, of_pairs and family in CLASS_SEGMENT_FAMILIES)
 
 
-def without_unknown_segments(columns: dict[str, Rows], config: Any) -> dict[str, Rows]:
+def without_unknown_segments(columns: dict[str, Rows], config: PretrainedConfig) -> dict[str, Rows]:
     """Model inputs without segment ids, where the model has no embedding of some.
 
     So it is with RoBERTa's one segment and a BERT's tokenizer: it was trained with segment 0 alone,
@@ -155,25 +189,24 @@ def without_unknown_segments(columns: dict[str, Rows], config: Any) -> dict[str,
     return {name: rows for name, rows in columns.items() if name != SEGMENT_IDS}
 
 
-def family_of(config: Any) -> str:
+def family_of(config: PretrainedConfig) -> str:
     """Model type of a configuration, for a shrunk model that of the model it was shrunk from."""
     return str(config.model_type).removeprefix(SHRUNK)
 
 
 def with_segment_ids(
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[Any],
+    texts: Texts,
     second: Sequence[str] | None,
-    **options: Any,
+    **options: Unpack[TokenizerOptions],
 ) -> BatchEncoding:
     """A tokenizer's output with segment ids.
 
     Tokenizers in Python give 0 throughout since transformers 5; there the second text begins behind
     the first separator.
     """
-    batch = tokenizer_output(
-        tokenizer, list(texts), second, return_token_type_ids=True, verbose=False, **options
-    )
+    options |= {"return_token_type_ids": True, "verbose": False}
+    batch = tokenizer_output(tokenizer, _listed(texts), second, **options)
     if second is not None and not tokenizer.is_fast:
         for segment_ids, tokens in zip(batch[SEGMENT_IDS], batch["input_ids"], strict=True):
             if not any(segment_ids) and tokenizer.sep_token_id in tokens:
@@ -259,9 +292,9 @@ class TokenNeeds:
         """What a result's spec says of its tokens; earlier results without it had other ones."""
         return {name: True for name, needed in vars(self).items() if needed}
 
-    def settings(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    def settings(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, bool | list[str]]:
         """Settings for tokenizer_config.json that say with which tokens a model was trained."""
-        settings: dict[str, Any] = {}
+        settings: dict[str, bool | list[str]] = {}
         if self.segments:
             settings[INPUT_NAMES] = list(dict.fromkeys([*tokenizer.model_input_names, SEGMENT_IDS]))
         if self.spaced_words:
@@ -293,7 +326,7 @@ def token_needs(
 
 
 def state_earlier_training(
-    tokenizer: PreTrainedTokenizerBase, config: Any, *, labels_words: bool
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, *, labels_words: bool
 ) -> None:
     """Note in the tokenizer of a model that headlab trained with which tokens it was trained.
 
@@ -311,7 +344,7 @@ def state_earlier_training(
         tokenizer.init_kwargs.setdefault(SPACED_WORDS, False)
 
 
-def classifies_words(module: Any) -> bool:
+def classifies_words(module: PreTrainedModel) -> bool:
     """Whether a model of transformers is a token classifier."""
     return type(module).__name__.endswith("ForTokenClassification")
 
@@ -333,7 +366,7 @@ class Tokenised:
     batch: BatchEncoding
     kept: Mapping[int, list[int]]
 
-    def of_row(self, row: int, values: list[Any]) -> list[Any]:
+    def of_row(self, row: int, values: list[Value]) -> list[Value]:
         """What is left of values by token, like word ids, of a text before it was cut."""
         places = self.kept.get(row)
         return values if places is None else [values[place] for place in places]
@@ -345,7 +378,7 @@ class Tokenised:
 
 def tokenise(
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[Any],
+    texts: Texts,
     second: Sequence[str] | None = None,
     *,
     split: bool = False,
@@ -364,16 +397,17 @@ def tokenise(
         target: Whether texts are in the language that is translated into.
         max_tokens: Tokens of a text with its special ones, at most.
     """
-    options: dict[str, Any] = {"is_split_into_words": split}
+    options: TokenizerOptions = {"is_split_into_words": split, "verbose": False}
     if not tokenizer.is_fast and max_tokens is not None:  # truncates without changing itself
         options |= {"truncation": True, "max_length": max_tokens}
     with held(tokenizer):
         if target:
-            batch = tokenizer_output(tokenizer, text_target=list(texts), verbose=False, **options)
+            options["text_target"] = _listed(texts)
+            batch = tokenizer_output(tokenizer, **options)
         elif segments:
             batch = with_segment_ids(tokenizer, texts, second, **options)
         else:
-            batch = tokenizer_output(tokenizer, list(texts), second, verbose=False, **options)
+            batch = tokenizer_output(tokenizer, _listed(texts), second, **options)
     kept: dict[int, list[int]] = {}
     if tokenizer.is_fast and max_tokens is not None:
         kept = rows_cut(batch, max_tokens, tokenizer.truncation_side)
@@ -384,6 +418,11 @@ def tokenise(
         for values in columns.values():
             values[row] = [values[row][place] for place in places]
     return Tokenised(columns, batch, kept)
+
+
+def _listed(texts: Texts) -> Texts:
+    """The texts as a list, which is what tokenizers take."""
+    return list(texts)
 
 
 def rows_cut(batch: BatchEncoding, max_tokens: int, truncation_side: str) -> dict[int, list[int]]:

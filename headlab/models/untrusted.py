@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import nn
@@ -26,6 +26,9 @@ from torch.nn.modules.module import (
 
 from headlab.errors import HeadlabError
 from headlab.files import is_text
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Before anything is read.
 
@@ -89,20 +92,20 @@ def require_possible_counts(folder: Path, name: str) -> None:
             )
 
 
-def _counts(value: Any) -> Iterator[tuple[str, int]]:
+def _counts(config: object) -> Iterator[tuple[str, int]]:
     """Every number of layers or labels in a configuration, and in those inside it."""
-    waiting = [value]
+    waiting = [config]
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        if not isinstance(value, dict):
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        if not isinstance(part, dict):
             continue
-        for key, part in value.items():
-            if isinstance(part, dict | list):
-                waiting.append(part)
-            elif isinstance(part, int) and COUNT.search(key):
-                yield key, part
+        for key, value in part.items():
+            if isinstance(value, dict | list):
+                waiting.append(value)
+            elif isinstance(value, int) and COUNT.search(key):
+                yield key, value
 
 
 # While a class is built: its weights take no memory yet, but those that no file has would.
@@ -116,7 +119,11 @@ ALWAYS = 1 << 22
 BUFFERED = 1 << 28
 
 
-def can_be_built(kind: type[nn.Module], config: Any, refusal: type[Exception] = Exception) -> bool:
+def can_be_built(
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    refusal: type[Exception] = Exception,
+) -> bool:
     """Whether a class can be built with a configuration; tried without memory.
 
     Args:

@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from safetensors import safe_open
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.fingerprints import remember_former
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import LoadingInfo, alone
 from headlab.models.files import FolderIdentity, identify_folder
 from headlab.models.quantised import quantised_clause
 
@@ -25,22 +24,30 @@ from headlab.models.quantised import quantised_clause
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+NAMED_FILE = "transformers_weights"  # transformers' key in config.json for a file of another name
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def weight_files(folder: Path, file_names: Collection[str], config: Any) -> list[str]:
+def named_weight_file(config: PretrainedConfig) -> str | None:
+    """The file of weights that a configuration names; None if it names none."""
+    file_name: object = getattr(config, NAMED_FILE, None)
+    return file_name if isinstance(file_name, str) else None
+
+
+def weight_files(
+    folder: Path, file_names: Collection[str], named_file: str | None = None
+) -> list[str]:
     """The safetensors files that transformers reads as a model's weights; none if it finds none.
 
     Args:
         folder: where the index of weights is, if there is one.
         file_names: the model's files, of which some may not be fetched yet.
-        config: the model's configuration, which may name a file of its own.
+        named_file: the file of weights that the model's configuration names, if it names one.
 
     Raises:
         HeadlabError: the index cannot be read.
     """
-    named_file = getattr(config, "transformers_weights", None)
-    candidates = [named_file] if isinstance(named_file, str) else [SINGLE, INDEX]
+    candidates = [SINGLE, INDEX] if named_file is None else [named_file]
     chosen = next((name for name in candidates if name in file_names), None)
     if chosen is None:
         return []
@@ -72,18 +79,16 @@ def identity_of(folder: Path) -> FolderIdentity:
         HeadlabError: the index of weights, or a file that counts, cannot be read.
     """
     file_names = [path.name for path in folder.iterdir()]
-    identity = identify_folder(
-        folder, weight_files(folder, file_names, SimpleNamespace(**_named_weights(folder)))
-    )
+    identity = identify_folder(folder, weight_files(folder, file_names, _stated_file(folder)))
     remember_former(identity.fingerprint, identity.former)
     return identity
 
 
-def _named_weights(folder: Path) -> dict[str, Any]:
-    """The file of weights that a folder's config.json names, under transformers' key; empty if it names none."""
-    config = read_json(folder / "config.json")
-    key = "transformers_weights"
-    return {key: config[key]} if isinstance(config, dict) and key in config else {}
+def _stated_file(folder: Path) -> str | None:
+    """The file of weights that a folder's config.json names; None if it names none."""
+    config: object = read_json(folder / "config.json")
+    file_name = config.get(NAMED_FILE) if isinstance(config, dict) else None
+    return file_name if isinstance(file_name, str) else None
 
 
 def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -100,7 +105,7 @@ def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ..
     return shapes
 
 
-def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
+def folder_shapes(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """{name: shape} of every weight of a local folder that holds a whole model.
 
     Raises:
@@ -108,17 +113,18 @@ def folder_shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
         OSError, SafetensorError: a file is missing or torn.
     """
     file_names = [path.name for path in folder.iterdir()]
-    return stored_shapes(folder, weight_files(folder, file_names, config))
+    return stored_shapes(folder, weight_files(folder, file_names, named_weight_file(config)))
 
 
 # As safetensors names the types of floating-point numbers.
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
-def integer_weights(folder: Path, config: Any) -> dict[str, str]:
+def integer_weights(folder: Path, config: PretrainedConfig) -> dict[str, str]:
     """{name: type} of every weight of a local folder that is not of floating-point numbers; as `folder_shapes`."""
     types: dict[str, str] = {}
-    for file_name in weight_files(folder, [path.name for path in folder.iterdir()], config):
+    file_names = [path.name for path in folder.iterdir()]
+    for file_name in weight_files(folder, file_names, named_weight_file(config)):
         with safe_open(folder / file_name, "pt") as file:
             for key in file.keys():  # noqa: SIM118 - no mapping
                 stored_type = file.get_slice(key).get_dtype()
@@ -143,7 +149,7 @@ class LoadReport(NamedTuple):
     unexpected: frozenset[str]
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> LoadReport:
+    def of(cls, info: LoadingInfo) -> LoadReport:
         """The report in transformers' `output_loading_info`."""
         mismatched = {}
         for name, stored, built in info["mismatched_keys"]:
@@ -162,7 +168,10 @@ class LoadReport(NamedTuple):
 
 
 def load_without_memory(
-    kind: type[PreTrainedModel], config: Any, shapes: Shapes, renames: Mapping[str, str]
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    shapes: Shapes,
+    renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
     """What loading weights of these names and shapes would report; neither reads nor makes a number.
 
@@ -176,9 +185,8 @@ def load_without_memory(
         what transformers raises for a configuration that it cannot build.
     """
     numbers = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    build: Any = kind.from_pretrained  # whose type does not tell that it may return two things
     with alone():
-        module, info = build(
+        loaded: object = kind.from_pretrained(
             None,
             config=config,
             state_dict=numbers,
@@ -187,7 +195,13 @@ def load_without_memory(
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
-    return module, LoadReport.of(info)
+    module, loading_info = with_loading_info(loaded)
+    return module, LoadReport.of(loading_info)
+
+
+def with_loading_info(loaded: object) -> tuple[PreTrainedModel, LoadingInfo]:
+    """What `from_pretrained` gives with `output_loading_info`, which its type does not tell."""
+    return cast(tuple[PreTrainedModel, LoadingInfo], loaded)
 
 
 # Prefixes that training leaves in the names of weights.
@@ -208,16 +222,22 @@ def key_mapping(renames: Mapping[str, str]) -> dict[str, str] | None:
     return {f"^{re.escape(prefix)}": renames[prefix] for prefix in longest_first} or None
 
 
+class _Conversion(Protocol):
+    """A renaming of weights that transformers remembers of loading a model."""
+
+    _original_source_patterns: Iterable[str]
+
+
 def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
     """Let `save_pretrained` write the class's own names; transformers would put the prefixes back."""
     patterns = set(key_mapping(renames) or ())
-    conversions: list[Any] = getattr(module, "_weight_conversions", None) or []
-    own = [
+    conversions: Sequence[_Conversion] = getattr(module, "_weight_conversions", None) or []
+    class_conversions = [
         conversion
         for conversion in conversions
         if not patterns & {*conversion._original_source_patterns}
     ]
-    module._weight_conversions = own  # type: ignore[assignment] # a plain attribute of transformers
+    module._weight_conversions = class_conversions  # type: ignore[assignment] # a plain attribute of transformers
 
 
 def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
@@ -317,7 +337,7 @@ class WeightFit:
 
 def fit_weights(
     kind: type[PreTrainedModel],
-    config: Any,
+    config: PretrainedConfig,
     shapes: Shapes,
     name: str,
     *,
@@ -386,7 +406,7 @@ def judge_report(
 
 
 def _closest(
-    kind: type[PreTrainedModel], config: Any, shapes: Shapes, with_new_head: bool
+    kind: type[PreTrainedModel], config: PretrainedConfig, shapes: Shapes, with_new_head: bool
 ) -> tuple[PreTrainedModel, Mapping[str, str], LoadReport]:
     """The class without memory, the renames with which it lacks fewest weights, and the report with these.
 
@@ -541,7 +561,7 @@ def _is_are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _pruned_heads(config: Any) -> bool:
+def _pruned_heads(config: PretrainedConfig) -> bool:
     table = getattr(config, "pruned_heads", None)
     return isinstance(table, Mapping) and any(table.values())
 
@@ -557,7 +577,7 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
 
 
 def _lacking_error(
-    report: LoadReport, lacking: Sequence[str], config: Any, name: str, quantised: str
+    report: LoadReport, lacking: Sequence[str], config: PretrainedConfig, name: str, quantised: str
 ) -> HeadlabError:
     """The error for weights that the class needs and the file lacks, or has in another shape.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,7 +20,7 @@ MILLISECONDS = 150  # per frame
 QUIET = {"duration": 0}
 
 
-def player(frames: Sequence[str], what: str) -> dict[str, Any]:
+def player(frames: Sequence[str], what: str) -> dict[str, object]:
     """Layout of the controls; the last frame is active at first. frames: their names.  what: label before the name."""
     play = {"frame": {"duration": MILLISECONDS, "redraw": True}, "transition": QUIET}
     pause = {"mode": "immediate", "frame": QUIET | {"redraw": False}, "transition": QUIET}
@@ -40,7 +40,7 @@ def player(frames: Sequence[str], what: str) -> dict[str, Any]:
     return {"updatemenus": [menu], "sliders": [slider]}
 
 
-def _step(name: str) -> dict[str, Any]:
+def _step(name: str) -> dict[str, object]:
     at_once = {"mode": "immediate", "frame": QUIET | {"redraw": True}, "transition": QUIET}
     return {"label": name, "method": "animate", "args": [[name], at_once]}
 
@@ -237,7 +237,7 @@ def trade_off(
     return finish(figure, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
 
 
-def _marker(place: int, dots: int, chosen: int | None) -> dict[str, Any]:
+def _marker(place: int, dots: int, chosen: int | None) -> dict[str, object]:
     ring = [3 if at == chosen else 0 for at in range(dots)]
     sizes = [14 if at == chosen else 9 for at in range(dots)]
     return {

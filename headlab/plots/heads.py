@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -71,7 +70,7 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     )
 
 
-def _marks(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
+def _marks(rows: Sequence[Sequence[float]]) -> dict[str, object]:
     """The marks of a stack as points: a disc with the head's sign, white, or black where it is corrected."""
     at = [(x, y, int(mark)) for y, row in enumerate(rows) for x, mark in enumerate(row) if mark]
     sure = [abs(mark) == CORRECTED for _, _, mark in at]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -48,9 +47,9 @@ def heads_by_row(table: Table) -> list[Head]:
     return heads_of(table) if {*HEAD} <= {*table.columns} else []
 
 
-def rows_by(table: Table, *names: str) -> dict[tuple[Any, ...], Table]:
+def rows_by(table: Table, *names: str) -> dict[tuple[Cell, ...], Table]:
     """{values of these columns: the table of the rows that have them}, in the table's order."""
-    rows: dict[tuple[Any, ...], list[tuple[Cell, ...]]] = {}
+    rows: dict[tuple[Cell, ...], list[tuple[Cell, ...]]] = {}
     for row, key in zip(table.rows, zip(*map(table.column, names), strict=True), strict=True):
         rows.setdefault(key, []).append(row)
     return {key: replace(table, rows=tuple(own)) for key, own in rows.items()}
@@ -85,13 +84,16 @@ def _iterative(report: Report) -> Figures:
 
 def _curves(points: Table) -> Figures:
     """One figure per language, with a curve for every ordering."""
-    found: dict[str, dict[str, Line]] = {}
+    lines_by_language: dict[str, dict[str, Line]] = {}
     for (language, ordering), rows in rows_by(points, "language", "ordering").items():
-        removed, *rest = (
-            column(rows, name) for name in ("removed", "accuracy, %", "low, %", "high, %")
-        )
-        found.setdefault(language, {})[ordering] = Line(removed.astype(np.int64), *rest)
-    return {f"{points.name}-{name}": orderings_figure(lines, name) for name, lines in found.items()}
+        removed = column(rows, "removed").astype(np.int64)
+        accuracy, low, high = (column(rows, name) for name in ("accuracy, %", "low, %", "high, %"))
+        lines = lines_by_language.setdefault(str(language), {})
+        lines[str(ordering)] = Line(removed, accuracy, low, high)
+    return {
+        f"{points.name}-{language}": orderings_figure(lines, language)
+        for language, lines in lines_by_language.items()
+    }
 
 
 def _methods(report: Report) -> Figures:
@@ -118,7 +120,9 @@ def _methods(report: Report) -> Figures:
 def _separators(report: Report) -> Figures:
     heads, kinds = report.table("separators"), report.table("separator-kinds")
     by_head = rows_by(heads, *HEAD)
-    mean = {head: float(column(rows, "sentences, %").mean()) for head, rows in by_head.items()}
+    mean: dict[tuple[str, int, int], float] = {}
+    for rows in by_head.values():
+        mean[heads_by_row(rows)[0]] = float(column(rows, "sentences, %").mean())
     out = {"separators": share_map(mean, "sentences, %")}
     names, series = side_by_side(kinds, "language", "heads", ("sentences, %", "low, %", "high, %"))
     out["separator-kinds"] = dots(

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.io import to_json
 
+from headlab.json_types import JsonObject
 from headlab.pictures import DIVERGING, UNSURE, line_look
 from headlab.records import Bools, Floats
 
@@ -71,7 +71,12 @@ def bar(title: str, **more: object) -> dict[str, object]:
     return {"title": {"text": title, "side": "right"}, "thickness": 12, **more}
 
 
-def cells(z: Any, columns: Sequence[str] | None, rows: Sequence[str], **look: object) -> go.Figure:
+def cells(
+    z: Floats | Sequence[Sequence[float | None]],
+    columns: Sequence[str] | None,
+    rows: Sequence[str],
+    **look: object,
+) -> go.Figure:
     """A coloured cell for each row and column, the first row on top. columns: None counts them from 0.
 
     look: of the heat map, such as its scale.
@@ -145,9 +150,9 @@ def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> g
     )  # fmt: skip
 
 
-def as_data(figure: go.Figure) -> dict[str, Any]:
+def as_data(figure: go.Figure) -> JsonObject:
     """The figure as JSON values, with the uids that `printed` gives its traces."""
-    data: dict[str, Any] = json.loads(to_json(figure, remove_uids=False))
+    data: JsonObject = json.loads(to_json(figure, remove_uids=False))
     return data
 
 

@@ -112,7 +112,7 @@ class Work:
         }
         return {
             "pair": plan.pair,
-            "model": base.recorded(),
+            "model": dict(base.recorded()),
             "options": None if self.given is not None else dict(self.options.record()),
             "gates": {
                 name: value

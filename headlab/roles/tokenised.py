@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headlab.context import OmissionsByExample, longest
-from headlab.encoding import Rows, encode, lengths, omitted_from_texts, pad
+from headlab.encoding import Rows, encode, encode_words, lengths, omitted_from_texts, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.hooks.tokens import needs_of, tokens_note
@@ -226,12 +226,15 @@ def _split(
     spaces = model.word_spaces
     if of_texts and spaces == "every":
         spaces = "inner"
-    tokens = encode(model, sentences, split=True, spaces=spaces)
+    encoded = encode_words(model, sentences, spaces=spaces)
     places = [
-        [NO_WORD if place is None else int(place) for place in row]
-        for row in tokens.pop("word_ids")
+        [NO_WORD if place is None else int(place) for place in row] for row in encoded.word_ids
     ]
-    return tokens, places, _ends(model, [spaced(words, spaces) for words in sentences], places)
+    return (
+        encoded.columns,
+        places,
+        _ends(model, [spaced(words, spaces) for words in sentences], places),
+    )
 
 
 def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:

@@ -30,7 +30,7 @@ from transformers import (
 from headlab.errors import HeadlabError, first_line
 from headlab.files import is_folder, read_json, write_atomic, write_json
 from headlab.json_types import JsonLike, JsonObject, JsonRecord
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import LoadingInfo, alone
 from headlab.models.embedded import (
     CONFIG,
     DELTA,
@@ -172,7 +172,7 @@ def load_base(
 
 def _read_base(
     auto: Any, base: Base, config: Any, renames: Mapping[str, str]
-) -> tuple[PreTrainedModel, dict[str, Any]]:
+) -> tuple[PreTrainedModel, LoadingInfo]:
     """The base's weights in a class with a new head, and what transformers reports of them.
 
     Args:

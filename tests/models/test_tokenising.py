@@ -20,7 +20,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlab.encoding import encode, encoded
+from headlab.encoding import encode, encode_words, encoded
 from headlab.evaluator import Evaluator
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model, attach
@@ -202,7 +202,7 @@ def test_reported_07_funnel_has_a_segment_for_its_class_token():
     model = model_of(model.module, tokenizer)
     assert encode(model, ["w5"])["token_type_ids"] == [[2, 0, 0]]
     assert encode(model, ["w5"], ["w6"])["token_type_ids"] == [[2, 0, 0, 1, 1]]
-    assert encode(model, [["w5"]], split=True)["token_type_ids"] == [[2, 0, 0]]
+    assert encode_words(model, [["w5"]]).columns["token_type_ids"] == [[2, 0, 0]]
 
 
 def test_reported_07_a_loaded_folder_gets_them_too(tmp_path: Path):

@@ -8,7 +8,7 @@ from tiny import tiny_model
 
 pytest.importorskip("sentencepiece")
 
-from headlab.encoding import encode, word_ids
+from headlab.encoding import encode, encode_words, word_ids
 from headlab.roles.sentences import of_trees
 from headlab.roles.tokenised import NO_WORD, read
 from headlab.tasks.udpos import Tree
@@ -39,21 +39,22 @@ def words_by_hand(model, ids, words):
 
 def test_a_tokenizer_in_python_has_its_words_counted(marian):
     words = [text.split() for text in TEXTS]
-    found = encode(marian, words, split=True)
+    encoded = encode_words(marian, words)
+    token_ids = encoded.columns["input_ids"]
     assert not marian.tokenizer.is_fast
-    assert max(map(len, found["input_ids"])) > 8  # words of several pieces are among them
-    for ids, places, own in zip(found["input_ids"], found["word_ids"], words, strict=True):
-        assert places == words_by_hand(marian, ids, own)
-    assert found["input_ids"] == encode(marian, TEXTS)["input_ids"]
+    assert max(map(len, token_ids)) > 8  # words of several pieces are among them
+    for ids, places, sentence in zip(token_ids, encoded.word_ids, words, strict=True):
+        assert places == words_by_hand(marian, ids, sentence)
+    assert token_ids == encode(marian, TEXTS)["input_ids"]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_a_sentence_that_is_cut_keeps_the_words_at_its_other_end(marian, side, monkeypatch):
     monkeypatch.setattr(marian.tokenizer, "truncation_side", side)
     words = [f"{word}" for word in (TEXTS[0] + " ").split() * 30]
-    (ids,), (places,) = (
-        encode(marian, [words], split=True)[name] for name in ("input_ids", "word_ids")
-    )
+    encoded = encode_words(marian, [words])
+    (ids,) = encoded.columns["input_ids"]
+    (places,) = encoded.word_ids
     assert len(ids) == len(places) == 64
     assert places[-1] is None
     assert (places[0] == 0) == (side == "right")
@@ -68,7 +69,7 @@ def test_a_sentence_that_is_cut_keeps_the_words_at_its_other_end(marian, side, m
 
 def test_tokens_that_are_not_the_words_own_are_refused(marian):
     words = TEXTS[0].split()
-    (ids,) = encode(marian, [words], split=True)["input_ids"]
+    (ids,) = encode_words(marian, [words]).columns["input_ids"]
     assert word_ids(marian.tokenizer, words, ids, 64)[0] == 0
     whole = word_ids(marian.tokenizer, words, ids, 64)
     assert word_ids(marian.tokenizer, words, [*ids[:3], ids[-1]], 4) == [*whole[:3], None]

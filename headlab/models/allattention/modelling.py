@@ -220,7 +220,7 @@ class AllAttention(nn.Module):
 
 def plain_attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor,
-    *, dropout: float, scaling: float, **_: Any,
+    *, dropout: float, scaling: float, **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Attention written out ("eager"): the heads' outputs [row, query, head, size] and their weights."""
     weights = (query @ key.transpose(-1, -2) * scaling + mask).softmax(dim=-1)
