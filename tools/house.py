@@ -25,11 +25,13 @@ BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n
 LEVELS = {
     "records and files": (
         "errors",
+        "json_values",
         "extensions",
         "locks",
         "files",
-        "fingerprints",
         "records",
+        "run_spec",
+        "fingerprints",
         "options",
         "tables",
         "value_functions",

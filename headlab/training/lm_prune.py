@@ -15,11 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated_here
+from headlab.json_values import Json
 from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
 from headlab.records import content_key
+from headlab.run_spec import RunSpec
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
     Judge,
@@ -99,12 +101,12 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
             return wide
         return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
 
-    def learned(self, spec: Mapping[str, object]) -> LearnedGates:
+    def learned(self, spec: Mapping[str, Json]) -> LearnedGates:
         """The learned gates as a record."""
         options, state = self.options, self.state
         return LearnedGates(
             self.attached.grid, "", *self.history(), float(options.weight), options.steps * options.batch,
-            state.seconds, options.concrete, {}, dict(spec),
+            state.seconds, options.concrete, {}, RunSpec.of(spec),
         )  # fmt: skip
 
 
