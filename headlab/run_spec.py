@@ -263,11 +263,6 @@ class RunSpec(Mapping[str, Any]):  # Any: what an item of another version is, no
         """
         return content_key(self._fields)
 
-    @property
-    def result_kind(self) -> str:
-        """The kind of the result: "score" unless the spec names another."""
-        return self.kind or SCORE
-
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
 

@@ -244,13 +244,9 @@ class HeadScores:
             arrays[name] = about.array(numbers)
             if arrays[name].shape != about.shape(grid):
                 raise ValueError("another size than the grid's")
-        plain_values: dict[str, Plain] = {}
-        for name in (*SCORE_VALUES, SIGNED):
-            plain = value.get(SIGNED) if name == SIGNED else value[name]
-            if isinstance(plain, Plain):
-                plain_values[name] = plain
-            elif name != SIGNED:
-                raise TypeError(f"{name} is neither a number nor a text")
+        plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
+        if (signed := value.get(SIGNED)) is not None:
+            plain_values[SIGNED] = _as_plain(signed)
         omissions = value.get(OMISSIONS)
         return HeadScores.from_fields(
             grid=grid,
@@ -292,6 +288,13 @@ class HeadScores:
             chosen["task"] = self.spec.task.name
         chosen["score"] = self.spec.to_json()
         return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+
+
+def _as_plain(value: Json) -> Plain:
+    """A number, a text, true or false. Raises TypeError for anything else."""
+    if value is None or isinstance(value, list | dict):
+        raise TypeError(f"{value!r:.40} is neither a number nor a text")
+    return value
 
 
 def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
+from headlab.json_values import Json
 from headlab.methods.game import Game
 from headlab.methods.method import Method
 from headlab.methods.model_game import ModelGame
@@ -33,13 +34,12 @@ from headlab.run_spec import FORMAT, MethodSpec, ModelSpec, RunSpec, TaskSpec
 from headlab.scores import HeadScores
 from headlab.stats import jackknife_interval
 from headlab.store import ANSWERS, Result, Run, Store, read_arrays
+from headlab.store.folder import Arrays as Arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.tasks.equal_texts import equal_texts_record
 from headlab.value_functions import value_of
 
 # Input and output of a method.
-
-Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 HOME = "headlab.methods"  # package of the modules that the table names by one word
 
@@ -268,7 +268,7 @@ def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
 
 
 def make_spec(
-    evaluator: Evaluator, chosen: Method, options: Mapping[str, Any], seed: int, ablation: str
+    evaluator: Evaluator, chosen: Method, options: Mapping[str, Json], seed: int, ablation: str
 ) -> RunSpec:
     """Everything the numbers depend on; its key names the run."""
     version = _recorded_version(chosen.version_of(options))
@@ -550,7 +550,7 @@ class Stopwatch:
 def timed(
     evaluator: Evaluator,
     method: str | None = None,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Json] = MappingProxyType({}),
 ) -> float:
     """Seconds per forward pass of a method, or of a plain one (None), on this device now; nothing is stored."""
     count, whole = (

@@ -24,6 +24,7 @@ from headlab.fingerprints import is_same_model
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
 from headlab.inputs import Inputs, classes_of, read
+from headlab.json_values import Json
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
@@ -411,12 +412,12 @@ class Given:
 
     def measured(
         self, gates: LearnedGates, tick: Tick, other: Model | None = None
-    ) -> tuple[dict[str, Mapping[str, Any]], int]:
+    ) -> tuple[dict[str, Mapping[str, Json]], int]:
         """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
         other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
         """
-        out: dict[str, Mapping[str, Any]] = {}
+        out: dict[str, Mapping[str, Json]] = {}
         mask, undecided, forwards = gates.mask(), gates.undecided(), 0
         for split in self.judged:
             plain = self._evaluators.setdefault(split, self._evaluator(split, self.model))
