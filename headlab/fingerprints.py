@@ -7,7 +7,9 @@ fingerprint then.  Masks and results that name it are of the same model, and sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+
+from headlab.json_types import Json, JsonLike, json_at
+from headlab.run_spec import RunSpec
 
 # {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files alone, so that
 # whoever met a model first has said the same of it.
@@ -31,35 +33,42 @@ def former_fingerprints(fingerprint: str) -> tuple[str, ...]:
     return tuple(sorted(earlier for earlier, current in _CURRENT.items() if current == fingerprint))
 
 
-def current_fingerprint(fingerprint: Any) -> Any:
+def current_fingerprint(fingerprint: JsonLike) -> JsonLike:
     """Today's fingerprint for an earlier one; any other value, None among them, as it is."""
     return _CURRENT.get(fingerprint, fingerprint) if isinstance(fingerprint, str) else fingerprint
 
 
-def is_same_model(fingerprint: Any, other: Any) -> bool:
+def is_same_model(fingerprint: JsonLike, other: JsonLike) -> bool:
     """Whether two fingerprints are of one model; a missing one is only that of a model without one."""
-    return bool(current_fingerprint(fingerprint) == current_fingerprint(other))
+    return current_fingerprint(fingerprint) == current_fingerprint(other)
 
 
-def fingerprint_of(spec: Mapping[str, Any]) -> Any:
-    """Today's fingerprint of the model that a spec names; None if it names none."""
-    model = spec.get("model")
-    return current_fingerprint(model.get("fingerprint")) if isinstance(model, Mapping) else None
+def fingerprint_of(spec: Mapping[str, Json]) -> JsonLike:
+    """Today's fingerprint of the model that a spec, or anything that says the model as one does, names.
+
+    None if it names none.
+    """
+    return current_fingerprint(json_at(spec, "model", "fingerprint"))
 
 
-def former_specs(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def former_specs(spec: RunSpec) -> list[RunSpec]:
     """A spec as earlier versions of headlab would have recorded it, once for each earlier fingerprint of its model."""
-    model = spec.get("model")
-    fingerprint = model.get("fingerprint") if isinstance(model, Mapping) else None
-    if not isinstance(fingerprint, str):
-        return []
-    return [_replaced(spec, fingerprint, earlier) for earlier in former_fingerprints(fingerprint)]
+    fingerprint = spec.model.fingerprint
+    return [
+        RunSpec.from_json(_replaced_in(spec, fingerprint, earlier))
+        for earlier in former_fingerprints(fingerprint)
+    ]
 
 
-def _replaced(value: Any, text: str, by: str) -> Any:
-    """A copy of a JSON value in which one text stands for another, wherever it is a whole value."""
-    if isinstance(value, Mapping):
-        return {name: _replaced(part, text, by) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replaced(part, text, by) for part in value]
+def _replaced_in(fields: Mapping[str, Json], text: str, by: str) -> dict[str, Json]:
+    """A copy of a JSON object in which one text stands for another, wherever it is a whole value."""
+    return {name: _replaced(value, text, by) for name, value in fields.items()}
+
+
+def _replaced(value: Json, text: str, by: str) -> Json:
+    """The same of any JSON value."""
+    if isinstance(value, dict):
+        return _replaced_in(value, text, by)
+    if isinstance(value, list):
+        return [_replaced(item, text, by) for item in value]
     return by if value == text else value

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from headlab.errors import HeadlabError
-from headlab.json_types import JsonLike
+from headlab.json_types import Json, JsonLike
 from headlab.masks.mask import Mask
 from headlab.records import Bools, Floats, HeadGrid, Ints, arrays_sha256
+from headlab.run_spec import RunSpec
 
 if TYPE_CHECKING:
     import torch
@@ -133,10 +134,13 @@ class LearnedGates:
     example_forwards: int
     seconds: float
     concrete: HardConcrete = field(default_factory=HardConcrete)
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    trained: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    spec: RunSpec = field(default_factory=RunSpec)
+    trained: Mapping[str, Json] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     @property
     def gated(self) -> Bools:
@@ -174,13 +178,17 @@ class LearnedGates:
 
         It is made for the trained model if there is one.
         """
-        kept = self.kept_at(time)
         chosen: dict[str, JsonLike] = {
-            "rule": "gates", "method": "l0", "weight": self.weight, "step": int(self.steps[time]),
-            "languages": [self.language], "gates": dict(self.spec),
-        }  # fmt: skip
-        made_for = self.trained or self.spec.get("model", {})
-        return Mask(self.grid, kept, {k: v for k, v in made_for.items() if k != "folder"}, chosen)
+            "rule": "gates",
+            "method": "l0",
+            "weight": self.weight,
+            "step": int(self.steps[time]),
+            "languages": [self.language],
+            "gates": self.spec.to_json(),
+        }
+        made_for = self.trained or self.spec.model.to_json()
+        model = {name: value for name, value in made_for.items() if name != "folder"}
+        return Mask(self.grid, self.kept_at(time), model, chosen)
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""

@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json, json_at
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)  # of an array whose type a function leaves as it is
 
 
 def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text. Refuses NaN."""
+    """JSON with sorted keys and no spaces: equal values give equal text. Refuses NaN.
+
+    Args:
+        value: A JSON value, in which any mapping may stand for an object.
+    """
     return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_plain_object,
     )
+
+
+def _plain_object(value: object) -> dict[object, object]:
+    """A mapping as a dict, for `json`, which knows no other mapping."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def content_key(value: object) -> str:
@@ -31,7 +49,7 @@ def content_key(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def arrays_sha256(*arrays: tuple[npt.NDArray[Any], str]) -> str:
+def arrays_sha256(*arrays: tuple[npt.NDArray[np.generic], str]) -> str:
     """sha256 (hex) of the bytes of some arrays, each as the type named, one after the other."""
     digest = hashlib.sha256()
     for array, kind in arrays:
@@ -39,12 +57,9 @@ def arrays_sha256(*arrays: tuple[npt.NDArray[Any], str]) -> str:
     return digest.hexdigest()
 
 
-def part(spec: Any, *path: str) -> Any:
-    """The value at a path in a spec, or None."""
-    value = spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+def part(spec: object, *path: str) -> Any:
+    """The value at a path in a spec, or None; `json_at` where its type is looked at."""
+    return json_at(spec, *path)
 
 
 class Head(NamedTuple):
@@ -152,60 +167,92 @@ class HeadGrid:
                 f"unknown head {tuple(head)}; this model has {self}", code="head.unknown"
             ) from None
 
-    def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def gates(self, flat: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Flat [..., head] -> gate array [..., layer, width]; cells without a head hold 0."""
-        out = np.zeros((*flat.shape[:-1], self.layers, self.width), dtype=flat.dtype)
-        out[..., self.flat[:, 0], self.flat[:, 1]] = flat
-        return out
+        gates = np.zeros((*flat.shape[:-1], self.layers, self.width), dtype=flat.dtype)
+        gates[..., self.flat[:, 0], self.flat[:, 1]] = flat
+        return gates
 
-    def nest(self, flat: npt.NDArray[Any]) -> Any:
+    def nest(self, flat: npt.NDArray[np.generic]) -> Json:
         """Flat [head] -> `[layer][head]` lists, or {stack: [layer][head]} if there is more than one stack."""
-        rows: dict[str, list[list[Any]]] = {s.name: [[] for _ in s.heads] for s in self.stacks}
-        for head, value in zip(self.heads, flat.tolist(), strict=True):
-            rows[head.stack][head.layer].append(value)
-        return rows if len(self.stacks) > 1 else rows[self.stacks[0].name]
+        layers_by_stack: dict[str, Json] = {
+            stack: [[*values] for values in layers]
+            for stack, layers in self.layers_by_stack(flat).items()
+        }
+        return layers_by_stack if len(self.stacks) > 1 else layers_by_stack[self.stacks[0].name]
 
-    def unnest(self, nested: Any, what: str = "values") -> npt.NDArray[Any]:
+    def layers_by_stack(self, flat: npt.NDArray[np.generic]) -> dict[str, list[list[float]]]:
+        """Flat [head] -> {stack: [layer][head]}, of numbers or of booleans."""
+        layers: dict[str, list[list[float]]] = {stack.name: [] for stack in self.stacks}
+        for stack_name, _, values in by_layer(self, flat):
+            layers[stack_name].append(values.tolist())
+        return layers
+
+    def unnest(self, nested: Json, what: str = "values") -> Floats | Ints | Bools:
         """Inverse of `nest`. Raises HeadlabError if the shape is not this grid's."""
-        rows = nested if isinstance(nested, Mapping) else {self.stacks[0].name: nested}
-        if set(rows) != {s.name for s in self.stacks}:
+        layers_by_stack = nested if isinstance(nested, dict) else {self.stacks[0].name: nested}
+        if set(layers_by_stack) != {s.name for s in self.stacks}:
             raise HeadlabError(
-                f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}",
+                f"{what}: given stacks {sorted(map(str, layers_by_stack))}; this model has {self}",
                 code="grid.stacks_mismatch",
             )
-        for s in self.stacks:
-            given = rows[s.name]
-            if not isinstance(given, list) or not all(isinstance(r, list) for r in given):
+        flat: list[float] = []
+        for stack in self.stacks:
+            layers = layers_by_stack[stack.name]
+            rows = (
+                [row for row in layers if isinstance(row, list)] if isinstance(layers, list) else []
+            )
+            if not isinstance(layers, list) or len(rows) < len(layers):
                 raise HeadlabError(
-                    f"{what}: stack {s.name} must be a list of layers, each a list of heads",
+                    f"{what}: stack {stack.name} must be a list of layers, each a list of heads",
                     code="grid.stack_malformed",
                 )
-            if tuple(map(len, given)) != s.heads:
+            if tuple(map(len, rows)) != stack.heads:
                 raise HeadlabError(
-                    f"{what}: stack {s.name} has {describe(tuple(map(len, given)))}; this model has {self}",
+                    f"{what}: stack {stack.name} has {describe(tuple(map(len, rows)))}; this model has {self}",
                     code="grid.layers_mismatch",
                 )
-        flat = [v for s in self.stacks for row in rows[s.name] for v in row]
-        if not all(isinstance(v, int | float) for v in flat):
-            raise HeadlabError(
-                f"{what}: every head must have one number", code="grid.value_not_number"
-            )
+            flat += self._numbers(rows, what)
         return np.array(flat)
+
+    @staticmethod
+    def _numbers(rows: Iterable[Iterable[Json]], what: str) -> Iterator[float]:
+        """The numbers of some layers, head by head. Raises HeadlabError for anything else."""
+        for row in rows:
+            for value in row:
+                if not isinstance(value, int | float):
+                    raise HeadlabError(
+                        f"{what}: every head must have one number", code="grid.value_not_number"
+                    )
+                yield value
 
     def to_json(self) -> dict[str, list[int]]:
         """{stack: heads per layer}."""
         return {s.name: list(s.heads) for s in self.stacks}
 
     @staticmethod
-    def from_json(value: Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name."""
+    def from_json(value: Json | Mapping[str, list[int]]) -> HeadGrid:
+        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name.
+
+        Raises:
+            TypeError: It is not {stack: heads per layer}.
+        """
+        if not isinstance(value, Mapping):
+            raise TypeError("a grid is {stack: heads per layer}")
         names = sorted(
             value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS)
         )
-        return HeadGrid(tuple(Stack(name, tuple(value[name])) for name in names))
+        return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in names))
 
     def __str__(self) -> str:
         return ", ".join(f"{s.name} {describe(s.heads)}" for s in self.stacks)
+
+
+def _head_counts(counts: object) -> tuple[int, ...]:
+    """The number of heads in each layer of a stack. Raises TypeError for anything else."""
+    if not isinstance(counts, list) or not all(isinstance(count, int) for count in counts):
+        raise TypeError("the heads of a stack are a list of whole numbers")
+    return tuple(counts)
 
 
 def describe(heads: tuple[int, ...]) -> str:
@@ -258,17 +305,19 @@ class Omissions:
             parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
         return "; ".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """The fields as JSON values; `words_left_out` only where words are labelled."""
-        fields: dict[str, Any] = {
-            "examples": self.examples, "examples_cut": self.examples_cut, "token_limit": self.token_limit,
-        }  # fmt: skip
+        fields: dict[str, Json] = {
+            "examples": self.examples,
+            "examples_cut": self.examples_cut,
+            "token_limit": self.token_limit,
+        }
         if self.words_left_out is not None:
             fields["words_left_out"] = dict(self.words_left_out)
         return fields
 
     @staticmethod
-    def from_json(value: Any) -> Omissions:
+    def from_json(value: object) -> Omissions:
         """Inverse of `to_json`. Raises HeadlabError for anything else."""
         if not isinstance(value, Mapping):
             raise _no_omissions(value)
@@ -287,19 +336,19 @@ class Omissions:
         return Omissions(examples, examples_cut, token_limit, left_out)
 
 
-def omission_fields(omissions: Omissions | None) -> dict[str, Any]:
+def omission_fields(omissions: Omissions | None) -> dict[str, Json]:
     """The fields that a result's JSON has about omissions; none where they are unknown, as in older results."""
     return {} if omissions is None else omissions.to_json()
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     """Whether a value is a whole number of 0 or more; 3.0 is one, as in JSON."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return value >= 0 and (isinstance(value, int) or value.is_integer())
 
 
-def _no_omissions(value: Any) -> HeadlabError:
+def _no_omissions(value: object) -> HeadlabError:
     return HeadlabError(
         f"what was left out is {value!r:.60}, not counts of examples and words",
         code="result.omissions_invalid",
@@ -362,7 +411,9 @@ class Comparison:
     omissions: Omissions | None = None
 
 
-def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:
+def by_layer(
+    grid: HeadGrid, flat: npt.NDArray[Number]
+) -> Iterator[tuple[str, int, npt.NDArray[Number]]]:
     """(stack, layer, values [head]) for every layer, in flat order."""
     at = 0
     for stack in grid.stacks:

@@ -5,25 +5,76 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError, require_type
-from headlab.json_types import JsonLike
+from headlab.json_types import Json, JsonLike, as_object
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints, Omissions, arrays_sha256
+from headlab.run_spec import RunSpec
 from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
-from headlab.tables import Table
+from headlab.tables import Cell, Table
 
-# The fields of scores beside grid, spec and halves: arrays [head], and plain values with their types.
-ARRAYS = ("values", "low", "high", "p_values", "samples")
-PLAIN = {
-    "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
+# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line: grid, spec and these.
+
+
+class ArrayField(NamedTuple):
+    """An array of `HeadScores` as it is written down.
+
+    Attributes:
+        number: Type of its numbers.
+        axes: What they are counted by: "head", or "half" and "head".
+        required: Whether all scores have it.
+        in_files_only: Whether JSON leaves it out.
+    """
+
+    number: type[np.float64] | type[np.int64] = np.float64
+    axes: tuple[str, ...] = ("head",)
+    required: bool = False
+    in_files_only: bool = False
+
+    @property
+    def json_type(self) -> object:
+        """The type of its JSON: a list of numbers, or none where scores may lack the array."""
+        numbers = list[int] if self.number is np.int64 else list[float]
+        return numbers if self.required else numbers | None
+
+    def array(self, numbers: Json) -> ScoreNumbers:
+        """The array of a list of numbers. Raises TypeError or ValueError for anything else."""
+        if self.number is np.int64:
+            return np.array(numbers, np.int64)
+        return np.array(numbers, np.float64)
+
+    def shape(self, grid: HeadGrid) -> tuple[int, ...]:
+        """The shape of the array for the heads of a grid."""
+        lengths = {"half": 2, "head": grid.size}
+        return tuple(lengths[axis] for axis in self.axes)
+
+
+ScoreNumbers = Floats | Ints
+SCORE_ARRAYS: Mapping[str, ArrayField] = {
+    "values": ArrayField(required=True),
+    "low": ArrayField(),
+    "high": ArrayField(),
+    "samples": ArrayField(np.int64),
+    "p_values": ArrayField(),
+    "halves": ArrayField(axes=("half", "head"), in_files_only=True),
+}
+Plain = bool | int | float | str
+PlainType = type[bool] | type[int] | type[float] | type[str]
+SCORE_VALUES: Mapping[str, PlainType] = {
+    "language": str,
+    "method": str,
+    "estimand": str,
+    "unit": str,
+    "example_forwards": int,
     "seconds": float,
-}  # fmt: skip
-SIGNED = "signed"  # a plain value that older results lack
+    "level": float,
+}
+SIGNED = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
 
 
@@ -63,12 +114,13 @@ class HeadScores:
     samples: Ints | None = None
     p_values: Floats | None = None
     level: float = 0.95
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: RunSpec = field(default_factory=RunSpec)
     halves: Floats | None = None
     signed: bool | None = None
     omissions: Omissions | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
         if self.signed is None:
             object.__setattr__(
                 self, "signed", self.low is not None or bool((self.values < 0).any())
@@ -134,38 +186,75 @@ class HeadScores:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
         return arrays_sha256((self.values, "<f8"))
 
-    def to_json(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, ScoreNumbers | None]:
+        """Every array of `SCORE_ARRAYS` by its name; None where the method gives none."""
+        return {name: getattr(self, name) for name in SCORE_ARRAYS}
+
+    def plain_values(self) -> dict[str, Plain]:
+        """Every value of `SCORE_VALUES` by its name, and whether the scores are signed."""
+        return {name: getattr(self, name) for name in (*SCORE_VALUES, SIGNED)}
+
+    @staticmethod
+    def from_fields(
+        grid: HeadGrid,
+        spec: Mapping[str, Json],
+        plain_values: Mapping[str, Plain],
+        arrays: Mapping[str, ScoreNumbers],
+        omissions: Omissions | None,
+    ) -> HeadScores:
+        """Scores of what was read, by whichever way they were written down.
+
+        Args:
+            grid: Heads of the model.
+            spec: Everything that the numbers depend on.
+            plain_values: As of `plain_values`, of the types in `SCORE_VALUES`.
+            arrays: Those of `arrays` that are there, of the types and shapes in `SCORE_ARRAYS`.
+            omissions: What of the examples was left out, if known.
+        """
+        return HeadScores(
+            grid=grid,
+            spec=RunSpec.of(spec),
+            omissions=omissions,
+            **plain_values,  # type: ignore[arg-type] # SCORE_VALUES has their types
+            **arrays,  # type: ignore[arg-type] # SCORE_ARRAYS has their types
+        )
+
+    def to_json(self) -> dict[str, Json]:
         """Everything but the halves as JSON values, arrays as flat lists [head]."""
-        lists = {
-            name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS
-        }
-        plain = {name: getattr(self, name) for name in (*PLAIN, SIGNED)}
-        omissions = None if self.omissions is None else self.omissions.to_json()
+        lists: dict[str, Json] = {}
+        for name, array in self.arrays().items():
+            if not SCORE_ARRAYS[name].in_files_only:
+                lists[name] = None if array is None else array.tolist()
         return {
-            "grid": self.grid.to_json(),
-            "spec": dict(self.spec),
-            **plain,
+            "grid": {stack: [*heads] for stack, heads in self.grid.to_json().items()},
+            "spec": self.spec.to_json(),
+            **self.plain_values(),
             **lists,
-            OMISSIONS: omissions,
+            OMISSIONS: None if self.omissions is None else self.omissions.to_json(),
         }
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> HeadScores:
+    def from_json(value: Mapping[str, Json]) -> HeadScores:
         """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
         grid = HeadGrid.from_json(value["grid"])
-        given = {name: value[name] for name in ARRAYS if value[name] is not None}
-        arrays = {
-            name: np.array(a, np.int64 if name == "samples" else np.float64)
-            for name, a in given.items()
-        }
-        if any(array.shape != (grid.size,) for array in arrays.values()):
-            raise ValueError("another size than the grid's")
-        fields: dict[str, Any] = (
-            {name: value[name] for name in PLAIN} | {SIGNED: value.get(SIGNED)} | arrays
+        arrays: dict[str, ScoreNumbers] = {}
+        for name, about in SCORE_ARRAYS.items():
+            if about.in_files_only or (numbers := value[name]) is None:
+                continue
+            arrays[name] = about.array(numbers)
+            if arrays[name].shape != about.shape(grid):
+                raise ValueError("another size than the grid's")
+        plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
+        if (signed := value.get(SIGNED)) is not None:
+            plain_values[SIGNED] = _as_plain(signed)
+        omissions = value.get(OMISSIONS)
+        return HeadScores.from_fields(
+            grid=grid,
+            spec=as_object(value["spec"]),
+            plain_values=plain_values,
+            arrays=arrays,
+            omissions=None if omissions is None else Omissions.from_json(omissions),
         )
-        if value.get(OMISSIONS) is not None:
-            fields[OMISSIONS] = Omissions.from_json(value[OMISSIONS])
-        return HeadScores(grid, spec=value["spec"], **fields)
 
     def mask(
         self,
@@ -183,21 +272,29 @@ class HeadScores:
         kept = choose(
             self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
         )
-        options: dict[str, Any] = {} if k is None else {"k": int(k)}
-        options |= {} if threshold is None else {"threshold": float(threshold)}
-        options |= {} if correction == RAW else {"correction": correction}
-        chosen = {
-            "rule": rule,
-            **options,
+        chosen: dict[str, Json] = {"rule": rule}
+        if k is not None:
+            chosen["k"] = int(k)
+        if threshold is not None:
+            chosen["threshold"] = float(threshold)
+        if correction != RAW:
+            chosen["correction"] = correction
+        chosen |= {
             "method": self.method,
             "estimand": self.estimand,
             "languages": [self.language],
         }
-        named = self.spec.get("task", {}).get("name")
-        chosen |= {"task": named} if named else {}
-        return Mask(
-            self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)}
-        )
+        if self.spec.task.name:
+            chosen["task"] = self.spec.task.name
+        chosen["score"] = self.spec.to_json()
+        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+
+
+def _as_plain(value: Json) -> Plain:
+    """A number, a text, true or false. Raises TypeError for anything else."""
+    if value is None or isinstance(value, list | dict):
+        raise TypeError(f"{value!r:.40} is neither a number nor a text")
+    return value
 
 
 def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
@@ -307,8 +404,11 @@ class Curve:
     example_forwards: int
     seconds: float
     caution: str = ""
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: RunSpec = field(default_factory=RunSpec)
     omissions: Omissions | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     @property
     def n(self) -> int:
@@ -361,21 +461,16 @@ class Curve:
                 f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
                 code="head.count_out_of_range",
             )
-        order = self.spec.get("order", {})
-        languages = [order.get("language", self.language)]
+        order = self.spec.order or {}
         chosen: dict[str, JsonLike] = {
             "rule": "bottom",
             "k": k,
             "method": self.ordering,
-            "languages": languages,
-            "score": dict(self.spec),
+            "languages": [order.get("language", self.language)],
+            "score": self.spec.to_json(),
         }
-        return Mask(
-            self.grid,
-            kept_without(self.order[:k], self.grid.size),
-            self.spec.get("model", {}),
-            chosen,
-        )
+        kept = kept_without(self.order[:k], self.grid.size)
+        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
 
     def values_sha256(self) -> str:
         """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
@@ -475,9 +570,10 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
     ]
 
 
-def _seed(curve: Curve) -> Any:
-    order = curve.spec.get("order")
-    return (order if isinstance(order, Mapping) else curve.spec).get("seed")
+def _seed(curve: Curve) -> Cell:
+    """The seed of the scores that order the heads, or that of a curve without an order."""
+    seed = curve.spec.seed if curve.spec.order is None else curve.spec.order.get("seed")
+    return None if isinstance(seed, list | dict) else seed
 
 
 def curve_summary(curves: Sequence[Curve]) -> Table:
@@ -527,9 +623,7 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
 
     Raises HeadlabError unless both are of the same examples.
     """
-    if one.spec.get("task") != other.spec.get("task") or not np.array_equal(
-        one.groups, other.groups
-    ):
+    if one.spec.task != other.spec.task or not np.array_equal(one.groups, other.groups):
         raise HeadlabError(
             "the two curves were measured on different examples; compare curves of one language, split and size",
             code="curve.other_examples",

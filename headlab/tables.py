@@ -6,11 +6,13 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json, as_list, as_number, as_object
+from headlab.run_spec import RunSpec
 
 Cell = str | int | float | bool | None
 NOTHING = "–"
@@ -73,7 +75,7 @@ class Table:
         lines = [_line(self.columns), _line(rule), *(_line(row) for row in self.shown())]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Everything, as JSON values."""
         return {
             "name": self.name,
@@ -85,12 +87,13 @@ class Table:
         }
 
     @staticmethod
-    def from_json(value: Any) -> Table:
+    def from_json(value: Json) -> Table:
         """Inverse of `to_json`. Raises HeadlabError for what is not a table."""
         try:
-            texts = {name: tuple(_texts(value[name])) for name in ("columns", "formats", "notes")}
-            rows = tuple(tuple(_cell(cell) for cell in row) for row in value["rows"])
-            (name, title) = _texts([value["name"], value["title"]])
+            fields = as_object(value)
+            texts = {name: tuple(_texts(fields[name])) for name in ("columns", "formats", "notes")}
+            rows = tuple(tuple(map(_cell, as_list(row))) for row in as_list(fields["rows"]))
+            (name, title) = _texts([fields["name"], fields["title"]])
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a table ({type(error).__name__}: {error})", code="table.malformed"
@@ -109,9 +112,12 @@ class Report:
     name: str
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: RunSpec = field(default_factory=RunSpec)
     example_forwards: int = 0
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     def rows(self, name: str) -> Iterator[Mapping[str, Any]]:
         """The rows of a table as {column: value}; none without it, as in a report of another version."""
@@ -129,31 +135,28 @@ class Report:
             code="report.table_unknown",
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Everything, as JSON values."""
         return {
             "name": self.name,
             "tables": [table.to_json() for table in self.tables],
             "notes": list(self.notes),
-            "spec": dict(self.spec),
+            "spec": self.spec.to_json(),
             "example_forwards": self.example_forwards,
             "seconds": self.seconds,
         }
 
     @staticmethod
-    def from_json(value: Any) -> Report:
+    def from_json(value: Json) -> Report:
         """Inverse of `to_json`. Raises HeadlabError for what is not a report."""
         try:
-            tables, notes = (
-                tuple(Table.from_json(table) for table in value["tables"]),
-                tuple(_texts(value["notes"])),
-            )
-            (name,) = _texts([value["name"]])
-            spec, forwards, seconds = (
-                {**value["spec"]},
-                int(value["example_forwards"]),
-                float(value["seconds"]),
-            )
+            fields = as_object(value)
+            tables = tuple(Table.from_json(table) for table in as_list(fields["tables"]))
+            notes = tuple(_texts(fields["notes"]))
+            (name,) = _texts([fields["name"]])
+            spec = RunSpec.from_json(as_object(fields["spec"]))
+            forwards = int(as_number(fields["example_forwards"]))
+            seconds = float(as_number(fields["seconds"]))
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a report ({type(error).__name__}: {error})", code="report.malformed"
@@ -161,7 +164,7 @@ class Report:
         return Report(name, tables, notes, spec, forwards, seconds)
 
 
-def _line(cells: Any) -> str:
+def _line(cells: Iterable[Cell]) -> str:
     return (
         "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
     )
@@ -215,14 +218,18 @@ def is_number(cell: object) -> TypeGuard[float]:
     )
 
 
-def _texts(values: Any) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+def _texts(value: Json) -> list[str]:
+    """A list of texts. Raises ValueError for anything else."""
+    values = value if isinstance(value, list) else [None]
+    texts = [text for text in values if isinstance(text, str)]
+    if len(texts) < len(values):
         raise ValueError("a list of texts was expected")
-    return values
+    return texts
 
 
-def _cell(value: Any) -> Cell:
-    if value is not None and not isinstance(value, str | int | float | bool):
+def _cell(value: Json) -> Cell:
+    """A cell of a table. Raises ValueError for anything else."""
+    if isinstance(value, list | dict):
         raise ValueError(f"{value!r:.40} is not a cell")
     return value
 

@@ -51,7 +51,7 @@ HOOKS = re.compile(
     r"register(?!_module_\w+_registration)\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
 )
 BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split join
-encode items values keys array dtype device partial getLogger TypeVar namedtuple kind_of"""
+encode items values keys array dtype device partial getLogger TypeVar namedtuple create_model kind_of"""
 
 
 def library() -> dict[str, ast.Module]:

@@ -171,25 +171,24 @@ def _warn(method: Method, forwards: int) -> None:
 
 def record(scores: HeadScores) -> dict[str, Any]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
-    nest = scores.grid.nest
-    arrays = {
-        name: getattr(scores, name)
-        for name in ("values", "half_width", "low", "high", "samples", "p_values")
+    arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
+    del arrays["halves"]
+    row: dict[str, Any] = {
+        name: None if array is None else scores.grid.nest(array) for name, array in arrays.items()
     }
-    return (
-        {name: None if array is None else nest(array) for name, array in arrays.items()}
-        | {
-            "estimand": scores.estimand,
-            "unit": scores.unit,
-            "level": scores.level,
-            "seconds": scores.seconds,
-            "example_forwards": scores.example_forwards,
-            "values_sha256": scores.values_sha256(),
-        }
-        | ({"caution": caution(scores.method)} if caution(scores.method) else {})
-        | ({"notes": notes} if (notes := list(remarks([scores]))) else {})
-        | omission_fields(scores.omissions)
-    )
+    row |= {
+        "estimand": scores.estimand,
+        "unit": scores.unit,
+        "level": scores.level,
+        "seconds": scores.seconds,
+        "example_forwards": scores.example_forwards,
+        "values_sha256": scores.values_sha256(),
+    }
+    if caution(scores.method):
+        row["caution"] = caution(scores.method)
+    if notes := list(remarks([scores])):
+        row["notes"] = notes
+    return row | omission_fields(scores.omissions)
 
 
 def print_table(found: dict[str, HeadScores]) -> None:

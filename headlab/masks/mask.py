@@ -482,8 +482,10 @@ class Mask:
 
     def rows(self) -> dict[str, list[list[int]]]:
         """{stack: [layer][head]}, 1 = kept."""
-        nested = self.grid.nest(self.kept.astype(np.int64))
-        return nested if isinstance(nested, dict) else {self.grid.stacks[0].name: nested}
+        return {
+            stack: [[int(kept) for kept in layer] for layer in layers]
+            for stack, layers in self.grid.layers_by_stack(self.kept).items()
+        }
 
     def save(self, path: str | Path) -> None:
         """Write the mask file atomically. Raises HeadlabError if it cannot be written."""

@@ -160,7 +160,7 @@ class Method:
             code="method.cost_unknown",
         )
 
-    def renewed_in(self, options: Options) -> int:
+    def renewed_in(self, options: Mapping[str, object]) -> int:
         """The version since which these settings mean what they do; 1 if they always have.
 
         Args:
@@ -176,7 +176,7 @@ class Method:
             )
         return newest
 
-    def version_of(self, options: Options) -> int:
+    def version_of(self, options: Mapping[str, object]) -> int:
         """The version that results with these options are stored as.
 
         Args:
@@ -184,7 +184,7 @@ class Method:
         """
         return max(self.version, self.renewed_in(options))
 
-    def unit_of(self, options: Options) -> str:
+    def unit_of(self, options: Mapping[str, object]) -> str:
         """The unit of the scores under these options."""
         if self.raw_unit and options.get("normalise") is False:
             return self.raw_unit

@@ -21,6 +21,7 @@ from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
+from headlab.json_types import Json, JsonRecord, plain_object
 from headlab.methods.game import Game
 from headlab.methods.method import Method
 from headlab.methods.model_game import ModelGame
@@ -28,22 +29,22 @@ from headlab.methods.table import DEFAULT_METHOD
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
 from headlab.parallel import Tick, spread
-from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
+from headlab.records import Floats, HeadGrid, Ints, Progress
+from headlab.run_spec import FORMAT, MethodSpec, ModelSpec, RunSpec, TaskSpec
 from headlab.scores import HeadScores
 from headlab.stats import jackknife_interval
-from headlab.store import ANSWERS, FORMAT, Result, Run, Store, read_arrays
+from headlab.store import ANSWERS, Result, Run, Store, read_arrays
+from headlab.store.folder import Arrays as Arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.tasks.equal_texts import equal_texts_record
 from headlab.value_functions import value_of
 
 # Input and output of a method.
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-
 HOME = "headlab.methods"  # package of the modules that the table names by one word
 
 
-def _ignore(_: Any) -> None:
+def _ignore(_: object) -> None:
     """Default for `report` and `save`: do nothing."""
 
 
@@ -91,16 +92,14 @@ class Outcome:
     level: float = 0.95
     halves: Floats | None = None
 
-    def scores(
-        self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float
-    ) -> HeadScores:
+    def scores(self, grid: HeadGrid, spec: RunSpec, forwards: int, seconds: float) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""
-        chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
+        chosen, options = method_of(spec.method.name), spec.method.options or {}
         return HeadScores(
             grid=grid,
-            language=spec["task"]["language"],
+            language=spec.task.language,
             method=chosen.key,
-            estimand=options.get("estimand", chosen.estimand),
+            estimand=str(options.get("estimand", chosen.estimand)),
             unit=chosen.unit_of(options),
             example_forwards=forwards,
             seconds=seconds,
@@ -269,46 +268,53 @@ def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
 
 
 def make_spec(
-    evaluator: Evaluator, chosen: Method, options: Mapping[str, Any], seed: int, ablation: str
-) -> dict[str, Any]:
-    """Everything the numbers depend on; its sha256 names the run."""
-    method = {"name": chosen.key, "options": dict(options), **_version(chosen.version_of(options))}
-    return _asked(evaluator, ablation) | {"method": method, "seed": seed}
+    evaluator: Evaluator, chosen: Method, options: JsonRecord, seed: int, ablation: str
+) -> RunSpec:
+    """Everything the numbers depend on; its key names the run."""
+    version = _recorded_version(chosen.version_of(options))
+    method = MethodSpec(chosen.key, plain_object(options), version)
+    return replace(_evaluation_spec(evaluator, ablation), method=method, seed=seed)
 
 
-def answers_spec(evaluator: Evaluator, ablation: str = "zero") -> dict[str, Any]:
-    """Everything that answers depend on except the mask; its sha256 names their folder.
+def answers_spec(evaluator: Evaluator, ablation: str = "zero") -> RunSpec:
+    """Everything that answers depend on except the mask; its key names their folder.
 
     The kind of device is part of it, unless it is the processor: a masked model's answers are compared with these one
     by one, and another kind of device may round an answer the other way.
     """
     device = evaluator.model.device.type
-    on = {} if device == "cpu" else {"device": device}
-    return _asked(evaluator, ablation) | {"kind": ANSWERS} | on
+    return replace(
+        _evaluation_spec(evaluator, ablation),
+        kind=ANSWERS,
+        device="" if device == "cpu" else device,
+    )
 
 
-def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
+def _evaluation_spec(evaluator: Evaluator, ablation: str) -> RunSpec:
+    """What every result of some examples depends on."""
     task = evaluator.task
-    spec = {
-        "format": FORMAT,
-        "model": evaluator.model.recorded(),
-        "task": {
-            "name": task.name,
-            "language": evaluator.language,
-            "split": evaluator.split,
-            "size": len(evaluator.examples),
-            "seed": task.seed,
-            "data_hash": task.data_hash(evaluator.examples),
+    examples = TaskSpec(
+        name=task.name,
+        language=evaluator.language,
+        split=evaluator.split,
+        size=len(evaluator.examples),
+        seed=task.seed,
+        data_hash=task.data_hash(evaluator.examples),
+        more={
             **classes_of(evaluator.model, task),
             **tokens_version(evaluator.model, evaluator.examples),
         },
-        "ablation": ablation,
-    }
-    if (
-        ablation == "mean"
-    ):  # heads' means over these examples, whichever split is scored or evaluated
-        spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
-    return spec
+    )
+    means = ""
+    if ablation == "mean":  # over these examples, whichever split is scored or evaluated
+        means = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
+    return RunSpec(
+        format=FORMAT,
+        model=ModelSpec.from_json(evaluator.model.recorded()),
+        task=examples,
+        ablation=ablation,
+        means=means,
+    )
 
 
 def score(
@@ -360,28 +366,30 @@ def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
     `Method`).  grid: of the run's model.  Raises HeadlabError for a result of other heads: earlier versions of headlab
     found fewer of them in some architectures, or numbered the layers otherwise.
     """
-    method = run.spec["method"]
-    plain = {name: value for name, value in method.items() if name != "version"}
-    oldest = method_of(method["name"]).renewed_in(method["options"])
-    for version in range(int(method.get("version", 1)), oldest - 1, -1):
-        spec = {**run.spec, "method": {**plain, **_version(version)}}
-        earlier = Run(run.folder.parent / content_key(spec), spec)
-        if (found := earlier.result(HeadScores)) is None:
+    method = run.spec.method
+    requested_version = method.version or 1
+    oldest = method_of(method.name).renewed_in(method.options or {})
+    for version in range(requested_version, oldest - 1, -1):
+        earlier_method = replace(method, version=_recorded_version(version))
+        spec = replace(run.spec, method=earlier_method)
+        earlier = Run(run.folder.parent / spec.key, spec)
+        result = earlier.result(HeadScores)
+        if result is None:
             continue
-        if found.record.grid != grid:
+        if result.record.grid != grid:
             raise HeadlabError(
                 f"the scores in {earlier.folder} are of other heads than this model's: an earlier version of headlab "
                 "missed some of them or numbered their layers otherwise; delete that folder and run the score again",
                 code="result.grid_mismatch",
             )
-        if version == method.get("version", 1) or found.record.low is not None:
-            return found
+        if version == requested_version or result.record.low is not None:
+            return result
     return None
 
 
-def _version(version: int) -> dict[str, int]:
-    """A method's version as a spec records it; version 1 is omitted."""
-    return {"version": version} if version > 1 else {}
+def _recorded_version(version: int) -> int | None:
+    """A method's version as a spec records it; None for the first, which is left out."""
+    return version if version > 1 else None
 
 
 def only_language(task: Task, language: str | None) -> str:
@@ -401,7 +409,7 @@ def only_language(task: Task, language: str | None) -> str:
 def _compute(
     evaluator: Evaluator,
     chosen: Method,
-    spec: Mapping[str, Any],
+    spec: RunSpec,
     run: Run | None,
     on_progress: Callable[[Progress], None],
     helpers: Helpers | None,
@@ -420,16 +428,15 @@ def _compute(
         if run is not None:
             run.save({**arrays, "seconds": np.array(spent())})
 
-    options = spec["method"]["options"]
     work = Work(
-        evaluator,
-        int(spec["seed"]),
-        options,
-        str(spec["ablation"]),
-        on_progress,
-        saved,
-        save,
-        helpers,
+        evaluator=evaluator,
+        seed=spec.seed or 0,
+        options=spec.method.options or {},
+        ablation=spec.ablation,
+        report=on_progress,
+        saved=saved,
+        save=save,
+        helpers=helpers,
     )
     outcome = outcome_of(chosen, work)
     if not np.isfinite(outcome.values).all():
@@ -481,11 +488,11 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
 
 def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
     """The outcome of the saved snapshot; None if the method's module cannot restore one."""
-    module = implementation(method_of(run.spec["method"]["name"]).module, HOME)
-    restore = getattr(module, "restore", None)
+    method = run.spec.method
+    restore = getattr(implementation(method_of(method.name).module, HOME), "restore", None)
     if restore is None:
         return None
-    snapshot: Snapshot = restore(saved, run.spec["method"]["options"], players)
+    snapshot: Snapshot = restore(saved, method.options or {}, players)
     return snapshot.outcome()
 
 
@@ -543,7 +550,7 @@ class Stopwatch:
 def timed(
     evaluator: Evaluator,
     method: str | None = None,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Json] = MappingProxyType({}),
 ) -> float:
     """Seconds per forward pass of a method, or of a plain one (None), on this device now; nothing is stored."""
     count, whole = (

@@ -85,8 +85,7 @@ def _marks(rows: Sequence[Sequence[float]]) -> dict[str, object]:
 def _rows(
     grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]
 ) -> Mapping[str, list[list[float]]]:
-    nested = grid.nest(flat)
-    return nested if isinstance(nested, dict) else {grid.stacks[0].name: nested}
+    return grid.layers_by_stack(flat)
 
 
 def across_languages(

@@ -19,6 +19,7 @@ from headlab.reproduce import gates_classifiers as heads
 from headlab.reproduce.gates_classifiers import ENCODER, EVERY, P_HOLM, TRANSLATION, Plan, by_layer
 from headlab.reproduce.gates_translation import Evaluated, Say, Translated, Work, translated
 from headlab.reproduce.models import opened
+from headlab.run_spec import RunSpec
 from headlab.stats import Paired, holm
 from headlab.store import Store
 from headlab.studies.remaining import heads_by_role, staying
@@ -61,7 +62,12 @@ def translation_report(found: Translated, seed: int) -> Report:
     seconds = sum(one.seconds + one.judging for one in found.all)
     spec = dict(found.spec) | {"threads": torch.get_num_threads()}
     return Report(
-        "gates-translation", tables, tuple(notes(found)), spec, int(forwards), float(seconds)
+        "gates-translation",
+        tables,
+        tuple(notes(found)),
+        RunSpec.of(spec),
+        int(forwards),
+        float(seconds),
     )
 
 

@@ -12,12 +12,14 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
+from headlab.json_types import Json
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.methods.run import score
 from headlab.models.embedded import EMBEDDED
 from headlab.records import Bools, Evaluation, HeadGrid, Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
+from headlab.run_spec import RunSpec
 from headlab.scores import HeadScores, kept_without
 from headlab.store import Store
 from headlab.studies.differences import (
@@ -275,8 +277,8 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
     for n, run in enumerate(runs):
         say(f"{plan.task}, test", Progress(n, len(runs)))
         rows += _rows(evaluator, run, seed)
-    about = {
-        "model": model.recorded(), "task": plan.task, "options": plan.gates.record(), "weights": list(plan.weights),
+    about: dict[str, Json] = {
+        "model": dict(model.recorded()), "task": plan.task, "options": plan.gates.record(), "weights": list(plan.weights),
         "shapley": {"samples": plan.samples, "estimand": ESTIMAND}, "randoms": plan.randoms, "test": plan.test,
         "seed": seed,
     }  # fmt: skip
@@ -286,7 +288,7 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
     seconds = sum(run.gates.seconds for run in runs) + sum(s.seconds for s in scores.values())
     notes = tuple(dict.fromkeys(note for run in runs for note in run.gates.notes))
     return Report(
-        f"gates-{plan.task}", (_table(plan, rows, evaluator), _layers(plan, runs)), notes, about,
+        f"gates-{plan.task}", (_table(plan, rows, evaluator), _layers(plan, runs)), notes, RunSpec.of(about),
         int(forwards) + evaluator.forwards, float(seconds),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from headlab.evaluator import Evaluator
 from headlab.files import read_json
 from headlab.generation import Likelihood, likelihood, translated_bleu
 from headlab.hooks.model import Model
-from headlab.json_types import JsonLike, JsonObject
+from headlab.json_types import JsonLike, JsonObject, as_number
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.embedded import TRAINING
@@ -208,7 +208,7 @@ def evaluated(work: Work, made: Made, name: str, mask: Mask | None = None) -> Ev
 def _seconds(done: Result[LearnedGates]) -> float:
     """Seconds of a run's steps alone; those of its gates include the evaluation on dev and test."""
     with as_written(done.folder):
-        return float(done.meta["step_seconds"]) * int(done.record.steps[-1])
+        return as_number(done.meta["step_seconds"]) * int(done.record.steps[-1])
 
 
 def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:

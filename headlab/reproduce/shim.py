@@ -17,6 +17,7 @@ from headlab.models.embedded import TRAINING
 from headlab.models.load import read
 from headlab.records import Floats, content_key
 from headlab.reproduce.models import VERSION, as_written
+from headlab.run_spec import RunSpec
 from headlab.store import ADAPTERS
 from headlab.tables import Cell, Report, Table
 from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
@@ -579,4 +580,6 @@ def report(
         "data": found.data,
         "plan": asdict(plan),
     }
-    return Report("shim", tables, notes(found), spec, found.windows, round(found.seconds, 1))
+    return Report(
+        "shim", tables, notes(found), RunSpec.of(spec), found.windows, round(found.seconds, 1)
+    )

@@ -17,6 +17,7 @@ from headlab.roles.report import HAS, SHARES, having, read
 from headlab.roles.sentences import of_trees
 from headlab.roles.study import study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
+from headlab.run_spec import RunSpec
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
 from headlab.tasks.udpos import treebank, treebank_languages
@@ -123,7 +124,9 @@ def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
     forwards, seconds = (
         sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds")
     )
-    return Report("voita-roles", tables, tuple(notes), spec, int(forwards), float(seconds))
+    return Report(
+        "voita-roles", tables, tuple(notes), RunSpec.of(spec), int(forwards), float(seconds)
+    )
 
 
 def had(report: Report) -> Report:

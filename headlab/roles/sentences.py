@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json
 from headlab.records import Bools, content_key
 from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
+from headlab.run_spec import TaskSpec
 from headlab.tasks.base import DEV_SIZE, TREEBANK, Example, Split, Task
 from headlab.tasks.text_files import read_lines
 from headlab.tasks.udpos import Tree
@@ -46,16 +47,16 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.trees) or len(self.examples)
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> TaskSpec:
         """The part of a report's spec that describes the sentences."""
-        return {
-            "name": self.name,
-            "language": self.language,
-            "split": self.split,
-            "size": len(self),
-            "seed": self.seed,
-            "data_hash": self.data_hash,
-        }
+        return TaskSpec(
+            name=self.name,
+            language=self.language,
+            split=self.split,
+            size=len(self),
+            seed=self.seed,
+            data_hash=self.data_hash,
+        )
 
 
 def of_trees(
@@ -152,7 +153,7 @@ class Frequencies:
     """
 
     table: Mapping[str, float]
-    about: Mapping[str, Any]
+    about: Mapping[str, Json]
     clean: Callable[[str], str] = field(default=str.lower, compare=False, repr=False)
     digits: bool = True
     file: Path | None = field(default=None, compare=False, repr=False)
@@ -191,7 +192,7 @@ def corpus_frequencies(path: Path) -> Frequencies:
     told = hashlib.sha256(
         "\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()
     ).hexdigest()
-    about = {"source": "corpus", "words": counts.total(), "sha256": told}
+    about: dict[str, Json] = {"source": "corpus", "words": counts.total(), "sha256": told}
     return Frequencies(counts, about, file=path)
 
 

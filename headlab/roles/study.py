@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,9 +46,10 @@ from headlab.roles.table import (
     syntactic,
 )
 from headlab.roles.tokenised import Given, Question, needs_of_sentences, read, scene, twice
+from headlab.run_spec import FORMAT, ModelSpec, RunSpec
 from headlab.stats import benjamini_hochberg
 from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval
-from headlab.store import FORMAT, REPORT, Store
+from headlab.store import REPORT, Store
 from headlab.tables import Cell, Report, Table
 
 # From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
@@ -412,22 +413,20 @@ def forwards(sentences: Sentences) -> int:
 
 def report_spec(
     model: Model, sentences: Sentences, options: Mapping[str, Any], frequencies: Frequencies | str
-) -> dict[str, Any]:
-    """Everything a report depends on; its sha256 names the run."""
-    return {
-        "format": FORMAT,
-        "kind": REPORT,
-        "experiment": NAME,
-        "version": VERSION,
-        "model": model.recorded(),
-        "task": {**sentences.spec(), **needs_of_sentences(model, sentences).version()},
-        "frequencies": {"source": "none"}
-        if isinstance(frequencies, str)
-        else dict(frequencies.about),
-        "ablation": "zero",
-        "options": dict(options),
-        "seed": 0,
-    }
+) -> RunSpec:
+    """Everything a report depends on; its key names the run."""
+    return RunSpec(
+        format=FORMAT,
+        kind=REPORT,
+        experiment=NAME,
+        version=VERSION,
+        model=ModelSpec.from_json(model.recorded()),
+        task=replace(sentences.spec(), more={**needs_of_sentences(model, sentences).version()}),
+        frequencies={"source": "none"} if isinstance(frequencies, str) else frequencies.about,
+        ablation="zero",
+        options=dict(options),
+        seed=0,
+    )
 
 
 def _found(

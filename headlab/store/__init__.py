@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -25,11 +25,21 @@ from headlab.files import (
 )
 from headlab.files import default_root as default_root
 from headlab.fingerprints import former_specs
+from headlab.json_types import Json, JsonRecord
 from headlab.l0_gates import LearnedGates
-from headlab.records import Evaluation, Ints, content_key
+from headlab.records import Evaluation, Ints
+from headlab.run_spec import RunSpec
 from headlab.scores import Curve, HeadScores
 from headlab.store.codecs import ANSWERS as ANSWERS
-from headlab.store.codecs import CODECS, pack, pack_evaluation, read_evaluation, read_result
+from headlab.store.codecs import (
+    CODECS,
+    Record,
+    codec_of,
+    pack,
+    pack_evaluation,
+    read_evaluation,
+    read_result,
+)
 from headlab.store.codecs import GATES as GATES
 from headlab.store.codecs import REPORT as REPORT
 from headlab.store.codecs import Result as Result
@@ -56,7 +66,6 @@ Stamp = tuple[tuple[int, int, int], ...]
 SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
 OWNER = "run"  # array of a checkpoint that holds the key of its run
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
-Record = HeadScores | Curve | Report | LearnedGates
 
 
 @dataclass(frozen=True)
@@ -75,13 +84,16 @@ class Run:
     """
 
     folder: Path
-    spec: Mapping[str, Any]
+    spec: RunSpec
     kept: Callable[[Run, bool], None] = lambda run, finished: None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     @property
     def key(self) -> str:
         """sha256 of the spec: the folder's name."""
-        return content_key(self.spec)
+        return self.spec.key
 
     @property
     def finished(self) -> bool:
@@ -100,7 +112,7 @@ class Run:
             problem = "another run's"
         except HeadlabError as error:
             problem = str(error) if path.exists() else ""
-        write_json(path, self.spec, CHOOSE_CACHE)
+        write_json(path, self.spec.to_json(), CHOOSE_CACHE)
         if problem:
             self.log(f"spec.json written again: {problem}")
 
@@ -131,7 +143,7 @@ class Run:
             self.log(f"{what} skipped: {error}")
             return None
 
-    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
+    def finish(self, record: Record, meta: JsonRecord) -> None:
         """Write the result atomically, then delete the checkpoints."""
         data = pack(record, meta)
         self.open()
@@ -202,28 +214,28 @@ class Store:
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = default_root() if root is None else as_path("root", root)
-        self._seen: dict[tuple[Callable[[Path], Any], Path], tuple[Stamp, Any]] = {}
+        self._seen: dict[tuple[Callable[[Path], object], Path], tuple[Stamp, object]] = {}
 
-    def run(self, spec: Mapping[str, Any]) -> Run:
+    def run(self, spec: Mapping[str, Json]) -> Run:
         """The run of a spec, finished or not.
 
         One that an earlier version of headlab finished, when it knew the same model by another fingerprint, is taken
         where there is none of today's.
         """
-        run = Run(self.root / content_key(spec), spec)
+        run_spec = RunSpec.of(spec)
+        run = Run(self.root / run_spec.key, run_spec)
         if run.folder.exists():
             return run
-        for former_spec in former_specs(spec):
-            former_run = Run(self.root / content_key(former_spec), former_spec)
-            if former_run.finished or (
-                kind_of(former_spec) == ANSWERS and former_run.folder.is_dir()
-            ):
+        for former_spec in former_specs(run_spec):
+            former_run = Run(self.root / former_spec.key, former_spec)
+            holds_answers = former_spec.kind == ANSWERS and former_run.folder.is_dir()
+            if former_run.finished or holds_answers:
                 return former_run
         return run
 
     def note_places(
         self,
-        spec: Mapping[str, Any],
+        spec: Mapping[str, Json],
         model: Model,
         task: Task | None = None,
         **files: Path | None,
@@ -240,7 +252,7 @@ class Store:
         places = Places(**{"model": model.checkpoint.folder, **files, **of_task})
         note_places(self.root, spec, places)
 
-    def places(self, spec: Mapping[str, Any]) -> Places:
+    def places(self, spec: Mapping[str, Json]) -> Places:
         """Where the files of a result are on this machine, as far as known. spec: of the result."""
         return noted_places(self.root, spec)
 
@@ -272,12 +284,13 @@ class Store:
 
     def listing(self, kind: type[T]) -> Listing[T]:
         """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
-        results, problems, read = list[Result[T]](), list[str](), _READERS[kind]
+        results, problems = list[Result[T]](), list[str]()
+        read = cast("Callable[[Path], Result[T]]", _READERS[kind])
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
                 continue  # started but not finished, which is not a problem
-            of = self._read(_kind, folder)
-            if of == CODECS[kind].kind or (not of and kind is HeadScores):
+            kind_name = self._read(_kind, folder)
+            if kind_name == codec_of(kind).kind or (not kind_name and kind is HeadScores):
                 try:
                     results.append(self._read(read, folder))
                 except HeadlabError as error:
@@ -317,7 +330,7 @@ def _stamp(folder: Path) -> Stamp:
 
 
 # One function per kind, since what was read is cached by function and folder.
-_READERS: Mapping[type, Callable[[Path], Any]] = {
+_READERS: Mapping[type, Callable[[Path], object]] = {
     kind: partial(read_result, kind=kind) for kind in CODECS
 }
 
@@ -338,14 +351,9 @@ def matches(
     language: str | None,
 ) -> bool:
     """Whether a result has this model, task, method and language (None: any)."""
-    spec = result.record.spec
-    have = (
-        spec["model"]["name"],
-        spec["task"]["name"],
-        result.record.method,
-        result.record.language,
-    )
+    scores = result.record
+    names = (scores.spec.model.name, scores.spec.task.name, scores.method, scores.language)
     return all(
-        want is None or want == got
-        for want, got in zip((model, task, method, language), have, strict=True)
+        wanted_name is None or wanted_name == name
+        for wanted_name, name in zip((model, task, method, language), names, strict=True)
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeGuard, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
+from headlab.json_types import Json, JsonRecord
 from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.records import (
     Bools,
@@ -23,7 +24,17 @@ from headlab.records import (
     content_key,
     part,
 )
-from headlab.scores import ARRAYS, OMISSIONS, PLAIN, SIGNED, Curve, HeadScores
+from headlab.run_spec import RunSpec
+from headlab.scores import (
+    OMISSIONS,
+    SCORE_ARRAYS,
+    SCORE_VALUES,
+    SIGNED,
+    Curve,
+    HeadScores,
+    Plain,
+    PlainType,
+)
 from headlab.store.folder import (
     FORMAT,
     SCORE,
@@ -49,9 +60,7 @@ ANSWERS = "answers"
 COUNTS = (np.uint8, np.uint16, np.uint32)
 
 
-def pack_evaluation(
-    digest: str, evaluation: Evaluation, units: Ints, spec: Mapping[str, Any]
-) -> bytes:
+def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunSpec) -> bytes:
     """A complete evaluation as npz bytes: right or wrong as bits, predictions in the smallest integer type.
 
     digest: of the mask.  units: int [example], answers per example.  spec: of the run folder.
@@ -67,9 +76,9 @@ def pack_evaluation(
         "predicted": _small(evaluation.predicted),
         "units": _small(units),
     }
-    about = {
+    about: dict[str, Json] = {
         "format": FORMAT,
-        "run": content_key(dict(spec)),
+        "run": spec.key,
         "mask": digest,
         "ids_sha256": content_key(list(evaluation.ids)),
         "sha256": _sha256(arrays),
@@ -80,7 +89,7 @@ def pack_evaluation(
 
 
 def read_evaluation(
-    path: Path, digest: str, spec: Mapping[str, Any], examples: Sequence[Example]
+    path: Path, digest: str, spec: RunSpec, examples: Sequence[Example]
 ) -> Evaluation:
     """Inverse of `pack_evaluation`.  examples: those of the task.
 
@@ -98,7 +107,7 @@ def read_evaluation(
             f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}",
             code="answers.format_unknown",
         )
-    if about.get("run") != content_key(dict(spec)) or about.get("mask") != digest:
+    if about.get("run") != spec.key or about.get("mask") != digest:
         raise HeadlabError(f"{path.name} belongs to another run or mask", code="answers.other_run")
     if about.get("sha256") != _sha256(arrays):
         raise HeadlabError(
@@ -116,7 +125,7 @@ def read_evaluation(
     check_array("correct", arrays["correct"], (-(-len(ids) // 8),), np.uint8)
     correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
     return Evaluation(
-        spec["task"]["language"], correct, predicted, ids, groups, len(ids), _omissions(about)
+        spec.task.language, correct, predicted, ids, groups, len(ids), _omissions(about)
     )
 
 
@@ -140,11 +149,11 @@ def _counts(name: str, arrays: Arrays) -> Ints:
     return array.astype(np.int64)
 
 
-def _about(arrays: Arrays) -> Mapping[str, Any]:
+def _about(arrays: Arrays) -> Mapping[str, Json]:
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise HeadlabError("its answers have no description", code="answers.about_missing")
-    about = parse_json(str(text), "about")
+    about: Json = parse_json(str(text), "about")
     if not isinstance(about, dict):
         raise HeadlabError(
             "the description of its answers cannot be read", code="answers.about_torn"
@@ -164,9 +173,9 @@ def _sha256(arrays: Arrays) -> str:
 
 T = TypeVar("T")
 R = TypeVar("R", HeadScores, Curve, LearnedGates)
-Content = tuple[
-    Mapping[str, Array], dict[str, Any]
-]  # the arrays of a file, and what it says about them as JSON
+Record = HeadScores | Curve | Report | LearnedGates
+# The arrays of a file, and what it says about them as JSON.
+Content = tuple[Mapping[str, Array], dict[str, Json]]
 
 
 @dataclass(frozen=True)
@@ -176,7 +185,7 @@ class Result(Generic[T]):
     key: str
     folder: Path
     record: T
-    meta: Mapping[str, Any]
+    meta: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -193,24 +202,20 @@ class Codec(Generic[T]):
     words: str
     command: str
     pack: Callable[[T], Content]
-    unpack: Callable[[Arrays, Mapping[str, Any], Mapping[str, Any]], T]
+    unpack: Callable[[Arrays, Mapping[str, Json], RunSpec], T]
     parts: tuple[tuple[str, ...], ...] = ()
 
 
-def pack(record: Any, meta: Mapping[str, Any]) -> bytes:
+def pack(record: Record, meta: JsonRecord) -> bytes:
     """A record as npz bytes: arrays and one JSON text. Raises HeadlabError for one that cannot be stored."""
-    arrays, about = CODECS[type(record)].pack(record)
-    return npz(
-        {
-            **arrays,
-            "about": np.array(canonical_json(about | {"format": FORMAT, "meta": dict(meta)})),
-        }
-    )
+    arrays, about = codec_of(type(record)).pack(record)
+    description = canonical_json(about | {"format": FORMAT, "meta": dict(meta)})
+    return npz({**arrays, "about": np.array(description)})
 
 
 def read_result(folder: Path, kind: type[T]) -> Result[T]:
     """Read and validate one run folder. Raises HeadlabError naming it, the problem and the remedy."""
-    codec: Codec[T] = CODECS[kind]
+    codec = codec_of(kind)
     with telling(folder, codec.command):
         spec = read_spec(folder)
         if kind_of(spec) != codec.kind:
@@ -219,7 +224,9 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
             )
         check_parts(spec, codec.parts)
         about, arrays = read_content(folder)
-        return Result(folder.name, folder, codec.unpack(arrays, about, spec), dict(about["meta"]))
+        meta = about["meta"]
+        assert isinstance(meta, dict), "read_content checks it"
+        return Result(folder.name, folder, codec.unpack(arrays, about, spec), meta)
 
 
 def _require(arrays: Arrays, names: set[str]) -> None:
@@ -230,50 +237,60 @@ def _require(arrays: Arrays, names: set[str]) -> None:
         )
 
 
-def _unchanged(value: Any, sha256: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is a JSON object with this checksum."""
+def _unchanged(value: Json, sha256: Json) -> dict[str, Json] | None:
+    """A JSON object that has this checksum; None for another, and for anything else."""
     try:
-        return isinstance(value, dict) and sha256 == content_key(value)
+        return value if isinstance(value, dict) and sha256 == content_key(value) else None
     except ValueError:  # a lone surrogate, or a number that overflows
-        return False
+        return None
 
 
 # Scores as the result of a run.
 
-SCORE_ARRAYS = (*ARRAYS, "halves")
 ROUNDING = 1e-9  # of floats
 
 
 def _pack_scores(scores: HeadScores) -> Content:
     """Raises HeadlabError if a value is not finite or an interval or p-value is impossible."""
-    given = {
-        name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None
-    }
-    if not all(np.isfinite(array).all() for array in given.values()):
+    arrays = {name: array for name, array in scores.arrays().items() if array is not None}
+    if not all(np.isfinite(array).all() for array in arrays.values()):
         raise HeadlabError(
             f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
             "Check that the model gives finite outputs on this data",
             code="score.method_not_finite",
         )
     _check_intervals(scores, "head")
-    return given, _about_record(scores, (*PLAIN, SIGNED))
+    return arrays, _about_record(scores, scores.plain_values())
 
 
 def _about_record(
-    record: HeadScores | Curve | LearnedGates, names: Iterable[str]
-) -> dict[str, Any]:
-    fields = {name: getattr(record, name) for name in names}
+    record: HeadScores | Curve | LearnedGates, plain_values: Mapping[str, Plain]
+) -> dict[str, Json]:
+    """The description of a record: plain values, grid, checksum, and what was left out of its examples."""
+    about: dict[str, Json] = {**plain_values}
     if not isinstance(record, LearnedGates) and record.omissions is not None:
-        fields[OMISSIONS] = record.omissions.to_json()
-    return fields | {"grid": record.grid.to_json(), "values_sha256": record.values_sha256()}
+        about[OMISSIONS] = record.omissions.to_json()
+    about["grid"] = {stack: [*heads] for stack, heads in record.grid.to_json().items()}
+    about["values_sha256"] = record.values_sha256()
+    return about
 
 
-def _omissions(about: Mapping[str, Any]) -> Omissions | None:
+def _plain_values(
+    about: Mapping[str, Json], types_by_name: Mapping[str, PlainType]
+) -> dict[str, Plain]:
+    """The plain values of a description. Raises HeadlabError for one of another type."""
+    plain_values: dict[str, Plain] = {}
+    for name, kind in types_by_name.items():
+        plain_values[name] = read_field(about, name, kind)
+    return plain_values
+
+
+def _omissions(about: Mapping[str, Json]) -> Omissions | None:
     """What was omitted of the examples of a result; None in those stored before this was recorded."""
     return Omissions.from_json(about[OMISSIONS]) if OMISSIONS in about else None
 
 
-def _matching(record: R, about: Mapping[str, Any], named: bool) -> R:
+def _matching(record: R, about: Mapping[str, Json], named: bool) -> R:
     """A record that was read. Raises HeadlabError for another checksum, or one that the spec does not name."""
     if record.values_sha256() != about.get("values_sha256") or not named:
         raise HeadlabError(
@@ -282,20 +299,19 @@ def _matching(record: R, about: Mapping[str, Any], named: bool) -> R:
     return record
 
 
-def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
+def _scores(arrays: Arrays, about: Mapping[str, Json], spec: RunSpec) -> HeadScores:
     grid = read_grid(about.get("grid"))
-    given = {name: arrays[name] for name in SCORE_ARRAYS if name in arrays}
-    if "values" not in given:
+    score_arrays = {name: arrays[name] for name in SCORE_ARRAYS if name in arrays}
+    if "values" not in score_arrays:
         raise HeadlabError("its result lacks the values", code="result.fields_missing")
-    for name, array in given.items():
-        shape = (2, grid.size) if name == "halves" else (grid.size,)
-        check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
-    kinds = PLAIN | ({SIGNED: bool} if SIGNED in about else {})
-    fields = {name: read_field(about, name, kind) for name, kind in kinds.items()}
-    omissions = _omissions(about)
-    scores = HeadScores(grid, spec=spec, omissions=omissions, **fields, **given)  # type: ignore[arg-type] # checked
+    for name, array in score_arrays.items():
+        check_array(name, array, SCORE_ARRAYS[name].shape(grid), SCORE_ARRAYS[name].number)
+    plain_values = _plain_values(about, SCORE_VALUES)
+    if SIGNED in about:
+        plain_values[SIGNED] = read_field(about, SIGNED, bool)
+    scores = HeadScores.from_fields(grid, spec, plain_values, score_arrays, _omissions(about))
     _check_intervals(scores, "head")
-    named = spec["task"]["language"], part(spec, "method", "name")
+    named = (spec.task.language, spec.method.name)
     return _matching(scores, about, (scores.language, scores.method) == named)
 
 
@@ -327,9 +343,15 @@ def _check_intervals(record: HeadScores | Curve, what: str) -> None:
 
 CURVE = "curve"
 CURVE_FLOATS = ("low", "high", "p_values")
-CURVE_FIELDS = {
-    "language": str, "split": str, "ordering": str, "example_forwards": int, "seconds": float, "caution": str,
-}  # fmt: skip
+CURVE_ARRAYS = (*CURVE_FLOATS, "order", "removed", "groups")
+CURVE_VALUES: Mapping[str, PlainType] = {
+    "language": str,
+    "split": str,
+    "ordering": str,
+    "example_forwards": int,
+    "seconds": float,
+    "caution": str,
+}
 
 
 def pack_answers(correct: Bools) -> Array:
@@ -346,13 +368,14 @@ def unpack_answers(packed: Array, points: int, answers: int) -> Bools:
 def _pack_curve(curve: Curve) -> Content:
     """Raises HeadlabError if an interval or p-value is impossible."""
     _check_intervals(curve, "point")
-    arrays = {name: getattr(curve, name) for name in (*CURVE_FLOATS, "order", "removed", "groups")}
-    return {**arrays, "correct": pack_answers(curve.correct)}, _about_record(curve, CURVE_FIELDS)
+    arrays = {name: getattr(curve, name) for name in CURVE_ARRAYS}
+    plain_values = {name: getattr(curve, name) for name in CURVE_VALUES}
+    return {**arrays, "correct": pack_answers(curve.correct)}, _about_record(curve, plain_values)
 
 
-def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Curve:
+def _curve(arrays: Arrays, about: Mapping[str, Json], spec: RunSpec) -> Curve:
     grid = read_grid(about.get("grid"))
-    _require(arrays, {*CURVE_FLOATS, "order", "removed", "groups", "correct"})
+    _require(arrays, {*CURVE_ARRAYS, "correct"})
     points, answers = len(np.atleast_1d(arrays["removed"])), len(np.atleast_1d(arrays["groups"]))
     check_array("order", arrays["order"], (grid.size,), np.int64)
     check_array("removed", arrays["removed"], (points,), np.int64)
@@ -361,20 +384,18 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
         check_array(name, arrays[name], (points,), np.float64)
     correct = unpack_answers(arrays["correct"], points, answers)
     _check_counts(arrays, grid.size)
-    given = {name: arrays[name] for name in (*CURVE_FLOATS, "order", "removed", "groups")}
-    fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
-    fields[OMISSIONS] = _omissions(about)
-    curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    curve = Curve(
+        grid,
+        correct=correct,
+        spec=spec,
+        omissions=_omissions(about),
+        **_plain_values(about, CURVE_VALUES),  # type: ignore[arg-type] # CURVE_VALUES has their types
+        **{name: arrays[name] for name in CURVE_ARRAYS},  # type: ignore[arg-type] # checked above
+    )
     _check_intervals(curve, "point")
-    named = (
-        spec["task"]["language"],
-        spec["task"]["split"],
-        part(spec, "order", "method"),
-        spec.get("removed"),
-    )
-    return _matching(
-        curve, about, (curve.language, curve.split, curve.ordering, curve.removed.tolist()) == named
-    )
+    named = (spec.task.language, spec.task.split, part(spec, "order", "method"), spec.removed)
+    removed = tuple(curve.removed.tolist())
+    return _matching(curve, about, (curve.language, curve.split, curve.ordering, removed) == named)
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
@@ -400,7 +421,8 @@ REPORT = "report"
 
 def _pack_report(report: Report) -> Content:
     """Raises HeadlabError for a value that JSON cannot represent, like NaN."""
-    content = {name: value for name, value in report.to_json().items() if name != "spec"}
+    content: dict[str, Json] = report.to_json()
+    del content["spec"]
     try:
         return {}, {"report": content, "sha256": content_key(content)}
     except (TypeError, ValueError) as error:
@@ -411,9 +433,9 @@ def _pack_report(report: Report) -> Content:
         ) from error
 
 
-def _report(_: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
-    content = about.get("report")
-    if not _unchanged(content, about.get("sha256")):
+def _report(_: Arrays, about: Mapping[str, Json], spec: RunSpec) -> Report:
+    content = _unchanged(about.get("report"), about.get("sha256"))
+    if content is None:
         raise HeadlabError(
             "its tables do not match the stored checksum or spec", code="result.values_mismatch"
         )
@@ -429,7 +451,12 @@ def _report(_: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Rep
 # Learned gates as the result of a run.
 
 GATES = "gates"
-GATES_FIELDS = {"language": str, "weight": float, "example_forwards": int, "seconds": float}
+GATES_VALUES: Mapping[str, PlainType] = {
+    "language": str,
+    "weight": float,
+    "example_forwards": int,
+    "seconds": float,
+}
 TOLD = ("measured", "trained", "notes")
 PARTS = ("temperature", "low", "high")
 
@@ -459,15 +486,21 @@ def _pack_gates(gates: LearnedGates) -> Content:
             "Learn with a lower rate",
             code="gate.not_finite",
         )
-    told = {
-        "measured": dict(gates.measured),
-        "trained": dict(gates.trained),
-        "notes": list(gates.notes),
-    }
     try:
-        concrete = {name: float(value) for name, value in asdict(gates.concrete).items()}
-        about = {"concrete": concrete, "told": told, "told_sha256": content_key(told)}
-        about |= _about_record(gates, GATES_FIELDS)
+        told: dict[str, Json] = {
+            "measured": {split: dict(figures) for split, figures in gates.measured.items()},
+            "trained": dict(gates.trained),
+            "notes": list(gates.notes),
+        }
+        concrete: dict[str, Json] = {
+            name: float(value) for name, value in asdict(gates.concrete).items()
+        }
+        about: dict[str, Json] = {
+            "concrete": concrete,
+            "told": told,
+            "told_sha256": content_key(told),
+        }
+        about |= _about_record(gates, {name: getattr(gates, name) for name in GATES_VALUES})
         canonical_json(about)  # raises for what JSON cannot represent
         return arrays, about
     except (TypeError, ValueError) as error:
@@ -478,20 +511,28 @@ def _pack_gates(gates: LearnedGates) -> Content:
         ) from error
 
 
-def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> LearnedGates:
+def _gates(arrays: Arrays, about: Mapping[str, Json], spec: RunSpec) -> LearnedGates:
     grid = read_grid(about.get("grid"))
     _check(arrays, grid)
     times = len(arrays["steps"])
     log_alpha = np.full((times, grid.size), np.nan, np.float32)
     log_alpha[:, arrays["gated"]] = arrays["log_alpha"]
-    fields = {name: read_field(about, name, kind) for name, kind in GATES_FIELDS.items()}
-    told = _told(about)
+    plain_values = _plain_values(about, GATES_VALUES)
+    measured, trained, notes = _told(about)
     gates = LearnedGates(
-        grid, steps=arrays["steps"], log_alpha=log_alpha, loss=np.concatenate([[np.nan], arrays["loss"]]),
-        penalty=arrays["penalty"], concrete=_concrete(about.get("concrete")), spec=spec, **fields,
-        measured=told["measured"], trained=told["trained"], notes=tuple(told["notes"]),
-    )  # fmt: skip
-    named = spec["task"]["language"], part(spec, "options", "weight")
+        grid,
+        steps=arrays["steps"],
+        log_alpha=log_alpha,
+        loss=np.concatenate([[np.nan], arrays["loss"]]),
+        penalty=arrays["penalty"],
+        concrete=_concrete(about.get("concrete")),
+        spec=spec,
+        measured=measured,
+        trained=trained,
+        notes=notes,
+        **plain_values,  # type: ignore[arg-type] # GATES_VALUES has their types
+    )
+    named = spec.task.language, part(spec, "options", "weight")
     return _matching(gates, about, (gates.language, gates.weight) == named)
 
 
@@ -515,45 +556,56 @@ def _check(arrays: Arrays, grid: HeadGrid) -> None:
         )
 
 
-def _concrete(value: Any) -> HardConcrete:
-    good = (
-        isinstance(value, dict)
-        and set(value) == set(PARTS)
-        and all(type(value[name]) is float for name in PARTS)
-    )
-    if not good or not (
-        0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf
+def _concrete(value: Json) -> HardConcrete:
+    parts = value if isinstance(value, dict) else {}
+    numbers = {name: part for name, part in parts.items() if isinstance(part, float)}
+    concrete = HardConcrete(**numbers) if set(parts) == set(numbers) == set(PARTS) else None
+    if concrete is None or not (
+        0 < concrete.temperature < np.inf and concrete.low < 0 and 1 < concrete.high < np.inf
     ):
         raise HeadlabError(
             "its distribution is not {temperature, low, high}", code="result.distribution_invalid"
         )
-    concrete = HardConcrete(**value)
     concrete.check()
     return concrete
 
 
-def _told(about: Mapping[str, Any]) -> dict[str, Any]:
+Told = tuple[dict[str, dict[str, Json]], dict[str, Json], tuple[str, ...]]
+
+
+def _told(about: Mapping[str, Json]) -> Told:
     """The fields stored beside the arrays: measured, trained, notes. Raises HeadlabError if they are invalid."""
-    told = about.get("told")
-    if not _unchanged(told, about.get("told_sha256")) or set(told) != set(TOLD):
+    told = _unchanged(about.get("told"), about.get("told_sha256"))
+    if told is None or set(told) != set(TOLD):
         raise HeadlabError(
             "what was measured does not match the stored checksum or spec",
             code="result.measured_mismatch",
         )
     measured, trained, notes = (told[name] for name in TOLD)
-    split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())
-    if not split or not isinstance(trained, dict) or not isinstance(notes, list):
-        raise HeadlabError(
-            "what was measured is not {split: numbers}", code="result.measured_invalid"
-        )
-    if not all(isinstance(note, str) for note in notes):
+    if not (isinstance(measured, dict) and isinstance(trained, dict) and isinstance(notes, list)):
+        raise _measured_invalid()
+    figures_by_split = {name: part for name, part in measured.items() if isinstance(part, dict)}
+    if len(figures_by_split) < len(measured):
+        raise _measured_invalid()
+    texts = [note for note in notes if isinstance(note, str)]
+    if len(texts) < len(notes):
         raise HeadlabError("its notes are not texts", code="result.notes_invalid")
-    return told
+    return figures_by_split, trained, tuple(texts)
 
 
-CODECS: Mapping[type, Codec[Any]] = {
+def _measured_invalid() -> HeadlabError:
+    return HeadlabError("what was measured is not {split: numbers}", code="result.measured_invalid")
+
+
+AnyCodec = Codec[HeadScores] | Codec[Curve] | Codec[Report] | Codec[LearnedGates]
+CODECS: Mapping[type, AnyCodec] = {
     HeadScores: Codec(SCORE, "scores", "score", _pack_scores, _scores, (("method", "options"),)),
     Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _curve, (("order",),)),
     Report: Codec(REPORT, "a report", "experiment", _pack_report, _report, (("options",),)),
     LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _gates, (("options",),)),
 }
+
+
+def codec_of(kind: type[T]) -> Codec[T]:
+    """How records of a class are stored. Raises KeyError for a class that is not stored."""
+    return cast("Codec[T]", CODECS[kind])

@@ -10,13 +10,17 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json, read_json
-from headlab.records import HeadGrid, content_key, part
+from headlab.json_types import Json, json_at
+from headlab.records import HeadGrid
+from headlab.run_spec import FORMAT as FORMAT
+from headlab.run_spec import SCORE as SCORE
+from headlab.run_spec import RunSpec
 
 # Arrays as npz files, as numpy.savez writes them; objects are never unpickled.
 
@@ -97,9 +101,6 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
 
 # Checks of run folders that do not depend on the kind of result.
 
-FORMAT = 1
-SCORE = "score"
-
 
 @contextmanager
 def telling(folder: Path, command: str) -> Iterator[None]:
@@ -113,20 +114,21 @@ def telling(folder: Path, command: str) -> Iterator[None]:
         ) from error
 
 
-def kind_of(spec: Any) -> str:
+def kind_of(spec: object) -> str:
     """The kind of result of a spec: "score" unless it names another; empty if it is not a spec."""
-    return str(spec.get("kind", SCORE)) if isinstance(spec, dict) else ""
+    return str(spec.get("kind", SCORE)) if isinstance(spec, Mapping) else ""
 
 
-def read_spec(folder: Path) -> dict[str, Any]:
+def read_spec(folder: Path) -> RunSpec:
     """The spec of a run folder. Raises HeadlabError unless it is complete and its hash is the folder's name."""
-    spec = read_json(folder / "spec.json")
+    spec: Json = read_json(folder / "spec.json")
     if not isinstance(spec, dict) or spec.get("format") != FORMAT:
         raise HeadlabError(
             f"its spec has format {spec.get('format') if isinstance(spec, dict) else '?'}; this headlab reads {FORMAT}",
             code="result.format_unknown",
         )
-    if _key(spec) != folder.name:
+    run_spec = RunSpec.from_json(spec)
+    if _key(run_spec) != folder.name:
         raise HeadlabError(
             "its name does not match its spec, so it was changed or copied by hand",
             code="result.name_mismatch",
@@ -143,7 +145,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
             )
     if not isinstance(spec.get("ablation"), str):
         raise HeadlabError("its spec does not name its ablation", code="result.ablation_missing")
-    return spec
+    return run_spec
 
 
 # What pages, reports and commands count with or show, where a spec has it.
@@ -164,7 +166,7 @@ FIELDS: Mapping[tuple[str, ...], tuple[type, ...]] = {
 }
 
 
-def check_parts(spec: Mapping[str, Any], objects: Iterable[tuple[str, ...]] = ()) -> None:
+def check_parts(spec: RunSpec, objects: Iterable[tuple[str, ...]] = ()) -> None:
     """Raise HeadlabError for a spec that headlab never wrote, though its folder has its name.
 
     Args:
@@ -172,10 +174,10 @@ def check_parts(spec: Mapping[str, Any], objects: Iterable[tuple[str, ...]] = ()
         objects: paths of the objects that its kind of result has.
     """
     for path in objects:
-        if not isinstance(part(spec, *path), Mapping):
+        if not isinstance(json_at(spec, *path), dict):
             raise HeadlabError(f"its spec has no {'.'.join(path)}", code="result.spec_incomplete")
     for path, kinds in FIELDS.items():
-        value = part(spec, *path)
+        value = json_at(spec, *path)
         if value is not None and type(value) not in kinds:
             raise HeadlabError(
                 f"its spec has {value!r:.60} for {'.'.join(path)}, not {_named(kinds)}",
@@ -187,14 +189,14 @@ def _named(kinds: Iterable[type]) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-def _key(spec: Mapping[str, Any]) -> str:
+def _key(spec: RunSpec) -> str:
     try:
-        return content_key(spec)
+        return spec.key
     except ValueError:  # a lone surrogate: valid in JSON, but not in UTF-8
         return ""
 
 
-def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
+def read_content(folder: Path) -> tuple[dict[str, Json], Arrays]:
     """The description of a result, and its arrays, read-only. Raises HeadlabError if the file is damaged."""
     arrays = read_arrays(folder / "result.npz")
     for array in arrays.values():
@@ -202,7 +204,7 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise HeadlabError("its result has no description", code="result.about_missing")
-    about = parse_json(str(text), "about")
+    about: Json = parse_json(str(text), "about")
     if not isinstance(about, dict) or not isinstance(about.get("meta"), dict):
         raise HeadlabError(
             "the description of its result is missing or cannot be read", code="result.about_torn"
@@ -210,18 +212,22 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
     return about, arrays
 
 
-def read_grid(value: Any) -> HeadGrid:
+def read_grid(value: Json) -> HeadGrid:
     """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
-    good = isinstance(value, dict) and all(
+    counts = value if isinstance(value, dict) else {}
+    good = all(
         isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads)
-        for heads in value.values()
+        for heads in counts.values()
     )
-    if not good or not sum(map(sum, value.values())):
+    if not good or not any(any(heads) for heads in counts.values() if isinstance(heads, list)):
         raise HeadlabError("its grid is not {stack: heads per layer}", code="result.grid_invalid")
-    return HeadGrid.from_json(value)
+    return HeadGrid.from_json(counts)
 
 
-def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float]) -> Any:
+Plain = TypeVar("Plain", bound=bool | int | float | str)
+
+
+def read_field(about: Mapping[str, Json], name: str, kind: type[Plain]) -> Plain:
     """A field of a result's description (a float may be stored as an int). Raises HeadlabError for another type."""
     value = about.get(name)
     if type(value) is not kind and not (kind is float and type(value) is int):
@@ -236,9 +242,7 @@ def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float
         ) from error
 
 
-def check_array(
-    name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]
-) -> None:
+def check_array(name: str, array: Array, shape: tuple[int, ...], kind: type[np.generic]) -> None:
     """Raise HeadlabError unless an array has this shape and type, and is finite."""
     if array.shape != shape or array.dtype != kind:
         raise HeadlabError(

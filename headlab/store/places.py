@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.records import content_key, part
+from headlab.json_types import Json, json_at
+from headlab.records import content_key
 
 FOLDER = ".places"  # below a store's folder, whose listings leave out what begins with a dot
 
@@ -46,7 +47,7 @@ OF_TASK = ("declaration", "data")
 OF_DATA = ("declaration", "data", "trees")
 
 
-def note_places(root: Path, spec: Mapping[str, Any], places: Places) -> None:
+def note_places(root: Path, spec: Mapping[str, Json], places: Places) -> None:
     """Note where the files of a result are; later notes replace earlier ones.
 
     A cache that cannot be written stays as it is: its results then have commands without these paths.
@@ -69,7 +70,7 @@ def note_places(root: Path, spec: Mapping[str, Any], places: Places) -> None:
                 _write(file, note)
 
 
-def noted_places(root: Path, spec: Mapping[str, Any]) -> Places:
+def noted_places(root: Path, spec: Mapping[str, Json]) -> Places:
     """Where the files of a result are, as far as that was noted and they are still there.
 
     Args:
@@ -80,17 +81,19 @@ def noted_places(root: Path, spec: Mapping[str, Any]) -> Places:
     for notes in _notes(spec):
         for key, names in notes:
             note = _read(root / FOLDER / f"{key}.json")
-            existing = {name: Path(note[name]) for name in names if _is_there(note.get(name))}
+            noted = {name: note.get(name) for name in names}
+            existing = {name: Path(path) for name, path in noted.items() if _is_there(path)}
             if existing:
                 paths |= existing
                 break
     return Places(**paths)
 
 
-def _notes(spec: Mapping[str, Any]) -> list[list[Note]]:
+def _notes(spec: Mapping[str, Json]) -> list[list[Note]]:
     """The notes about a spec's files: of each thing the key of its note and the fields in it, the most exact first."""
-    task, data_hash = part(spec, "task", "name"), part(spec, "task", "data_hash")
-    fingerprint, words = part(spec, "model", "fingerprint"), part(spec, "frequencies", "sha256")
+    task, data_hash = json_at(spec, "task", "name"), json_at(spec, "task", "data_hash")
+    fingerprint = json_at(spec, "model", "fingerprint")
+    words = json_at(spec, "frequencies", "sha256")
     of_task, of_model, of_words = list[Note](), list[Note](), list[Note]()
     if isinstance(task, str) and isinstance(data_hash, str):
         of_task.append((_key("task", task, data_hash), OF_DATA))
@@ -117,16 +120,16 @@ def _write(file: Path, note: Mapping[str, str]) -> None:
         file.write_text(json.dumps(note, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, Json]:
     """A note; empty where there is none that can be read."""
     try:
-        note = read_json(file)
+        note: Json = read_json(file)
     except HeadlabError:
         return {}
     return note if isinstance(note, dict) else {}
 
 
-def _is_there(path: Any) -> bool:
+def _is_there(path: Json) -> TypeGuard[str]:
     """Whether a note names something that exists."""
     try:
         return isinstance(path, str) and Path(path).exists()

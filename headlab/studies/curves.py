@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
 from types import NoneType
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,14 @@ from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import STATE_BYTES, Evaluator, width_of
 from headlab.fingerprints import is_same_model
 from headlab.hooks.model import MODEL, Model
+from headlab.json_types import Json
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import renewed_in, spec_of, superseded
 from headlab.methods.run import Arrays, make_spec, only_language, saving
 from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.models.checkpoint import made_now
-from headlab.records import Bools, Ints, Progress, content_key
+from headlab.records import Bools, Ints, Progress
+from headlab.run_spec import MethodSpec, RunSpec
 from headlab.scores import Curve, HeadScores, counts, kept_without, labels
 from headlab.stats import group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
@@ -40,7 +41,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
         )
     made_for = spec_of(scores, "model", "fingerprint")
     if not is_same_model(made_for, model.fingerprint):
-        name = spec_of(scores, "model", "name") or "a model that they do not name"
+        name = scores.spec.model.name or "a model that they do not name"
         raise HeadlabError(
             f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
             "The shapes agree, but heads of one model say nothing about those of another. Score this model first",
@@ -60,10 +61,10 @@ def curve_spec(
     points: int | None = None,
     ablation: str = "zero",
     seed: int = 0,
-) -> dict[str, Any]:
-    """Spec of a curve: everything it depends on; its sha256 names the run."""
+) -> RunSpec:
+    """Spec of a curve: everything it depends on; its key names the run."""
     base = make_spec(evaluator, METHODS[RANDOM_METHOD], {}, seed, ablation)
-    order = {
+    order: dict[str, Json] = {
         "method": scores.method,
         "options": spec_of(scores, "method", "options"),
         "estimand": scores.estimand,
@@ -73,36 +74,32 @@ def curve_spec(
         "ablation": spec_of(scores, "ablation"),
         "seed": spec_of(scores, "seed"),
         "values_sha256": scores.values_sha256(),
-        "run": content_key(dict(scores.spec)),
+        "run": scores.spec.key,
     }
     version = renewed_in(scores.method, order["options"])
     if version > 1 and not superseded(scores.spec):
         order["version"] = version
-    removed = counts(scores.grid.size, points)
-    return {k: v for k, v in base.items() if k != "method"} | {
-        "kind": "curve",
-        "order": order,
-        "removed": removed,
-    }
+    removed = tuple(counts(scores.grid.size, points))
+    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed)
 
 
-def caution_of(spec: Mapping[str, Any]) -> str:
+def caution_of(spec: RunSpec) -> str:
     """Caveats about a curve of this spec, or empty."""
-    order, task, notes = spec["order"], spec["task"], []
+    order, task, notes = spec.order or {}, spec.task, list[str]()
     if order["method"] != RANDOM_METHOD:
         if order["split"] is None:
             notes.append(
                 "the scores do not say which examples they were made on; if on these, the curve gives an optimistic "
                 "estimate"
             )
-        elif (order["split"], order["task"]) == (task["split"], task["name"]):
+        elif (order["split"], order["task"]) == (task.split, task.name):
             notes.append(
-                f"the heads were ordered on the {task['split']} split too, so the curve gives an optimistic estimate; "
+                f"the heads were ordered on the {task.split} split too, so the curve gives an optimistic estimate; "
                 "judge on another split"
             )
-        if order["ablation"] not in (None, spec["ablation"]):
+        if order["ablation"] not in (None, spec.ablation):
             notes.append(
-                f"the scores are of {order['ablation']} ablation, the curve is of {spec['ablation']}"
+                f"the scores are of {order['ablation']} ablation, the curve is of {spec.ablation}"
             )
     return "; ".join(notes)
 
@@ -124,7 +121,7 @@ class Walk:
     """
 
     evaluator: Evaluator
-    spec: dict[str, Any]
+    spec: RunSpec
     order: Ints
     run: Run | None
     done: int = 0
@@ -132,7 +129,7 @@ class Walk:
     correct: Bools = field(init=False)
 
     def __post_init__(self) -> None:
-        self.removed: list[int] = self.spec["removed"]
+        self.removed = self.spec.removed or ()
         self.ends = np.cumsum(self.evaluator.inputs.units)
         self.correct = np.zeros((len(self.removed), int(self.ends[-1])), dtype=bool)
         self.evaluator.state_bytes = ROOM.get(self.evaluator.model.device.type, STATE_BYTES)
@@ -142,7 +139,7 @@ class Walk:
     def blocks(self) -> list[slice]:
         """Slices of the examples that are measured together."""
         evaluator = self.evaluator
-        if not evaluator.model.resumable or self.spec["ablation"] != "zero":
+        if not evaluator.model.resumable or self.spec.ablation != "zero":
             return [slice(0, len(evaluator.examples))]
         a_token = (
             width_of(evaluator.model)
@@ -205,9 +202,7 @@ class Walk:
     def _measure(self, part: Evaluator, block: slice, point: int) -> None:
         model = part.model
         kept = kept_without(self.order[: self.removed[point]], model.grid.size)
-        found = part.evaluate(
-            Mask(model.grid, kept, model.identity()), ablation=self.spec["ablation"]
-        )
+        found = part.evaluate(Mask(model.grid, kept, model.identity()), ablation=self.spec.ablation)
         end = int(self.ends[block.stop - 1])
         self.correct[point, end - found.n : end] = found.correct
 
@@ -261,10 +256,10 @@ class Walk:
         names = np.array([example.cluster for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
         gain = self.correct.astype(np.float64) - self.correct[0]
-        low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec["seed"]))
+        low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec.seed))
         low[0], high[0], p[0] = 0.0, 0.0, 1.0  # by definition, where no head is removed
         return Curve(
-            evaluator.model.grid, spec["task"]["language"], spec["task"]["split"], spec["order"]["method"],
+            evaluator.model.grid, spec.task.language, spec.task.split, str((spec.order or {})["method"]),
             self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
             self._forwards, self.seconds, caution_of(spec), spec, evaluator.omissions,
         )  # fmt: skip
@@ -312,7 +307,7 @@ def prune_curve(
 
 def measured(
     evaluator: Evaluator,
-    spec: dict[str, Any],
+    spec: RunSpec,
     order: Ints,
     store: Store | None,
     report: Report,

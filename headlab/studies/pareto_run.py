@@ -10,7 +10,9 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.records import Progress, content_key
+from headlab.json_types import Json
+from headlab.records import Progress
+from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
 from headlab.scores import Curve, HeadScores, kept_without
 from headlab.studies.curves import curve_spec, measured
 from headlab.studies.differences import NOTHING, Gain, over_languages
@@ -51,30 +53,28 @@ BY = {BOUND: "lower bound", ESTIMATE: "estimate"}
 def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
     """An order as scores that a curve can follow; the spec records the scores it was made from."""
     first = next(iter(scores.values()))
-    used = {language: content_key(dict(one.spec)) for language, one in scores.items()}
-    spec = {
-        "model": pieces.identity(),
-        "task": {"name": pieces.task.name, "language": ",".join(scores), "split": SPLIT},
-        "method": {"name": f"front {order.key}", "options": {"of": first.method, "scores": used}},
-        "ablation": pieces.ablation,
-        "seed": pieces.seed,
-    }
+    keys: dict[str, Json] = {language: scored.spec.key for language, scored in scores.items()}
+    spec = RunSpec(
+        model=ModelSpec.from_json(pieces.identity()),
+        task=TaskSpec(name=pieces.task.name, language=",".join(scores), split=SPLIT),
+        method=MethodSpec(f"front {order.key}", {"of": first.method, "scores": keys}),
+        ablation=pieces.ablation,
+        seed=pieces.seed,
+    )
     return HeadScores(
         first.grid, ",".join(scores), f"front {order.key}", order.values, "order", first.unit, 0, 0.0, spec=spec
     )  # fmt: skip
 
 
-def walk_spec(
-    pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]
-) -> dict[str, Any]:
-    """Spec of a walk: everything it depends on; its sha256 names the run."""
+def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> RunSpec:
+    """Spec of a walk: everything it depends on; its key names the run."""
     spec = curve_spec(
         pieces.source(language, SPLIT), scores, points=2, ablation=pieces.ablation, seed=pieces.seed
     )
-    return spec | {"removed": list(removed)}
+    return replace(spec, removed=tuple(removed))
 
 
-def found_walk(pieces: Pieces, spec: dict[str, Any]) -> Curve | None:
+def found_walk(pieces: Pieces, spec: RunSpec) -> Curve | None:
     """The finished walk, or None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
     kept = None if pieces.store is None else pieces.store.run(spec).result(Curve)
     return None if kept is None else kept.record

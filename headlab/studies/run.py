@@ -27,6 +27,7 @@ from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key
+from headlab.run_spec import RunSpec
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
@@ -111,7 +112,7 @@ class Pieces:
         self._scores: dict[str, HeadScores] = {}
         self._sources: dict[tuple[str, Split], Source] = {}
         self._omissions: dict[tuple[str, Split], Omissions] = {}
-        self._specs: dict[tuple[str, Split], dict[str, Any]] = {}
+        self._specs: dict[tuple[str, Split], RunSpec] = {}
         self._known: list[HeadScores] | None = None
         self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
         self._evaluators: OrderedDict[tuple[str, Split], Evaluator] = OrderedDict()
@@ -361,7 +362,7 @@ class Pieces:
 
     def score_spec(
         self, language: str, method: str, seed: int | None, options: dict[str, Any]
-    ) -> dict[str, Any]:
+    ) -> RunSpec:
         """Spec of a language's scores: everything they depend on; it names them in the store."""
         chosen, source = method_of(method), self.source(language, "dev")
         return make_spec(
@@ -372,7 +373,7 @@ class Pieces:
             self.ablation,
         )
 
-    def _spec(self, language: str, split: Split) -> dict[str, Any]:
+    def _spec(self, language: str, split: Split) -> RunSpec:
         """Spec of the answers on a split: everything they depend on except the mask."""
         if (language, split) not in self._specs:
             self._specs[language, split] = answers_spec(self.source(language, split), self.ablation)
@@ -589,7 +590,9 @@ def run_experiment(
         tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
     forwards = pieces.forwards - before
-    report = Report(about.key, tuple(tables), notes, spec, forwards, time.perf_counter() - began)
+    report = Report(
+        about.key, tuple(tables), notes, RunSpec.of(spec), forwards, time.perf_counter() - began
+    )
     if run is not None:
         run.finish(report, made_now())
     return report

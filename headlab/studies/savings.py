@@ -11,6 +11,7 @@ from scipy.stats import binom
 
 from headlab.errors import HeadlabError
 from headlab.records import Bools, Floats
+from headlab.run_spec import RunSpec
 from headlab.tables import Cell, Report, Table
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
@@ -275,7 +276,7 @@ class Savings:
             NAME,
             (self._sizes(), *((self._times(),) if self.speeds else ())),
             self.sentences(),
-            self.spec,
+            RunSpec.of(self.spec),
         )
 
     def _sizes(self) -> Table:

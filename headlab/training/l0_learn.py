@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,8 @@ from headlab.models.files import checkpoint_beside
 from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import identity_of
 from headlab.records import Bools, Ints, content_key, omission_fields
-from headlab.store import FORMAT, GATES, Result, Run, Store, trained_folder
+from headlab.run_spec import FORMAT, ModelSpec, RunSpec, TaskSpec
+from headlab.store import GATES, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.equal_texts import compared_with, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
@@ -380,24 +380,34 @@ class Given:
             split: self.task.data_hash(examples) for split, examples in self.judged.items()
         }
 
-    def spec(self, options: GateOptions) -> dict[str, Any]:
-        """Everything that gates learned with these options depend on; its sha256 names the run."""
-        task = self.task
-        return {
-            "format": FORMAT,
-            "kind": GATES,
-            "version": VERSION,
-            "model": self.model.recorded(),
-            "task": {
-                "name": task.name, "language": self.language, "split": self.split, "size": len(self.examples),
-                "seed": task.seed, "data_hash": self._hashes["learned"], **classes_of(self.model, task),
+    def spec(self, options: GateOptions) -> RunSpec:
+        """Everything that gates learned with these options depend on; its key names the run."""
+        task = TaskSpec(
+            name=self.task.name,
+            language=self.language,
+            split=self.split,
+            size=len(self.examples),
+            seed=self.task.seed,
+            data_hash=self._hashes["learned"],
+            more={
+                **classes_of(self.model, self.task),
                 **tokens_version(self.model, self.examples),
             },
-            "judged": {s: {"size": len(e), "data_hash": self._hashes[s]} for s, e in self.judged.items()},
-            "ablation": "zero",
-            "options": options.record(),
-            "seed": options.seed,
-        }  # fmt: skip
+        )
+        return RunSpec(
+            format=FORMAT,
+            kind=GATES,
+            version=VERSION,
+            model=ModelSpec.from_json(self.model.recorded()),
+            task=task,
+            judged={
+                split: {"size": len(examples), "data_hash": self._hashes[split]}
+                for split, examples in self.judged.items()
+            },
+            ablation="zero",
+            options=options.record(),
+            seed=options.seed,
+        )
 
     def measured(
         self, gates: LearnedGates, tick: Tick, other: Model | None = None
@@ -569,7 +579,7 @@ def _keep(run: Run | None, watch: Watch[GateStep]) -> Keep | None:
     return None if run is None else watch.keep(run.folder / CHECKPOINT, run.key, CHECKPOINT_STEPS)
 
 
-def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bools) -> LearnedGates:
+def _record(given: Given, learner: Learner, spec: RunSpec, has_gate: Bools) -> LearnedGates:
     """The learned gates, not yet measured."""
     times, log_alpha, loss, penalty = learner.history()
     wide = np.full((len(times), given.model.grid.size), np.nan, np.float32)

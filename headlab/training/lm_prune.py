@@ -14,12 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated_here
-from headlab.json_types import JsonLike
+from headlab.json_types import Json, JsonLike
 from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
 from headlab.records import content_key
+from headlab.run_spec import RunSpec
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
     Judge,
@@ -99,12 +100,12 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
             return wide
         return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
 
-    def learned(self, spec: Mapping[str, object]) -> LearnedGates:
+    def learned(self, spec: Mapping[str, Json]) -> LearnedGates:
         """The learned gates as a record."""
         options, state = self.options, self.state
         return LearnedGates(
             self.attached.grid, "", *self.history(), float(options.weight), options.steps * options.batch,
-            state.seconds, options.concrete, {}, dict(spec),
+            state.seconds, options.concrete, {}, RunSpec.of(spec),
         )  # fmt: skip
 
 
@@ -227,7 +228,7 @@ def _gated(
                       given.options)  # fmt: skip
     steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
     gates = steps.learned(
-        {"model": given.checkpoint.identity(), "data": given.data, **given.options.record()}
+        {"model": dict(given.checkpoint.identity()), "data": given.data, **given.options.record()}
     )
     check_some_left(gates)
     model.train(False)

@@ -383,7 +383,7 @@ class Resident:
             form=request.form,
             normalise=request.normalise,
         )
-        return Scores(**scores.to_json())
+        return Scores.of(scores)
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""

@@ -6,7 +6,7 @@ import logging
 import traceback
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, Field, StringConstraints
+from pydantic import Base64Bytes, BaseModel, Field, StringConstraints, create_model
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
@@ -22,6 +22,7 @@ from headlab.jobs.fields import (
     Strict,
 )
 from headlab.records import Change, Omissions
+from headlab.scores import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
 
 # The description of the resident model.
 
@@ -330,25 +331,30 @@ class JobRow(Strict):
     ended: float | None
 
 
-class Scores(Strict):
+# The fields of the JSON of scores, which `headlab.scores` names, as `create_model` takes them.
+SCORE_FIELDS: dict[str, Any] = {
+    "grid": (dict[str, list[int]], ...),
+    **{name: (plain_type, ...) for name, plain_type in SCORE_VALUES.items()},
+    "spec": (dict[str, object], ...),
+    **{
+        name: (about.json_type, ...)
+        for name, about in SCORE_ARRAYS.items()
+        if not about.in_files_only
+    },
+    SIGNED: (bool, ...),
+}
+ScoreFields = create_model("ScoreFields", __base__=Strict, **SCORE_FIELDS)
+
+
+class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no class that is made
     """Scores of every head; fields as in `headlab.scores.HeadScores`, arrays flat [head] in the grid's order."""
 
-    grid: dict[str, list[int]]
-    language: str
-    method: str
-    estimand: str
-    unit: str
-    example_forwards: int
-    seconds: float
-    level: float
-    spec: dict[str, Any]
-    values: list[float]
-    low: list[float] | None
-    high: list[float] | None
-    samples: list[int] | None
-    p_values: list[float] | None
-    signed: bool
     omissions: Omissions | None = None
+
+    @staticmethod
+    def of(scores: HeadScores) -> Scores:
+        """Scores as they are sent."""
+        return Scores(**scores.to_json())
 
 
 class Snapshot(Strict):

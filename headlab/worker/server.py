@@ -252,7 +252,7 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.get("/jobs/{job}/snapshot")
     def snapshot(job: JobId) -> Snapshot:
         found, scores = engine.jobs.get(job), engine.look(job)
-        return Snapshot(job=found, scores=None if scores is None else Scores(**scores.to_json()))
+        return Snapshot(job=found, scores=None if scores is None else Scores.of(scores))
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:

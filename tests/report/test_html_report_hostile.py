@@ -108,7 +108,7 @@ def test_any_format_of_a_file_gives_a_cell(value, form, words):
     assert cell(value, form) == words
 
 
-json_values = st.recursive(
+json_types = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
@@ -138,7 +138,7 @@ KEYS = (
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.dictionaries(st.sampled_from(KEYS), json_values, max_size=8),
+    st.dictionaries(st.sampled_from(KEYS), json_types, max_size=8),
     st.sampled_from(["report", "mask", "whole"]),
 )
 def test_a_broken_file_is_a_sentence_or_a_page(tmp_path_factory, value, kind):

@@ -1,0 +1,130 @@
+"""Specs of results: typed where they are read, and the JSON they were made of whatever that was."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlab.json_types import as_list, as_number, as_object, as_text, json_at
+from headlab.records import canonical_json, content_key
+from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
+
+SPEC = {
+    "format": 1,
+    "model": {"name": "m", "revision": "r", "fingerprint": "f", "padded": "right"},
+    "task": {"name": "t", "language": "de", "split": "dev", "size": 5, "seed": 0, "data_hash": "h"},
+    "ablation": "zero",
+    "method": {"name": "shapley", "options": {"samples": 8, "target": None}, "version": 2},
+    "seed": 0,
+}
+TYPED = RunSpec(
+    format=1,
+    model=ModelSpec("m", "r", "f", more={"padded": "right"}),
+    task=TaskSpec(name="t", language="de", split="dev", size=5, seed=0, data_hash="h"),
+    ablation="zero",
+    method=MethodSpec("shapley", {"samples": 8, "target": None}, 2),
+    seed=0,
+)
+# Names that a spec has, so that most of what is drawn is nearly a spec.
+PARTS = ("name", "language", "size", "sizes", "options", "version", "fingerprint", "unknown")
+FIELDS = (
+    "format", "kind", "experiment", "version", "model", "task", "method", "options", "seed", "order", "removed",
+    "ablation", "device", "unknown",
+)  # fmt: skip
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.sampled_from(PARTS), SCALARS)
+OBJECTS = st.dictionaries(st.sampled_from(FIELDS), VALUES)
+
+
+def encodable(value: object) -> bool:
+    try:
+        canonical_json(value).encode()
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_spec_is_what_its_json_says():
+    assert RunSpec.from_json(SPEC) == TYPED == SPEC
+    assert SPEC == TYPED
+    assert vars(RunSpec.from_json(SPEC)).items() >= {"seed": 0, "ablation": "zero"}.items()
+    assert RunSpec.from_json(SPEC).method == TYPED.method
+
+
+def test_its_key_is_that_of_its_json():
+    assert RunSpec.from_json(SPEC).key == TYPED.key == content_key(SPEC)
+    assert content_key(TYPED) == content_key(SPEC)
+    assert content_key([TYPED, {"of": TYPED}]) == content_key([SPEC, {"of": SPEC}])
+
+
+def test_it_is_read_as_a_mapping_of_its_json():
+    assert [*TYPED] == [*SPEC]
+    assert len(TYPED) == len(SPEC)
+    assert TYPED["task"]["name"] == "t"
+    assert TYPED.get("order") is None
+    assert {**TYPED, "seed": 1} == TYPED | {"seed": 1} == SPEC | {"seed": 1}
+    with pytest.raises(KeyError):
+        TYPED["order"]
+
+
+@given(OBJECTS)
+def test_any_object_comes_back_as_it_was(value: dict[str, object]):
+    spec = RunSpec.from_json(value)
+    assert spec.to_json() == value
+    if encodable(value):
+        assert canonical_json(spec.to_json()) == canonical_json(value)
+        assert spec.key == content_key(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"model": "m", "task": ["t"], "method": None},
+        {"model": {}, "task": {}, "options": {}, "removed": []},
+        {"model": {"name": 3, "fingerprint": ""}, "seed": True, "format": 1.0},
+        {"removed": [0, 1.5]},
+    ],
+    ids=str,
+)
+def test_what_another_version_wrote_otherwise_is_kept_and_not_taken_for_what_it_is_not(value):
+    spec = RunSpec.from_json(value)
+    assert canonical_json(spec.to_json()) == canonical_json(value)
+    assert (spec.model, spec.seed) == (ModelSpec(more=spec.model.more), None)
+    assert (spec.task, spec.method, spec.format) == (TaskSpec(), MethodSpec(), None)
+
+
+def test_a_field_can_be_replaced():
+    other = replace(TYPED, model=replace(TYPED.model, fingerprint="g"))
+    assert other["model"]["fingerprint"] == "g"
+    assert other.key != TYPED.key
+
+
+def test_it_can_be_copied_and_sent_to_another_process():
+    sent = pickle.loads(pickle.dumps(TYPED))  # noqa: S301 - its own
+    assert sent.key == copy.deepcopy(TYPED).key == TYPED.key
+
+
+def test_a_path_that_leads_nowhere_gives_none():
+    assert json_at(SPEC, "task", "name") == json_at(TYPED, "task", "name") == "t"
+    assert json_at(SPEC, "task", "name", "deeper") is None
+    assert json_at(SPEC, "order", "method") is None
+    assert json_at(3, "task") is None
+
+
+@pytest.mark.parametrize("narrow", [as_object, as_list, as_text, as_number])
+def test_json_of_another_type_is_refused(narrow):
+    accepted = {as_object: {"a": 1}, as_list: [1], as_text: "a", as_number: 1.5}
+    for kind, value in accepted.items():
+        if kind is narrow:
+            assert narrow(value) == value
+            continue
+        with pytest.raises(TypeError):
+            narrow(value)
+    with pytest.raises(TypeError):
+        narrow(True)
