@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from headlab.jobs.fields import Languages, OnTask, setting
-from headlab.jobs.job import Job, Outcome, named, task_of
+from headlab.jobs.job import Job, Outcome, named
 from headlab.jobs.known import Estimate, Known
 from headlab.jobs.lab import Lab, RunningJob
 from headlab.methods.forecast import Forecast
 from headlab.options import Option
+from headlab.tasks import task
 
 
 class WordsJob(Job, OnTask):
@@ -27,7 +28,9 @@ class WordsJob(Job, OnTask):
 
     def resolve(self) -> WordsJob:
         """The job with its languages filled in."""
-        return self.model_copy(update={"languages": list(task_of(self, self.languages).languages)})
+        return self.model_copy(
+            update={"languages": list(task(self.task, self.languages).languages)}
+        )
 
     def forecast(self, known: Known) -> Estimate:
         """No model is needed."""

@@ -287,8 +287,7 @@ def _activation(
     func: TensorOperation, spelled: str, args: tuple[object, ...], named: dict[str, object]
 ) -> torch.Tensor:
     """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
-    x = args[0] if args else named.pop("input")
-    assert isinstance(x, torch.Tensor)
+    x = cast("torch.Tensor", args[0] if args else named.pop("input"))
     exponent = named.get("exponent", 1)
     if spelled.strip("_") == "pow" and len(args) > 1:
         exponent = args[1]

@@ -21,18 +21,13 @@ MODULE = '''
 
 from typing import ClassVar
 
-from headlab.jobs.fields import Languages, Name, OnTask, setting
-from headlab.jobs.job import Job, named, task_of
-from headlab.jobs.known import MeasureRequest, estimate
-from headlab.methods.forecast import Part
+from headlab.jobs import Part, TaskJob, estimate, setting
 from headlab.options import Option
 
 
-class LengthsJob(Job, OnTask):
+class LengthsJob(TaskJob):
     """Lengths of the texts of some languages."""
 
-    model: Name
-    languages: Languages
     limit: int = setting(Option(2, "texts of a language", kind=int, low=1, high=10))
     words: bool = setting(Option(False, "count words, not letters", kind=bool))
 
@@ -40,18 +35,14 @@ class LengthsJob(Job, OnTask):
     name: ClassVar[str] = "Text lengths"
     about: ClassVar[str] = "How long the texts of a task are."
 
-    def resolve(self):
-        return self.model_copy(update={"languages": list(task_of(self, self.languages).languages)})
-
     def forecast(self, known):
         pace, basis = known.measured_pace()
         part = Part(self.limit * len(self.languages), pace, (basis,))
-        ask = MeasureRequest(self.model, self.task, named(self.languages)[0], self.label_map)
-        return estimate([part], ask)
+        return estimate([part], self.plain_passes())
 
     def run(self, lab, running):
         lengths = {}
-        for place, language in enumerate(named(self.languages)):
+        for place, language in enumerate(self.languages):
             running.tick()
             running.progress(place, len(self.languages), language)
             running.log(f"{language}: counted")
