@@ -264,19 +264,20 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
             worker.client.submit("baseline", {**spec, "size": 0})
         with raises("task.language_unknown", "xx"):
             worker.client.submit("baseline", {**spec, "languages": ["xx"]})
-        number = int(worker.client.submit("baseline", spec)["id"])
-        until(lambda: worker.client.job(number)["state"] not in ("queued", "running"))
+        number = worker.client.submit("baseline", spec).id
+        until(lambda: worker.client.job(number).state not in ("queued", "running"))
         row = worker.client.job(number)
     examples = [headlab.task("polarity").examples(name, "dev", 4) for name in ("en", "de")]
-    assert announced["forwards"] == sum(map(len, examples)) > 0
-    assert announced["seconds"] > 0
-    assert row["state"] == "done", row["error"]
+    assert announced.forwards == sum(map(len, examples)) > 0
+    assert (announced.seconds or 0) > 0
+    assert row.state == "done", row.error
     model = headlab.load(folder, device="cpu")
-    for language, accuracy in row["result"]["accuracy"].items():
+    assert row.result is not None
+    for language, accuracy in row.result["accuracy"].items():
         evaluator = Evaluator(model, headlab.task("polarity"), language, "dev", 4)
         assert accuracy == evaluator.evaluate().accuracy
-    assert set(row["result"]["accuracy"]) == {"en", "de"}
-    job = job_of("baseline", row["params"])
+    assert set(row.result["accuracy"]) == {"en", "de"}
+    job = job_of("baseline", row.params)
     assert job is not None
     assert job.title() == "Baseline for English (en), German (de)"
     assert ("What", "Baseline") in job.details()

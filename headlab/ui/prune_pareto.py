@@ -290,7 +290,7 @@ class FrontForm:
         """The question, and the orders and sizes to try."""
         options: NestedOptions = {
             "orders": ",".join(values.get("front-orders") or ["mean"]),
-            "points": min(int(values.get("front-points", SIZED)), self.heads + 1),
+            "points": min(int(values.get("front-points", full_sizes())), self.heads + 1),
             "within": None,
             "heads": None,
             "by": BOUND,
@@ -353,7 +353,11 @@ QUICK = (
 )  # sizes, test examples
 # Of the full front.
 ORDERED = str(ABOUT.options["orders"].default).split(",")
-SIZED = integer_in({name: option.default for name, option in ABOUT.options.items()}, "points")
+
+
+def full_sizes() -> int:
+    """How many sizes the full front measures."""
+    return integer_in({"points": ABOUT.options["points"].default}, "points")
 
 
 def presets(form: FrontForm) -> None:
@@ -364,11 +368,11 @@ def presets(form: FrontForm) -> None:
     job = form.job(held(PREFIX))
     row(
         Button("Quick", "front-quick", _quick, (job,), icon="bolt"),
-        Button("Full", "front-full", _fill, (ORDERED, SIZED, None), icon="done_all"),
+        Button("Full", "front-full", _fill, (ORDERED, full_sizes(), None), icon="done_all"),
     )
     st.caption(
         "Quick tries one order of removal, and as many sizes as this machine measures in about two minutes, three at "
-        f"least; the estimate of its time is below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are "
+        f"least; the estimate of its time is below. Full tries {len(ORDERED)} orders at {full_sizes()} sizes. Scores that are "
         "not in the cache take longer than either."
     )
 
@@ -418,7 +422,7 @@ def _more() -> None:
         "Sizes to try",
         2,
         4096,
-        SIZED,
+        full_sizes(),
         key="front-points",
         help="Evenly spaced counts of heads off.",
     )

@@ -12,6 +12,7 @@ import pytest
 from app_pages import app_on, run_page, said, shown
 from cached_reports import KEY_ROWS, keep, made_up
 from cached_scores import made_up as made_scores
+from checked_jobs import checked
 from fake_client import job
 from streamlit.testing.v1 import AppTest
 from typer.main import get_command
@@ -96,7 +97,7 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
 def test_the_worker_takes_what_the_form_makes(key):
     params = form_job(key).params()
-    full = ExperimentJob.check_params(params)
+    full = checked("experiment", params)
     full["options"] = {name: full["options"][name] for name in params["options"]}
     assert {name: full[name] for name in params} == params
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import threading
 from datetime import UTC, datetime
-from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 import streamlit as st
 from app_pages import app_on, no_worker, run_page, said, shown
 from cached_scores import GRID, fill, made_up
+from checked_jobs import checked
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
-from headlab import extensions
 from headlab.errors import HeadlabError
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
@@ -256,7 +255,7 @@ def test_curves_and_trainings_can_be_asked_for(worker):
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
 def test_the_worker_takes_what_the_form_makes(kind):
     spec = FORM.job({FORM.key("kind"): kind}).params()
-    full = JOBS[kind].check_params(spec)
+    full = checked(kind, spec)
     assert {name: full[name] for name in spec} == spec
 
 
@@ -375,15 +374,13 @@ def test_a_training_shows_its_accuracy(worker):
 
 
 @pytest.fixture
-def toy(monkeypatch):
+def toy(monkeypatch, tmp_path):
     """The toy job, as an installed package announces it."""
-    point = EntryPoint("count-words", "toy_job:WordsJob", "headlab.jobs")
-    entry_points = extensions.entry_points
-    monkeypatch.setattr(
-        extensions,
-        "entry_points",
-        lambda group: [point] if group == "headlab.jobs" else entry_points(group=group),
-    )
+    about = tmp_path / "site" / "toy-0.1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
+    (about / "entry_points.txt").write_text("[headlab.jobs]\ncount-words = toy_job:WordsJob\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     JOBS.refresh()
     yield JOBS["count-words"]
     monkeypatch.undo()
