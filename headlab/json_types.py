@@ -43,11 +43,11 @@ def plain_object(record: JsonRecord) -> JsonObject:
     return {name: plain(value) for name, value in record.items()}
 
 
-def as_object(value: Json) -> dict[str, Json]:
-    """An object of JSON. Raises TypeError for anything else."""
-    if not isinstance(value, dict):
+def as_object(value: Json | Mapping[str, Json]) -> dict[str, Json]:
+    """An object of JSON, from whatever mapping holds it. Raises TypeError for anything else."""
+    if not isinstance(value, Mapping):
         raise TypeError(f"{value!r:.40} is not an object")
-    return value
+    return dict(value)
 
 
 def as_list(value: Json) -> list[Json]:
