@@ -39,6 +39,25 @@ GPU_SHARE = 0.3
 GPU_TOKENS = 1 << 18
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """The examples of a language that a model is given: all that the spec of a result needs.
+
+    Attributes:
+        model: The model.
+        task: Their task.
+        language: One of the task's.
+        split: Of the task.
+        examples: The examples of it that are used, not tokenised.
+    """
+
+    model: Model
+    task: Task
+    language: str
+    split: Split
+    examples: tuple[Example, ...]
+
+
 @dataclass
 class Batch:
     """Examples of similar length: their rows in the evaluator, their tensors, and what is cached of the last pass.
@@ -157,6 +176,11 @@ class Evaluator:
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
         self._below_chance = ""
+
+    @property
+    def dataset(self) -> Dataset:
+        """Its examples, without their tokens."""
+        return Dataset(self.model, self.task, self.language, self.split, self.examples)
 
     @property
     def note(self) -> str:

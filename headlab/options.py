@@ -189,6 +189,32 @@ def integer_in(options: Mapping[str, OptionValue], name: str) -> int:
     return int(number_in(options, name))
 
 
+def text_in(options: Mapping[str, OptionValue], name: str) -> str:
+    """The text that a resolved option holds. Raises TypeError for one that holds none."""
+    value = options[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def optional_number_in(options: Mapping[str, OptionValue], name: str) -> float | None:
+    """As `number_in`, but None where the option is none."""
+    return None if options[name] is None else number_in(options, name)
+
+
+def optional_integer_in(options: Mapping[str, OptionValue], name: str) -> int | None:
+    """As `integer_in`, but None where the option is none."""
+    return None if options[name] is None else integer_in(options, name)
+
+
+def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, OptionValue]:
+    """The options that a resolved option holds, as of a method. Raises TypeError for one that holds none."""
+    value = options[name]
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} is {value!r}, not options by name")
+    return value
+
+
 def option_words(
     flag: str, given: Mapping[str, object], known: Mapping[str, Option]
 ) -> Iterator[str]:

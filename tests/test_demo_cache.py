@@ -125,7 +125,7 @@ def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
     store, digest = Store(CACHE), full_mask(model.grid).digest
     for language in LANGUAGES:
         evaluator = Evaluator(model, headlab.task("intents"), language, split, SIZES[split])
-        kept = store.run(answers_spec(evaluator)).answers(digest, evaluator.examples)
+        kept = store.run(answers_spec(evaluator.dataset)).answers(digest, evaluator.examples)
         assert kept is not None
         assert kept.n == kept.total == SIZES[split]
         if language in SOME_LANGUAGES:

@@ -23,6 +23,7 @@ from headlab.cli.output import (
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic
+from headlab.json_types import JsonLike
 from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation, omission_fields
 from headlab.tables import Table
@@ -103,7 +104,7 @@ def evaluate(
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
-    more: dict[str, dict[str, Any]] = {}
+    more: dict[str, dict[str, JsonLike]] = {}
     changed: list[Table] = []
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
@@ -341,7 +342,7 @@ def save_changes(tables: Sequence[Table], file: Path) -> None:
     typer.echo(f"{many} changed: {file}", err=True)
 
 
-def classes(asked: Asked) -> dict[str, Any]:
+def classes(asked: Asked) -> dict[str, JsonLike]:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
     from headlab.inputs import label_order
 
@@ -351,7 +352,7 @@ def classes(asked: Asked) -> dict[str, Any]:
     return {} if assumed is None else {"classes": assumed}
 
 
-def written(asked: Asked, decoding: Decoding | None) -> dict[str, Any]:
+def written(asked: Asked, decoding: Decoding | None) -> dict[str, JsonLike]:
     """Log-probability of one language's reference translations, and BLEU if `decoding` is given, as JSON.
 
     With a mask, also the untouched model's value and the paired difference.
@@ -366,7 +367,7 @@ def written(asked: Asked, decoding: Decoding | None) -> dict[str, Any]:
     if mask is not None:
         now = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
         change = paired(sure.mean, generation.gain(sure, now, seed=seed))
-    found = {
+    found: dict[str, JsonLike] = {
         "log_probability": now.record() | change | generation.text_rates(evaluator, now, seed=seed)
     }
     if decoding is None:
@@ -381,7 +382,7 @@ def written(asked: Asked, decoding: Decoding | None) -> dict[str, Any]:
     return found | {"bleu": row}
 
 
-def normalised(asked: Asked) -> dict[str, Any]:
+def normalised(asked: Asked) -> dict[str, JsonLike]:
     """Accuracy of choices by log-probability a byte, as JSON; nothing for other tasks.
 
     With a mask, also the untouched model's value and the paired difference.
@@ -400,7 +401,7 @@ def normalised(asked: Asked) -> dict[str, Any]:
         else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
     )
     low, high = share_interval(now, groups, np.random.default_rng(asked.seed))
-    found = {
+    found: dict[str, JsonLike] = {
         "accuracy_normalised": float(now.mean()),
         "accuracy_normalised_low": low,
         "accuracy_normalised_high": high,
@@ -470,7 +471,7 @@ def as_split(text: str) -> Split:
     return "test" if text == "test" else "train" if text == "train" else "dev"
 
 
-def record(row: Comparison | Evaluation) -> dict[str, Any]:
+def record(row: Comparison | Evaluation) -> dict[str, JsonLike]:
     """One language as JSON."""
     if isinstance(row, Evaluation):
         from headlab.evaluator import accuracy_interval
@@ -490,4 +491,4 @@ def record(row: Comparison | Evaluation) -> dict[str, Any]:
             "flipped_wrong",
         )
         figures = {name: getattr(row, name) for name in names}
-    return figures | omission_fields(row.omissions)
+    return {**figures, **omission_fields(row.omissions)}

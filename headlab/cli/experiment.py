@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,8 @@ from headlab.cli.output import (
 )
 from headlab.files import write_atomic, write_json
 from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.json_types import JsonRecord
+from headlab.options import OptionValue
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def pieces_of(job: ExperimentJob, here: Here, data: Path | None) -> Pieces:
     )
 
 
-def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
+def reported(key: str, pieces: Pieces, options: Mapping[str, OptionValue]) -> Report:
     """The report; its cost is printed on stderr first."""
     from headlab.studies.run import forecast, run_experiment
 
@@ -111,7 +113,7 @@ def show_list(*, json: bool) -> None:
                 typer.echo(f"    --option {name}={default}: {option.help} ({option.range})")
 
 
-def listed(about: Experiment) -> dict[str, Any]:
+def listed(about: Experiment) -> JsonRecord:
     """One experiment as JSON."""
     names = ("key", "title", "question", "paper", "least_languages")
     options = {
@@ -177,7 +179,7 @@ def front(
         typer.echo(markdown(report if full else _short(report)))
 
 
-def _short(report: Any) -> Any:
+def _short(report: Report) -> Report:
     """The report with only the choice and its confirmation."""
     from dataclasses import replace
 

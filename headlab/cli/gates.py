@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,9 @@ from headlab.cli.output import (
 )
 from headlab.errors import HeadlabError
 from headlab.jobs.gates import GatesJob
+from headlab.json_types import JsonRecord
 from headlab.l0_gates import LearnedGates
-from headlab.records import HeadGrid, content_key
+from headlab.records import Floats, HeadGrid, Ints, content_key
 from headlab.store import Store, trained_folder
 from headlab.training.l0_table import gates_table, run_notes
 
@@ -138,7 +139,7 @@ def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, s
 
 def as_json(
     found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]
-) -> dict[str, Any]:
+) -> JsonRecord:
     """All runs with their shared spec as JSON. files, models: paths by λ, of masks and of jointly trained models."""
     first = found[0].spec
     shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
@@ -151,7 +152,7 @@ def as_json(
 
 def _run(
     learned: LearnedGates, files: Mapping[float, str], models: Mapping[float, str]
-) -> dict[str, Any]:
+) -> JsonRecord:
     mask = learned.mask()
     return {
         "weight": learned.weight,
@@ -182,7 +183,7 @@ def _run(
     }
 
 
-def _nested(grid: HeadGrid, flat: Any) -> dict[str, Any]:
+def _nested(grid: HeadGrid, flat: Ints | Floats) -> JsonRecord:
     """{stack: [layer][head]}, also for a single stack."""
     rows = grid.nest(flat)
     return rows if isinstance(rows, dict) else {grid.stacks[0].name: rows}

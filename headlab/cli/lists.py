@@ -50,7 +50,12 @@ def families(json: AsJson = False) -> None:
 
     known = tried()
     if json:
-        print_json(known["families"])
+        print_json(
+            {
+                model_type: {"gated": family["gated"], "why": family["why"]}
+                for model_type, family in known["families"].items()
+            }
+        )
         return
     for gated, words in ((True, "gated"), (False, "refused")):
         found = [kind for kind, said in known["families"].items() if said["gated"] == gated]

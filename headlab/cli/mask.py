@@ -13,6 +13,7 @@ import typer
 from headlab.cli.output import AsJson, Device, print_json
 from headlab.errors import HeadlabError
 from headlab.files import MAX_JSON_BYTES, write_atomic
+from headlab.json_types import JsonLike
 from headlab.masks import (
     FORMS,
     USES,
@@ -106,7 +107,12 @@ def convert(
         sys.stdout.write(written.decode())
         return
     write_atomic(out, written)
-    told = {"to": to, "out": str(out), "heads": mask.grid.size, "removed": len(mask.removed)}
+    told: dict[str, JsonLike] = {
+        "to": to,
+        "out": str(out),
+        "heads": mask.grid.size,
+        "removed": len(mask.removed),
+    }
     if json:
         print_json(told | {"grid": mask.grid.to_json()})
     else:
@@ -280,8 +286,7 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     found = compare_masks(a, b)
     lists = {"only_a": found.only_a, "only_b": found.only_b, "both": found.both}
     if json:
-        named = {name: [list(head) for head in heads] for name, heads in lists.items()}
-        print_json({"a": str(first), "b": str(second), "jaccard": found.jaccard, **named})
+        print_json({"a": str(first), "b": str(second), "jaccard": found.jaccard, **lists})
         return
     for letter, file, mask in (("A", first, a), ("B", second, b)):
         typer.echo(f"{letter} = {file}: {_counted(mask)}, for {model_words(mask)}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -29,6 +29,7 @@ from headlab.errors import HeadlabError
 from headlab.files import file_mode, is_folder, write_atomic, write_json
 from headlab.jobs.command import DATA, DEVICE, WHERE, label_map_of, languages_of
 from headlab.jobs.fields import ABLATION, SEED
+from headlab.json_types import JsonRecord
 from headlab.store import Store
 from headlab.tables import Report
 
@@ -151,7 +152,7 @@ def open_store(root: Path | None) -> Store:
     return store
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: JsonRecord) -> None:
     """Print one indented JSON object on stdout."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     try:
@@ -187,7 +188,7 @@ def stepping(show: Callable[[str, int, int], None], title: str) -> Callable[[Pro
     return lambda step: show(title, step.done, step.total)
 
 
-def recorded_command(paper: str, given: Mapping[str, Any]) -> str:
+def recorded_command(paper: str, given: Mapping[str, object]) -> str:
     """The `headlab reproduce` command that gives the same result, without paths of this machine.
 
     given: {option: value}; None, False and empty lists are omitted, True is a switch, a list repeats its option, and
@@ -201,7 +202,7 @@ def recorded_command(paper: str, given: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, Path):
         return "FOLDER"
     return f"{value:.12g}" if isinstance(value, float) else str(value)

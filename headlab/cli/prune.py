@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,7 @@ from headlab.cli.score import say_equal_texts
 from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
 from headlab.jobs.fields import Settings
+from headlab.json_types import JsonLike, JsonRecord
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import DEFAULT_METHOD, METHODS
@@ -144,7 +145,7 @@ def _as_json(
     rows: dict[str, tuple[Mask, Comparison]],
     split: str,
     counts_by_language: Mapping[str, Sequence[EqualTexts]],
-) -> dict[str, Any]:
+) -> JsonRecord:
     languages = {
         name: {"removed": len(mask.removed)}
         | record(seen)
@@ -178,9 +179,9 @@ def latest(
     store: Store,
     model: Model,
     task: Task,
-    asked: Mapping[str, Any],
-    options: Mapping[str, Any],
-    scored_with: Mapping[str, Any],
+    asked: Mapping[str, object],
+    options: Mapping[str, JsonLike],
+    scored_with: Mapping[str, object],
 ) -> Chosen:
     """One dev result per language of a task, for exactly this model, its classes and the current examples.
 
@@ -198,7 +199,9 @@ def latest(
         HeadlabError: For a language without any.
     """
     listing = store.scan()
-    named = [r for r in listing.results if matches(r, None, task.name, asked["--method"], None)]
+    named = [
+        r for r in listing.results if matches(r, None, task.name, str(asked["--method"]), None)
+    ]
     named = [r for r in named if r.record.language in task.languages]
     usable = [r for r in named if made_with(r, options, scored_with) and fits(r, model, task)]
     chosen = select(usable, task.languages)
@@ -212,7 +215,7 @@ def latest(
 
 
 def made_with(
-    result: Result[HeadScores], options: Mapping[str, Any], scored_with: Mapping[str, Any]
+    result: Result[HeadScores], options: Mapping[str, JsonLike], scored_with: Mapping[str, object]
 ) -> bool:
     """Whether scores were made with these options of their method, and these settings; None is any setting."""
     method_options, spec = options_of(result.record), result.record.spec
@@ -249,9 +252,9 @@ def _missing(
     named: Sequence[Result[HeadScores]],
     chosen: Chosen,
     language: str,
-    asked: Mapping[str, Any],
-    options: Mapping[str, Any],
-    scored_with: Mapping[str, Any],
+    asked: Mapping[str, object],
+    options: Mapping[str, JsonLike],
+    scored_with: Mapping[str, object],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
     own = [r for r in named if r.record.language == language]
@@ -270,7 +273,7 @@ def _missing(
         if value is not None
         for word in (option, value)
     ]
-    words += option_words("-o", options, METHODS[asked["--method"]].options)
+    words += option_words("-o", options, METHODS[str(asked["--method"])].options)
     for name, flag in SCORE_FLAGS.items():
         if scored_with[name] is not None:
             words += [flag, str(scored_with[name])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.jobs.roles import RolesJob
+from headlab.json_types import Json
 from headlab.records import HEAD, Head
 from headlab.roles.report import having, heads_of
 from headlab.roles.table import FILE, NAME, resolve
@@ -115,7 +116,7 @@ def sentences_of(job: RolesJob, conllu: Path | None, data: Path | None) -> dict[
     return sentences_by_name
 
 
-def as_json(reports: Reports) -> dict[str, Any]:
+def as_json(reports: Reports) -> dict[str, Json]:
     """Every head with its measures and roles and the data they come from, and the reports themselves."""
     return {
         "heads": [{**head._asdict(), **told} for head, told in _heads(reports).items()],
@@ -123,14 +124,14 @@ def as_json(reports: Reports) -> dict[str, Any]:
     }
 
 
-def _heads(reports: Reports) -> dict[Head, dict[str, Any]]:
+def _heads(reports: Reports) -> dict[Head, dict[str, Json]]:
     """{head: measures and roles}, preferring the task's report for measures and the trees' report for roles."""
-    out: dict[Head, dict[str, Any]] = {}
+    out: dict[Head, dict[str, Json]] = {}
     for name, report in reports.items():
         for head, values in _rows(report.table("measures")):
             out.setdefault(head, {"roles": []})["measures"] = {"on": name, **values}
     for name, report in reports.items():
-        judged: dict[Head, list[dict[str, Any]]] = {}
+        judged: dict[Head, list[Json]] = {}
         for head, values in _rows(report.table("roles")):
             judged.setdefault(head, []).append({"on": name, **values})
         for head, found in judged.items():
@@ -138,7 +139,7 @@ def _heads(reports: Reports) -> dict[Head, dict[str, Any]]:
     return out
 
 
-def _rows(table: Table) -> Iterator[tuple[Head, dict[str, Any]]]:
+def _rows(table: Table) -> Iterator[tuple[Head, dict[str, Json]]]:
     """(head, {column: value}) for each row of a table with one or more rows per head."""
     for head, row in zip(heads_of(table), table.rows, strict=True):
         yield (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from headlab.cli.output import (
 )
 from headlab.cluster.pool import side_by_side
 from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.json_types import Json
 from headlab.methods.costs import caution, cost_of, refuse, remarks
 from headlab.methods.method import Method
 from headlab.methods.table import method as method_of
@@ -63,7 +64,7 @@ def score(
 
     check_ablation(job.ablation)
     method = method_of(job.method)
-    options: dict[str, Any] = method.resolve(job.options)
+    options = method.resolve(job.options)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     model = here.load(job.model)
     refuse(method, model.grid.size)
@@ -80,6 +81,7 @@ def score(
                 language=language,
                 method=method.key,
                 seed=job.seed,
+                split="dev",
                 size=job.size,
                 ablation=job.ablation,
                 tick=tick,
@@ -169,11 +171,11 @@ def _warn(method: Method, forwards: int) -> None:
         )
 
 
-def record(scores: HeadScores) -> dict[str, Any]:
+def record(scores: HeadScores) -> dict[str, Json]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
     del arrays["halves"]
-    row: dict[str, Any] = {
+    row: dict[str, Json] = {
         name: None if array is None else scores.grid.nest(array) for name, array in arrays.items()
     }
     row |= {
@@ -186,7 +188,8 @@ def record(scores: HeadScores) -> dict[str, Any]:
     }
     if caution(scores.method):
         row["caution"] = caution(scores.method)
-    if notes := list(remarks([scores])):
+    notes: list[Json] = [*remarks([scores])]
+    if notes:
         row["notes"] = notes
     return row | omission_fields(scores.omissions)
 
@@ -234,7 +237,7 @@ def curve(
 
     check_ablation(job.ablation)
     method = method_of(job.method)
-    options: dict[str, Any] = method.resolve(job.options)
+    options = method.resolve(job.options)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     task.check(task.languages[0], job.split)
     model = here.load(job.model)
@@ -255,6 +258,9 @@ def curve(
                 ablation=job.ablation,
                 store=store,
                 on_progress=stepping(show, f"{method.key} {place}"),
+                split="dev",
+                tick=None,
+                helpers=None,
                 **options,
             )
             curves_by_language[language] = headlab.prune_curve(
@@ -285,7 +291,7 @@ def curve(
         typer.echo(told(list(curves_by_language.values())))
 
 
-def curve_record(curve: Curve) -> dict[str, Any]:
+def curve_record(curve: Curve) -> dict[str, Json]:
     """One language's curve as JSON: lists [point], and the heads in order of removal."""
     arrays = ("removed", "accuracy", "difference", "low", "high", "p_values")
     return {name: getattr(curve, name).tolist() for name in arrays} | {

@@ -150,7 +150,8 @@ class ExperimentJob(TaskJob):
         for split in ("dev", "test"):
             chosen_task.examples(chosen_task.languages[0], split, 1)
         chosen_method = options.pop(METHOD, DEFAULT_METHOD)
-        method_options = dict(options.pop(METHOD_OPTIONS, None) or {})
+        resolved_options = options.pop(METHOD_OPTIONS, None)
+        method_options = dict(resolved_options) if isinstance(resolved_options, Mapping) else {}
         return self.model_copy(
             update={
                 "languages": list(chosen_task.languages),

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import Batch, Evaluator
+from headlab.evaluator import Batch, Dataset, Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
 from headlab.hooks.tokens import tokens_version
@@ -268,49 +268,49 @@ def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
 
 
 def make_spec(
-    evaluator: Evaluator, chosen: Method, options: JsonRecord, seed: int, ablation: str
+    dataset: Dataset, chosen: Method, options: JsonRecord, seed: int, ablation: str
 ) -> RunSpec:
     """Everything the numbers depend on; its key names the run."""
     version = _recorded_version(chosen.version_of(options))
     method = MethodSpec(chosen.key, plain_object(options), version)
-    return replace(_evaluation_spec(evaluator, ablation), method=method, seed=seed)
+    return replace(_evaluation_spec(dataset, ablation), method=method, seed=seed)
 
 
-def answers_spec(evaluator: Evaluator, ablation: str = "zero") -> RunSpec:
+def answers_spec(dataset: Dataset, ablation: str = "zero") -> RunSpec:
     """Everything that answers depend on except the mask; its key names their folder.
 
     The kind of device is part of it, unless it is the processor: a masked model's answers are compared with these one
     by one, and another kind of device may round an answer the other way.
     """
-    device = evaluator.model.device.type
+    device = dataset.model.device.type
     return replace(
-        _evaluation_spec(evaluator, ablation),
+        _evaluation_spec(dataset, ablation),
         kind=ANSWERS,
         device="" if device == "cpu" else device,
     )
 
 
-def _evaluation_spec(evaluator: Evaluator, ablation: str) -> RunSpec:
+def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
     """What every result of some examples depends on."""
-    task = evaluator.task
+    task = dataset.task
     examples = TaskSpec(
         name=task.name,
-        language=evaluator.language,
-        split=evaluator.split,
-        size=len(evaluator.examples),
+        language=dataset.language,
+        split=dataset.split,
+        size=len(dataset.examples),
         seed=task.seed,
-        data_hash=task.data_hash(evaluator.examples),
+        data_hash=task.data_hash(dataset.examples),
         more={
-            **classes_of(evaluator.model, task),
-            **tokens_version(evaluator.model, evaluator.examples),
+            **classes_of(dataset.model, task),
+            **tokens_version(dataset.model, dataset.examples),
         },
     )
     means = ""
     if ablation == "mean":  # over these examples, whichever split is scored or evaluated
-        means = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
+        means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
     return RunSpec(
         format=FORMAT,
-        model=ModelSpec.from_json(evaluator.model.recorded()),
+        model=ModelSpec.from_json(dataset.model.recorded()),
         task=examples,
         ablation=ablation,
         means=means,
@@ -346,7 +346,7 @@ def score(
     seed = require_seed(seed)
     resolved = chosen.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
-    spec = make_spec(evaluator, chosen, resolved, seed, ablation)
+    spec = make_spec(evaluator.dataset, chosen, resolved, seed, ablation)
     run = store.run(spec) if store is not None else None
     if store is not None:
         store.note_places(spec, model, task)

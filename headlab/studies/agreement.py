@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headlab.options import OptionValue
 from headlab.records import Floats
 from headlab.scores import HeadScores
 from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
@@ -245,7 +246,7 @@ def square(compared: Compared, estimate: Estimate) -> Floats:
     return np.asarray(estimate.value[np.ix_(at, at)])
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Rank correlations of every pair of languages with their noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
@@ -259,6 +260,6 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     return agreement_tables(compared), (sentence,) if sentence else ()
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
     return pieces.ask_scored(options)

@@ -12,7 +12,7 @@ from types import NoneType
 import numpy as np
 
 from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import STATE_BYTES, Evaluator, width_of
+from headlab.evaluator import STATE_BYTES, Dataset, Evaluator, width_of
 from headlab.fingerprints import is_same_model
 from headlab.hooks.model import MODEL, Model
 from headlab.json_types import Json
@@ -55,7 +55,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
 
 
 def curve_spec(
-    evaluator: Evaluator,
+    dataset: Dataset,
     scores: HeadScores,
     *,
     points: int | None = None,
@@ -63,7 +63,7 @@ def curve_spec(
     seed: int = 0,
 ) -> RunSpec:
     """Spec of a curve: everything it depends on; its key names the run."""
-    base = make_spec(evaluator, METHODS[RANDOM_METHOD], {}, seed, ablation)
+    base = make_spec(dataset, METHODS[RANDOM_METHOD], {}, seed, ablation)
     order: dict[str, Json] = {
         "method": scores.method,
         "options": spec_of(scores, "method", "options"),
@@ -300,7 +300,7 @@ def prune_curve(
     require_type("store", store, (Store, NoneType), "headlab.store.Store of a folder")
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
-    spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
+    spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)
     order, report = removal_order(scores.values), on_progress or (lambda _: None)
     return measured(evaluator, spec, order, store, report, tick or (lambda: None))
 

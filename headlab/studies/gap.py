@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from headlab.options import OptionValue, optional_integer_in, text_in
 from headlab.records import Bools, Floats
 from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
@@ -23,7 +24,7 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import Found, Say
+from headlab.studies.table import METHOD, Found, Say
 from headlab.tables import Cell, Table
 from headlab.tasks.base import Split
 
@@ -49,13 +50,13 @@ class Measured(NamedTuple):
         return removed(self.kept)
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
     found: list[Measured] = []
     for language in pieces.each("gap", report):
         scores[language] = pieces.scored(language, options)
-        masks = masks_of(scores[language], options["k"])
+        masks = masks_of(scores[language], optional_integer_in(options, "k"))
         gains: dict[str, dict[Split, Gain]] = {rule: {} for rule in masks}
         for split in SPLITS:
             whole, *after = pieces.all_answers(language, [None, *masks.values()], split)
@@ -65,11 +66,15 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     return (gap_table(found, pieces), heads_table(scores)), notes(found, scores, options)
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores, and the answers of both splits under two masks."""
     asks = pieces.ask_scored(options)
     for language, scores in pieces.known(options).items():
-        known = [] if scores is None else list(masks_of(scores, options["k"]).values())
+        known = (
+            []
+            if scores is None
+            else list(masks_of(scores, optional_integer_in(options, "k")).values())
+        )
         for split in SPLITS:
             asks.append(
                 pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split)
@@ -156,13 +161,11 @@ def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
 
 
 def notes(
-    found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, Any]
+    found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, OptionValue]
 ) -> tuple[str, ...]:
     """Caveats about the tables."""
-    method, bare = (
-        options["method"],
-        [m.language for m in found if m.rule == HARMFUL and not m.heads],
-    )
+    method = text_in(options, METHOD)
+    bare = [m.language for m in found if m.rule == HARMFUL and not m.heads]
     out = [
         f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "
         "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from headlab.methods.costs import remarks
+from headlab.options import OptionValue, integer_in
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, Ints
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
@@ -192,11 +193,22 @@ def _head_cells(scores: Scores, i: int) -> tuple[Cell, ...]:
     return tuple(_heads(scores)[i])
 
 
-def _sign_cells(scores: Scores, i: int, signs: Signs) -> tuple[Any, ...]:
+# What `_sign_columns` are of.
+SignCells = tuple[int, int, float, float, str, str]
+
+
+def _sign_cells(scores: Scores, i: int, signs: Signs) -> SignCells:
     """In how many languages a head has each sign, its extreme values, and the languages."""
     values, languages = _values(scores)[0][:, i], np.array(list(scores))
-    sides = [languages[side[:, i]] for side in signs]
-    return (*map(len, sides), float(values.min()), float(values.max()), *map(", ".join, sides))
+    positive, negative = (languages[side[:, i]] for side in signs)
+    return (
+        len(positive),
+        len(negative),
+        float(values.min()),
+        float(values.max()),
+        ", ".join(positive),
+        ", ".join(negative),
+    )
 
 
 def specific_table(scores: Scores) -> Table:
@@ -217,7 +229,7 @@ def specific_table(scores: Scores) -> Table:
     )  # fmt: skip
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Counts and lists of language-agnostic and language-specific heads.
 
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
@@ -226,12 +238,12 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
         language: pieces.scored(language, options) for language in pieces.each("heads", report)
     }
     most = max(1, len(scores) - 1)
-    top = min(int(options["top"]), next(iter(scores.values())).grid.size)
-    tables = heads_tables(scores, top, min(int(options["few"]), most))
+    top = min(integer_in(options, "top"), next(iter(scores.values())).grid.size)
+    tables = heads_tables(scores, top, min(integer_in(options, "few"), most))
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(scores.values())]
     return tables, (*tables[0].notes, *caveats)
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
     return pieces.ask_scored(options)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from headlab.methods.table import ORDERINGS
+from headlab.options import (
+    OptionValue,
+    integer_in,
+    number_in,
+    optional_integer_in,
+    options_in,
+    text_in,
+)
 from headlab.records import Floats
 from headlab.scores import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.differences import Gain, Groups, pooled
-from headlab.studies.table import Found, Say
+from headlab.studies.table import METHOD_OPTIONS, Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -198,7 +206,7 @@ def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Tab
 # The scores that order a model's heads, and the resulting curves on test, piece by piece.
 
 SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
-Run = tuple[str, int, dict[str, Any]]  # method, seed, options of the method
+Run = tuple[str, int, dict[str, OptionValue]]  # method, seed, options of the method
 Plan = Mapping[str, list[Run]]
 
 
@@ -209,16 +217,21 @@ class Order(NamedTuple):
     curve: Curve
 
 
-def plan_of(names: Iterable[str], options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
+def plan_of(
+    names: Iterable[str], options: Mapping[str, OptionValue], seed: int
+) -> dict[str, list[Run]]:
     """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed.
 
     options: runs, method_options (of shapley), monte_carlo_options.
     """
-    extra = {SHAPLEY: options["method_options"], MONTE_CARLO: options["monte_carlo_options"]}
+    extra = {
+        SHAPLEY: options_in(options, METHOD_OPTIONS),
+        MONTE_CARLO: options_in(options, "monte_carlo_options"),
+    }
     out = {}
     for name in names:
         method, own = ORDERINGS[name]
-        runs = int(options["runs"]) if name == RANDOM else 1
+        runs = integer_in(options, "runs") if name == RANDOM else 1
         out[name] = [(method, seed + run, {**own, **extra.get(name, {})}) for run in range(runs)]
     return out
 
@@ -250,39 +263,36 @@ def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
     return asks
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
     """
-    asked, points = (
-        plan_of(options["orderings"].split(","), options, pieces.seed),
-        options["points"],
-    )
+    plan = plan_of(text_in(options, "orderings").split(","), options, pieces.seed)
+    points = optional_integer_in(options, "points")
     found: dict[str, Curves] = {}
     for language in pieces.languages:
-        orders = orders_of(pieces, language, asked, points, report, "iterative")
+        orders = orders_of(pieces, language, plan, points, report, "iterative")
         found[language] = {name: [order.curve for order in of] for name, of in orders.items()}
     tables = (
         point_table(found, "iterative"),
-        area_table(found, pieces.seed, float(options["loss"]), "iterative-summary"),
+        area_table(found, pieces.seed, number_in(options, "loss"), "iterative-summary"),
         difference_table(found, pieces.seed),
     )
     return tables, (
         "Heads leave lowest dev score first; accuracy is of test.",
-        f"random: {len(asked[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of them. "
+        f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of them. "
         "Its area is the mean over them, whose interval is about examples, not about other random orders."
-        if RANDOM in asked
+        if RANDOM in plan
         else "No random orders were asked for.",
         "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
     )  # fmt: skip
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores and curves of every ordering in every language."""
-    return asks_of(
-        pieces, plan_of(options["orderings"].split(","), options, pieces.seed), options["points"]
-    )
+    plan = plan_of(text_in(options, "orderings").split(","), options, pieces.seed)
+    return asks_of(pieces, plan, optional_integer_in(options, "points"))
 
 
 def difference_table(found: Mapping[str, Curves], seed: int) -> Table:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from headlab.options import OptionValue, integer_in, number_in, optional_integer_in, text_in
 from headlab.records import Bools
 from headlab.scores import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
@@ -280,12 +281,12 @@ def _said(ends: Ends) -> str:
 Orders = Mapping[str, Mapping[str, Sequence[Order]]]  # language, ordering
 
 
-def methods_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+def methods_of(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The methods asked for."""
-    return tuple(str(options["methods"]).split(","))
+    return tuple(text_in(options, "methods").split(","))
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
@@ -293,22 +294,27 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     names = methods_of(options)
     plan = plan_of((RANDOM, *names), options, pieces.seed)
     orders = {
-        language: orders_of(pieces, language, plan, options["points"], report, "methods")
+        language: orders_of(
+            pieces, language, plan, optional_integer_in(options, "points"), report, "methods"
+        )
         for language in pieces.languages
     }
     report("methods: resampling heads and examples")
     scores = {
         language: {name: of[name][0].scores for name in names} for language, of in orders.items()
     }
-    tables = (agreement_table(scores, pieces.seed), overlap_table(scores, int(options["top"])))
-    (first, *judged), words = judge(pieces, orders, names, float(options["loss"]))
+    tables = (
+        agreement_table(scores, pieces.seed),
+        overlap_table(scores, integer_in(options, "top")),
+    )
+    (first, *judged), words = judge(pieces, orders, names, number_in(options, "loss"))
     return (first, *tables, *judged), (words, *notes(options))
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores and curves of every method and of the random orders, in every language."""
     plan = plan_of((RANDOM, *methods_of(options)), options, pieces.seed)
-    return asks_of(pieces, plan, options["points"])
+    return asks_of(pieces, plan, optional_integer_in(options, "points"))
 
 
 def judge(
@@ -361,7 +367,7 @@ def difference_note(names: Sequence[str]) -> str:
     )
 
 
-def notes(options: Mapping[str, Any]) -> tuple[str, ...]:
+def notes(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Caveats about the tables."""
     return (
         "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "

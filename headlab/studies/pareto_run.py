@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.json_types import Json
+from headlab.options import OptionValue, number_in, optional_integer_in, optional_number_in, text_in
 from headlab.records import Progress
 from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
 from headlab.scores import Curve, HeadScores, kept_without
@@ -69,7 +69,11 @@ def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) ->
 def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> RunSpec:
     """Spec of a walk: everything it depends on; its key names the run."""
     spec = curve_spec(
-        pieces.source(language, SPLIT), scores, points=2, ablation=pieces.ablation, seed=pieces.seed
+        pieces.dataset(language, SPLIT),
+        scores,
+        points=2,
+        ablation=pieces.ablation,
+        seed=pieces.seed,
     )
     return replace(spec, removed=tuple(removed))
 
@@ -130,7 +134,7 @@ def walked(
 class Plan:
     """What a front is made from, once the scores exist. removed: counts of removed heads."""
 
-    options: Mapping[str, Any]
+    options: Mapping[str, OptionValue]
     scores: dict[str, HeadScores]
     orders: list[Order]
     notes: list[str]
@@ -138,7 +142,7 @@ class Plan:
     costs: Costs
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], say: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> Found:
     """Tables of the front, the choice that answers the question and the chosen mask's results on test; and notes."""
     plan = plan_of(
         pieces, options, {name: pieces.scored(name, options) for name in pieces.languages}
@@ -162,12 +166,13 @@ def run(pieces: Pieces, options: Mapping[str, Any], say: Say) -> Found:
     return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
 
 
-def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
+def check(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     """Raise HeadlabError for options that do not fit this model."""
     size = pieces.model.grid.size
-    if options["heads"] is not None and options["heads"] > size:
+    heads = optional_integer_in(options, "heads")
+    if heads is not None and heads > size:
         raise HeadlabError(
-            f"heads is {options['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
+            f"heads is {heads}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
     if options["orders"] == "cost" and (
@@ -179,12 +184,21 @@ def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
         )
 
 
-def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
+def plan_of(
+    pieces: Pieces, options: Mapping[str, OptionValue], scores: dict[str, HeadScores]
+) -> Plan:
     """The orders, counts of removed heads and costs that follow from these scores."""
     costs = _costs(pieces)
-    orders, notes = candidate_orders(options["orders"].split(","), scores, costs)
-    counts = counts_of(pieces.model.grid.size, options["points"], options["heads"])
+    orders, notes = candidate_orders(text_in(options, "orders").split(","), scores, costs)
+    counts = _counts_of(pieces, options)
     return Plan(options, scores, orders, notes, counts, costs)
+
+
+def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
+    """The counts of removed heads that the options ask for."""
+    points = optional_integer_in(options, "points")
+    heads = optional_integer_in(options, "heads")
+    return counts_of(pieces.model.grid.size, points, heads)
 
 
 def _costs(pieces: Pieces) -> Costs:
@@ -194,17 +208,16 @@ def _costs(pieces: Pieces) -> Costs:
     return replace(costs, layers=(), note="heads that give their mean cannot be removed")
 
 
-def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
+def choices(points: Sequence[Point], options: Mapping[str, OptionValue]) -> dict[str, Point]:
     """{question in words: the point that answers it}, the question asked first."""
-    if (heads := options["heads"]) is not None:
+    heads = optional_integer_in(options, "heads")
+    if heads is not None:
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
-    other = ESTIMATE if options["by"] == BOUND else BOUND
-    return {
-        f"smallest within {_points(options['within'])} in every language, by the {BY[by]}": within(
-            points, options["within"] / 100, by
-        )
-        for by in (options["by"], other)
-    }
+    loss = number_in(options, "within")
+    question = f"smallest within {_points(loss)} in every language"
+    first = text_in(options, "by")
+    other = ESTIMATE if first == BOUND else BOUND
+    return {f"{question}, by the {BY[by]}": within(points, loss / 100, by) for by in (first, other)}
 
 
 def _points(count: float) -> str:
@@ -217,7 +230,8 @@ def confirm(
     """The chosen mask on test: a verdict per language, and their mean with its 95 % interval and p."""
     order = next(one for one in plan.orders if one.key == chosen.order)
     kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
-    loss = None if plan.options["within"] is None else plan.options["within"] / 100
+    within_points = optional_number_in(plan.options, "within")
+    loss = None if within_points is None else within_points / 100
     verdicts, gains = [], {}
     for name in pieces.languages:
         before = pieces.answers(name, None)
@@ -241,11 +255,12 @@ def sentences(
     points: Sequence[Point],
     rules: Mapping[str, Point],
     verdicts: Sequence[Verdict],
-    options: Mapping[str, Any],
+    options: Mapping[str, OptionValue],
 ) -> tuple[str, ...]:
     """Plain sentences on what was found and what is guaranteed."""
     question, chosen = next(iter(rules.items()))
-    nothing = "no head goes" if options["within"] is None else "no head can be removed"
+    within_points = optional_number_in(options, "within")
+    nothing = "no head goes" if within_points is None else "no head can be removed"
     gone = (
         f"{chosen.removed} heads are removed, by order {chosen.order}"
         if chosen.removed
@@ -256,13 +271,12 @@ def sentences(
         f"{question[0].upper()}{question[1:]} (languages: {languages}): {gone}; {chosen.kept} are left."
     ]
     if chosen.removed:
-        within_points = options["within"]
         out.append(
             _loss_words(verdicts)
             if within_points is None
             else _verdict_words(verdicts, within_points)
         )
-    if not chosen.removed and options["by"] == BOUND and options["within"] is not None:
+    if not chosen.removed and options["by"] == BOUND and within_points is not None:
         width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
         out.append(
             f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
@@ -307,7 +321,7 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
     )
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
     check(pieces, options)
     asks, found = pieces.ask_scored(options), pieces.known(options)
@@ -320,8 +334,8 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
             for name in pieces.languages
         ]
     else:
-        removed = counts_of(pieces.model.grid.size, options["points"], options["heads"])
-        for order in options["orders"].split(","):
+        removed = _counts_of(pieces, options)
+        for order in text_in(options, "orders").split(","):
             asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
     return asks + [pieces.ask_answers(name, [None], unknown=1) for name in pieces.languages]
 

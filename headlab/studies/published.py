@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from headlab.json_types import Json
 from headlab.tables import Cell, Report, Table, is_number
 
 # Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
@@ -132,7 +133,7 @@ OWN = (
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
-def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
+def _targeted(report: Report, options: Mapping[str, Json]) -> Here:
     """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
     own, rivals = str(options.get("method")), ("gradient (example)", "random")
     found = {
@@ -152,7 +153,7 @@ def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
     )
 
 
-def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
+def _transfer(report: Report, options: Mapping[str, Json]) -> Here:
     """Of every language: what removing English's heads changed; none where the source is another language."""
     if options.get("source") != "en":
         return Here()
@@ -173,7 +174,7 @@ def _titles(method: str) -> tuple[str, ...]:
     )
 
 
-def _whole(row: Mapping[str, Any]) -> bool:
+def _whole(row: Mapping[str, Cell]) -> bool:
     """Whether a row has all that is shown of it; where no head was removed, there is no interval."""
     return set(OWN) <= set(row) and all(is_number(row[name]) for name in OWN[:3])
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
+from headlab.json_types import Json
 from headlab.masks import removal_order
 from headlab.records import Bools, HeadGrid
 from headlab.roles.report import judged
@@ -96,20 +97,25 @@ def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     return {role: heads for role, heads in having.items() if heads.any()}
 
 
-def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
+def same_model(report: Report, spec: Mapping[str, Json], what: str) -> None:
     """Raise HeadlabError unless a report is of roles and of the same model as a spec. what: what the spec is of."""
     if report.name != NAME:
         raise HeadlabError(
             f"this needs a report of roles, but was given one of {report.name}; make one with `headlab roles`",
             code="report.not_roles",
         )
-    of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
+    of_roles, other = (_model_of(one) for one in (report.spec, spec))
     if not is_same_model(of_roles.get("fingerprint"), other.get("fingerprint")):
         raise HeadlabError(
             f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
             f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model",
             code="roles.other_model",
         )
+
+
+def _model_of(spec: Mapping[str, Json]) -> Mapping[str, Json]:
+    model = spec.get("model")
+    return model if isinstance(model, Mapping) else {}
 
 
 def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:

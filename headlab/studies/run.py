@@ -7,16 +7,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from headlab.errors import require_seed
-from headlab.evaluator import Evaluator, compare
+from headlab.evaluator import Dataset, Evaluator, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model
 from headlab.hooks.tokens import tokens_version
 from headlab.inputs import classes_of
+from headlab.json_types import Json, plain_object
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
@@ -26,12 +27,13 @@ from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score
 from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import made_now
+from headlab.options import OptionValue
 from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key
-from headlab.run_spec import RunSpec
+from headlab.run_spec import ModelSpec, RunSpec, TaskSpec
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
-from headlab.studies.table import METHOD, METHOD_OPTIONS, METHOD_VERSIONS, Experiment, Say, study
+from headlab.studies.table import Experiment, Say, scored_with, study
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.tasks.equal_texts import notes_by_language
@@ -40,17 +42,6 @@ from headlab.tasks.equal_texts import notes_by_language
 
 EVALUATORS = 3  # splits whose tokens are cached
 REMEMBERED = 512  # evaluations cached in memory
-
-
-@dataclass(frozen=True)
-class Source:
-    """Untokenised examples of a language: the part of an evaluator that a run's spec needs."""
-
-    model: Model
-    task: Task
-    language: str
-    split: Split
-    examples: tuple[Example, ...]
 
 
 Kind = Literal["scores", "answers", "curve", "passes"]
@@ -110,7 +101,7 @@ class Pieces:
     def __post_init__(self) -> None:
         self._read: dict[tuple[str, Split, int], Sequence[Example]] = {}
         self._scores: dict[str, HeadScores] = {}
-        self._sources: dict[tuple[str, Split], Source] = {}
+        self._datasets: dict[tuple[str, Split], Dataset] = {}
         self._omissions: dict[tuple[str, Split], Omissions] = {}
         self._specs: dict[tuple[str, Split], RunSpec] = {}
         self._known: list[HeadScores] | None = None
@@ -129,7 +120,7 @@ class Pieces:
 
     def examples(self, language: str, split: Split) -> tuple[Example, ...]:
         """The examples used of a split."""
-        return self.source(language, split).examples
+        return self.dataset(language, split).examples
 
     def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
         """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
@@ -138,16 +129,14 @@ class Pieces:
 
     def data_of(self, language: str, split: Split) -> tuple[int, str]:
         """Number of examples used of a split, and the sha256 of their content."""
-        spec = self._spec(language, split)["task"]
-        return spec["size"], spec["data_hash"]
+        return len(self.examples(language, split)), self._spec(language, split).task.data_hash
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Json]:
         """What a result records about the model, including its precision."""
-        model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
-        return model
+        return self._spec(self.languages[0], "dev").model.to_json()
 
     def scores(
-        self, language: str, method: str, *, seed: int | None = None, **options: Any
+        self, language: str, method: str, *, seed: int | None = None, **options: OptionValue
     ) -> HeadScores:
         """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
         found = self.found(language, method, seed=seed, **options)
@@ -160,22 +149,34 @@ class Pieces:
             done = before + expected * step.done // max(1, step.total)
             self.report(Progress(done, done, f"{method} of {language}: {_words(step)}"))
 
-        self._scores[content_key(spec)] = scores = score(
-            self.model, self._task, language=language, method=method, seed=spec["seed"], size=self.dev_size,
-            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, **options,
-        )  # fmt: skip
+        scores = score(
+            self.model,
+            self._task,
+            language=language,
+            method=method,
+            seed=self._seed(seed),
+            split="dev",
+            size=self.dev_size,
+            ablation=self.ablation,
+            store=self.store,
+            on_progress=on_progress,
+            tick=self.tick,
+            helpers=None,
+            **options,
+        )
+        self._scores[spec.key] = scores
         self.forwards = before + scores.example_forwards
         return self._noted(language, "dev", scores)
 
     def found(
-        self, language: str, method: str, *, seed: int | None = None, **options: Any
+        self, language: str, method: str, *, seed: int | None = None, **options: OptionValue
     ) -> HeadScores | None:
         """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
         spec = self.score_spec(language, method, seed, options)
-        key = content_key(spec)
+        key = spec.key
         if key not in self._scores:
             if method == RANDOM_METHOD:
-                work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
+                work = Work(self.evaluator(language, "dev"), self._seed(seed), {}, self.ablation)
                 self._scores[key] = outcome_of(METHODS[RANDOM_METHOD], work).scores(
                     self.model.grid, spec, 0, 0.0
                 )
@@ -186,7 +187,7 @@ class Pieces:
                 self._scores[key] = kept.record
         return self._scores.get(key)
 
-    def expected(self, language: str, method: str, **options: Any) -> int:
+    def expected(self, language: str, method: str, **options: OptionValue) -> int:
         """Expected forward passes for these scores; see `headlab.methods.costs.expected_forwards`."""
         chosen = method_of(method)
         resolved = chosen.resolve(options)
@@ -201,15 +202,16 @@ class Pieces:
             say(f"{title}, {language} ({number} of {len(self.languages)})")
             yield language
 
-    def scored(self, language: str, options: Mapping[str, Any]) -> HeadScores:
+    def scored(self, language: str, options: Mapping[str, OptionValue]) -> HeadScores:
         """Scores by the method that a study's options name."""
-        return self.scores(language, options[METHOD], **options[METHOD_OPTIONS])
+        method, method_options = scored_with(options)
+        return self.scores(language, method, seed=None, **method_options)
 
-    def known(self, options: Mapping[str, Any]) -> dict[str, HeadScores | None]:
+    def known(self, options: Mapping[str, OptionValue]) -> dict[str, HeadScores | None]:
         """As `scored`, of every language; None where they are not computed yet."""
+        method, method_options = scored_with(options)
         return {
-            name: self.found(name, options[METHOD], **options[METHOD_OPTIONS])
-            for name in self.languages
+            name: self.found(name, method, seed=None, **method_options) for name in self.languages
         }
 
     def answers(
@@ -291,7 +293,7 @@ class Pieces:
     ) -> Curve | None:
         """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
         spec = curve_spec(
-            self.source(language, "test"),
+            self.dataset(language, "test"),
             scores,
             points=points,
             ablation=self.ablation,
@@ -308,7 +310,7 @@ class Pieces:
             self._known = [
                 r.record
                 for r in listed
-                if (r.record.spec["model"]["name"], r.record.spec["task"]["name"]) == own
+                if (r.record.spec.model.name, r.record.spec.task.name) == own
             ]
         return self._known
 
@@ -351,32 +353,38 @@ class Pieces:
             self._omissions[language, split] = piece.omissions
         return piece
 
-    def source(self, language: str, split: Split) -> Evaluator:
-        """The part of an evaluator that specs need, without its tokens."""
-        if (language, split) not in self._sources:
+    def dataset(self, language: str, split: Split) -> Dataset:
+        """The examples used of a split, for the model, without their tokens."""
+        if (language, split) not in self._datasets:
             examples = self._task.examples(language, split, self.size(split))
-            self._sources[language, split] = Source(
+            self._datasets[language, split] = Dataset(
                 self.model, self._task, language, split, examples
             )
-        return cast(Evaluator, self._sources[language, split])
+        return self._datasets[language, split]
 
     def score_spec(
-        self, language: str, method: str, seed: int | None, options: dict[str, Any]
+        self, language: str, method: str, seed: int | None, options: Mapping[str, OptionValue]
     ) -> RunSpec:
         """Spec of a language's scores: everything they depend on; it names them in the store."""
-        chosen, source = method_of(method), self.source(language, "dev")
+        chosen = method_of(method)
         return make_spec(
-            source,
+            self.dataset(language, "dev"),
             chosen,
             chosen.resolve(options),
-            self.seed if seed is None else seed,
+            self._seed(seed),
             self.ablation,
         )
+
+    def _seed(self, seed: int | None) -> int:
+        """The seed of a method: that of the pieces, unless another is given."""
+        return self.seed if seed is None else seed
 
     def _spec(self, language: str, split: Split) -> RunSpec:
         """Spec of the answers on a split: everything they depend on except the mask."""
         if (language, split) not in self._specs:
-            self._specs[language, split] = answers_spec(self.source(language, split), self.ablation)
+            self._specs[language, split] = answers_spec(
+                self.dataset(language, split), self.ablation
+            )
         return self._specs[language, split]
 
     def _answers_run(self, language: str, split: Split) -> Run | None:
@@ -406,7 +414,7 @@ class Pieces:
         method: str,
         *,
         seed: int | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, OptionValue] | None = None,
     ) -> Ask:
         """The cost of `self.scores`; arguments as there."""
         key = method_of(method).key
@@ -417,12 +425,10 @@ class Pieces:
         forwards = self.expected(language, method, **method_options)
         return Ask("scores", language, what, forwards, key, missing=True)
 
-    def ask_scored(self, options: Mapping[str, Any]) -> list[Ask]:
+    def ask_scored(self, options: Mapping[str, OptionValue]) -> list[Ask]:
         """The cost of `self.scored` in every language."""
-        return [
-            self.ask_scores(name, options[METHOD], options=options[METHOD_OPTIONS])
-            for name in self.languages
-        ]
+        method, method_options = scored_with(options)
+        return [self.ask_scores(name, method, options=method_options) for name in self.languages]
 
     def ask_answers(
         self,
@@ -449,7 +455,7 @@ class Pieces:
         method: str,
         *,
         seed: int | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, OptionValue] | None = None,
         points: int | None = None,
     ) -> Ask:
         """The cost of the curve on test of a method's scores, without that of the scores."""
@@ -469,7 +475,7 @@ class Pieces:
         return Ask("passes", language, what, forwards)
 
 
-def _with(options: Mapping[str, Any], seed: int | None) -> str:
+def _with(options: Mapping[str, OptionValue], seed: int | None) -> str:
     return "".join(f", {name} {value}" for name, value in options.items()) + (
         "" if seed is None else f", seed {seed}"
     )
@@ -567,7 +573,7 @@ def run_experiment(
     key: str,
     pieces: Pieces,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, OptionValue] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
     """The report of an experiment: looked up in the store, or made from its pieces and stored.
@@ -590,15 +596,15 @@ def run_experiment(
         tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
     forwards = pieces.forwards - before
-    report = Report(
-        about.key, tuple(tables), notes, RunSpec.of(spec), forwards, time.perf_counter() - began
-    )
+    report = Report(about.key, tuple(tables), notes, spec, forwards, time.perf_counter() - began)
     if run is not None:
         run.finish(report, made_now())
     return report
 
 
-def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Forecast:
+def forecast(
+    key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None = None
+) -> Forecast:
     """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
     about, resolved = prepared(key, pieces, options)
     if _is_stored(about, pieces, resolved):
@@ -618,7 +624,7 @@ def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None)
 
 
 def missing_pieces(
-    key: str, pieces: Pieces, options: Mapping[str, Any] | None = None
+    key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None = None
 ) -> tuple[Ask, ...]:
     """The pieces of an experiment that have to be computed; none if its report is stored."""
     about, resolved = prepared(key, pieces, options)
@@ -627,7 +633,7 @@ def missing_pieces(
     return tuple(_missing(about, pieces, resolved))
 
 
-def _is_stored(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> bool:
+def _is_stored(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> bool:
     """Whether the report is in the store."""
     if pieces.store is None:
         return False
@@ -635,8 +641,8 @@ def _is_stored(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) ->
 
 
 def prepared(
-    key: str, pieces: Pieces, options: Mapping[str, Any] | None
-) -> tuple[Experiment, dict[str, Any]]:
+    key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None
+) -> tuple[Experiment, dict[str, OptionValue]]:
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
     about = study(key)
     about.check_languages(len(pieces.languages))
@@ -644,39 +650,42 @@ def prepared(
     return about, about.resolve(options or {})
 
 
-def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
+def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> RunSpec:
     """Spec of a report: everything it depends on; its sha256 names the run."""
-    versions = {name: version for name, (_, version) in about.renewed(options).items()}
-    sizes: dict[str, list[int]] = {}
+    sizes: dict[str, Json] = {}
     hashes: list[str] = []
     for split in SPLITS:
-        found = [pieces.data_of(language, split) for language in pieces.languages]
-        sizes[split], hashes = [n for n, _ in found], hashes + [sha for _, sha in found]
-    examples = pieces.source(pieces.languages[0], SPLITS[0]).examples
-    return {
-        "format": FORMAT,
-        "kind": REPORT,
-        "experiment": about.key,
-        "version": about.version,
-        "model": pieces.identity(),
-        "task": {
-            "name": pieces.task.name,
-            "language": ",".join(pieces.languages),
-            "split": ",".join(SPLITS),
-            "sizes": sizes,
-            "seed": pieces.task.seed,
-            "data_hash": content_key(hashes),
-            **classes_of(pieces.model, pieces.task),
-            **tokens_version(pieces.model, examples),
-        },
-        "ablation": pieces.ablation,
-        "options": dict(options),
-        "seed": pieces.seed,
-        **({METHOD_VERSIONS: versions} if versions else {}),
+        sizes_and_hashes = [pieces.data_of(language, split) for language in pieces.languages]
+        sizes[split] = [size for size, _ in sizes_and_hashes]
+        hashes += [data_hash for _, data_hash in sizes_and_hashes]
+    examples = pieces.examples(pieces.languages[0], SPLITS[0])
+    task = TaskSpec(
+        name=pieces.task.name,
+        language=",".join(pieces.languages),
+        split=",".join(SPLITS),
+        sizes=sizes,
+        seed=pieces.task.seed,
+        data_hash=content_key(hashes),
+        more={**classes_of(pieces.model, pieces.task), **tokens_version(pieces.model, examples)},
+    )
+    versions: dict[str, Json] = {
+        name: version for name, (_, version) in about.renewed(options).items()
     }
+    return RunSpec(
+        format=FORMAT,
+        kind=REPORT,
+        experiment=about.key,
+        version=about.version,
+        model=ModelSpec.from_json(pieces.identity()),
+        task=task,
+        ablation=pieces.ablation,
+        options=plain_object(options),
+        seed=pieces.seed,
+        method_versions=versions or None,
+    )
 
 
-def _missing(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def _missing(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The different pieces that have to be computed."""
     needed: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
     different = {ask.what: ask for ask in needed}

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import binom
 
 from headlab.errors import HeadlabError
+from headlab.json_types import Json
 from headlab.records import Bools, Floats
 from headlab.run_spec import RunSpec
 from headlab.tables import Cell, Report, Table
@@ -111,7 +112,7 @@ class Costs:
             len({(layer.parameters / layer.together, layer.together) for layer in self.layers}) <= 1
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Everything, as JSON values."""
         return asdict(self) | {
             "macs": list(self.macs),
@@ -251,7 +252,7 @@ class Savings:
     speeds: tuple[Speed, ...]
     refused: str = ""
     still: int = 0
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Json] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
@@ -327,7 +328,7 @@ class Savings:
             ("time ratio: below 1 is faster; low, high and ms low, ms high: 95 % interval of the median over rounds.",),
         )  # fmt: skip
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """What `headlab worth --json` prints."""
         shrunk = self.shrunk
         return {
@@ -370,11 +371,11 @@ class Savings:
             ) from error
 
 
-def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Any]:
+def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Json]:
     return {name: {"untouched": untouched, "masked": untouched, "shrunk": shrunk}}
 
 
-def _speed(speed: Speed) -> dict[str, Any]:
+def _speed(speed: Speed) -> dict[str, Json]:
     about = {name: getattr(speed, name) for name in ("device", "rows", "tokens", "milliseconds")}
     ratios = {
         name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))
@@ -399,12 +400,14 @@ def _read_speed(row: Mapping[str, Any]) -> Speed:
     return Speed(*counts, ratios[0], ratios[1], between)
 
 
-def _timed_on(spec: Mapping[str, Any]) -> Iterator[str]:
+def _timed_on(spec: Mapping[str, Json]) -> Iterator[str]:
     """A sentence on the model and examples that were timed, if the spec names them."""
     model = spec.get("model")
     if not isinstance(model, Mapping) or "rounds" not in spec:
         return
-    ran = f"examples of {spec.get('task')} in {', '.join(map(str, spec.get('languages') or ()))}"
+    languages = spec.get("languages")
+    names = map(str, languages) if isinstance(languages, list) else ()
+    ran = f"examples of {spec.get('task')} in {', '.join(names)}"
     if not spec.get("task"):
         ran = f"sentences of {spec.get('sentences') or 'the embedded task'} in all its languages, as plain texts"
     yield f"Timed: {model.get('name')} on {ran}; {spec['rounds']} rounds, seed {spec.get('seed')}."

@@ -20,6 +20,7 @@ from headlab.hooks.model import Model, as_gates
 from headlab.hooks.positions import plain
 from headlab.hooks.state import Active
 from headlab.inputs import read
+from headlab.json_types import plain_object
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
@@ -398,12 +399,12 @@ def measure(
     speeds = tuple(
         _speed(device, *sample, each) for sample, each in zip(samples.items(), seconds, strict=True)
     )
-    spec = {
+    spec = plain_object({
         "model": untouched.recorded(), "mask": mask.digest, "task": None if task is None else task.name,
         "languages": [] if task is None else list(task.languages),
         "sentences": SENTENCES if task is None else None, "batch_sizes": list(samples), "rounds": rounds,
         "seed": seed, "threads": torch.get_num_threads(), "versions": versions(),
-    }  # fmt: skip
+    })  # fmt: skip
     whole = _counted(untouched.module, untouched, tokens)
     left = None if module is None else _counted(module, untouched, tokens)
     still = 0 if shrunk is None else len(shrunk.masked)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model, excluded_ids, sides, sum_weights
+from headlab.options import OptionValue, integer_in, text_in
 from headlab.parallel import Tick, spread
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
@@ -88,12 +89,13 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     return out
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
     options: method, method_options (of the scores that define the kinds of heads), tokens, top.
     """
-    top, tokens = int(options["top"]), str(options["tokens"])
+    top = integer_in(options, "top")
+    tokens = text_in(options, "tokens")
     found = {}
     for language in pieces.languages:
         report(f"where heads look in {language}")
@@ -114,7 +116,7 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     )  # fmt: skip
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores, and a pass over the dev examples of every language."""
     passes = [
         pieces.ask_passes(
@@ -145,7 +147,7 @@ def _words(model: Model, tokens: str) -> str:
     )
 
 
-def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bools]:
+def _kinds(pieces: Pieces, options: Mapping[str, OptionValue], top: int) -> dict[str, Bools]:
     """{kind of KINDS: its heads, bool [head]}."""
     scores = {language: pieces.scored(language, options) for language in pieces.languages}
     agnostic, claims = in_every_top(scores, top), claimed(scores)

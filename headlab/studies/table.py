@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.extensions import Keys, Registry
+from headlab.json_types import Json
 from headlab.methods.method import Method
 from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
 from headlab.methods.table import method as method_of
-from headlab.options import Option, check_known, resolved
+from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
 from headlab.tables import Table
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
@@ -45,9 +45,9 @@ class Experiment:
     options_of: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
-    always: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    always: Mapping[str, tuple[str, Mapping[str, OptionValue]]] = field(default_factory=dict)
 
-    def renewed(self, options: Mapping[str, Any]) -> dict[str, tuple[Method, int]]:
+    def renewed(self, options: Mapping[str, object]) -> dict[str, tuple[Method, int]]:
         """The scores taken whose settings have meant something else before.
 
         Args:
@@ -56,9 +56,10 @@ class Experiment:
         Returns:
             {name in the tables: (the method, the version since which the settings mean what they do)}.
         """
-        taken = dict(self.always)
-        if isinstance(options.get(METHOD), str):
-            taken[options[METHOD]] = options[METHOD], options.get(METHOD_OPTIONS) or {}
+        taken: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
+        method, settings = options.get(METHOD), options.get(METHOD_OPTIONS)
+        if isinstance(method, str):
+            taken[method] = method, settings if isinstance(settings, Mapping) else {}
         named = [
             name for option in self.lists for name in str(options.get(option) or "").split(",")
         ]
@@ -78,7 +79,7 @@ class Experiment:
                 code="experiment.languages_too_few",
             )
 
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: given ones checked, the rest at their defaults; options of methods are completed too.
 
         Raises HeadlabError for an unknown option or an invalid value.
@@ -86,14 +87,19 @@ class Experiment:
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
         )
-        out: dict[str, Any] = resolved(
+        out: dict[str, OptionValue] = resolved(
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
         if METHOD in out:
-            chosen = method_of(out[METHOD])
-            out |= {METHOD: chosen.key, METHOD_OPTIONS: chosen.resolve(out.get(METHOD_OPTIONS, {}))}
-        out |= {name: METHODS[key].resolve(out[name]) for name, key in self.options_of.items()}
-        return out | {name: self._list(name, out[name]) for name in self.lists}
+            chosen = method_of(text_in(out, METHOD))
+            given_options = options_in(out, METHOD_OPTIONS) if METHOD_OPTIONS in out else {}
+            out[METHOD] = chosen.key
+            out[METHOD_OPTIONS] = chosen.resolve(given_options)
+        for name, key in self.options_of.items():
+            out[name] = METHODS[key].resolve(options_in(out, name))
+        for name in self.lists:
+            out[name] = self._list(name, text_in(out, name))
+        return out
 
     def _list(self, name: str, text: str) -> str:
         """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
@@ -275,7 +281,7 @@ ORDERS: Mapping[str, str] = {
 class Front(Experiment):
     """The front as an experiment: asks for the smallest model within a loss, or the best with a number of heads."""
 
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
         """As in `Experiment`; within is 1.0 if neither within nor heads is given. Raises HeadlabError for both."""
         out = super().resolve(given)
         if out["within"] is not None and out["heads"] is not None:
@@ -284,9 +290,9 @@ class Front(Experiment):
                 "not both",
                 code="front.two_questions",
             )
-        return out | {
-            "within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]
-        }
+        if out["within"] is None and out["heads"] is None:
+            out["within"] = WITHIN
+        return out
 
 
 FRONT = Front(
@@ -346,7 +352,7 @@ def experiment(key: str) -> Experiment:
     return EXPERIMENTS[key]
 
 
-def earlier_scores(spec: Mapping[str, Any]) -> str:
+def earlier_scores(spec: Mapping[str, Json]) -> str:
     """Which scores of a stored report are from before their settings were renewed, and how they differ, in a sentence.
 
     Args:
@@ -370,6 +376,13 @@ def earlier_scores(spec: Mapping[str, Any]) -> str:
         return ""
     differences = "; ".join(dict.fromkeys(of.renewal for of in earlier.values()))
     return f"Made with an earlier version of {', '.join(earlier)}: {differences}."
+
+
+def scored_with(
+    options: Mapping[str, OptionValue],
+) -> tuple[str, Mapping[str, OptionValue]]:
+    """The method that a study's resolved options name, and the method's own options."""
+    return text_in(options, METHOD), options_in(options, METHOD_OPTIONS)
 
 
 def study(key: str) -> Experiment:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headlab.methods.table import RIVALS
+from headlab.options import OptionValue, integer_in, optional_integer_in, options_in, text_in
 from headlab.records import Bools, Evaluation
 from headlab.scores import HeadScores
 from headlab.studies.differences import (
@@ -27,7 +28,7 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import Found, Say
+from headlab.studies.table import METHOD, METHOD_OPTIONS, Found, Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Row:
         return [e.accuracy for e in self.found[choice]]
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[Row] = []
     for language in pieces.each("targeted", report):
@@ -80,7 +81,7 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
                 {name: [next(left) for _ in of] for name, of in masks.items()},
             )
         )
-    method, choices = str(options["method"]), list(rows[0].masks)
+    method, choices = text_in(options, METHOD), list(rows[0].masks)
     tables = (
         wide_table(rows, choices),
         long_table(rows, choices, pieces),
@@ -89,7 +90,7 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
     return tables, notes(rows, options, method)
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores of every method, then the answers under their masks."""
     asks = []
     for language in pieces.languages:
@@ -99,37 +100,41 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
         asks += [pieces.ask_scores(language, name, options=own) for name, own in asked.values()]
         masks = masks_of(pieces, language, options, pieces.found)
         known = [kept for several in masks.values() for kept in several]
-        unknown = len(_methods(options)) + 1 + int(options["runs"]) - len(known)
+        unknown = len(_methods(options)) + 1 + integer_in(options, "runs") - len(known)
         asks.append(pieces.ask_answers(language, [None, *known], unknown=unknown))
     return asks
 
 
-def _methods(options: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+def _methods(
+    options: Mapping[str, OptionValue],
+) -> dict[str, tuple[str, Mapping[str, OptionValue]]]:
     """{choice: (method whose lowest heads are removed, its options)}, the method's own choice first."""
-    own = str(options["method"])
+    own = text_in(options, METHOD)
     left = {own} if options["leave_one_out"] else {own, "leave-one-out"}
     rivals = {name: rival for name, rival in RIVALS.items() if name not in left}
-    return {own: (own, options["method_options"]), **rivals}
+    return {own: (own, options_in(options, METHOD_OPTIONS)), **rivals}
 
 
 def masks_of(
-    pieces: Pieces, language: str, options: Mapping[str, Any], lookup: Lookup
+    pieces: Pieces, language: str, options: Mapping[str, OptionValue], lookup: Lookup
 ) -> dict[str, list[Bools]]:
     """Kept heads, bool [head], by choice: without the harmful ones, or without as many of the lowest by each method.
 
     lookup: `pieces.scores`, or `pieces.found` to omit what depends on scores not computed yet.
     """
-    own, k = str(options["method"]), options["k"]
-    first = lookup(language, own, **options["method_options"])
+    own = text_in(options, METHOD)
+    first = lookup(language, own, **options_in(options, METHOD_OPTIONS))
     if first is None:
         return {}
     out = {HARMFUL: [without_harmful(first)]}
-    k = removed(out[HARMFUL][0]) if k is None else int(k)
+    k = optional_integer_in(options, "k")
+    if k is None:
+        k = removed(out[HARMFUL][0])
     for name, (method, given) in _methods(options).items():
         scores = lookup(language, method, **given)
         if scores is not None:
             out[name] = [without_lowest(scores, k)]
-    seeds = range(pieces.seed, pieces.seed + int(options["runs"]))
+    seeds = range(pieces.seed, pieces.seed + integer_in(options, "runs"))
     drawn = [pieces.scores(language, RANDOM, seed=seed) for seed in seeds]
     return out | {RANDOM: [without_lowest(scores, k) for scores in drawn]}
 
@@ -229,7 +234,7 @@ def _differ(row: Row, choice: str, other: str) -> bool:
     return any(not np.array_equal(mask, row.masks[other][0]) for mask in row.masks[choice])
 
 
-def notes(rows: Sequence[Row], options: Mapping[str, Any], method: str) -> tuple[str, ...]:
+def notes(rows: Sequence[Row], options: Mapping[str, OptionValue], method: str) -> tuple[str, ...]:
     """Caveats about the tables."""
     bare = [row.language for row in rows if not row.heads(HARMFUL)]
     out = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from headlab.options import OptionValue, optional_integer_in, text_in
 from headlab.records import Bools
 from headlab.studies.differences import (
     COLUMNS,
@@ -48,20 +49,21 @@ class Transfer(NamedTuple):
         return difference(self.gains[row, column], seed) if self.heads(row) else NOTHING
 
 
-def run(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
     """Every mask on every language: the matrix, its means, and the row of the source language."""
     found = measured(pieces, options, report)
-    source = str(options["source"])
+    source = text_in(options, "source")
     tables = [matrix_table(found, pieces), long_table(found, pieces)]
     if source in found.masks:
         tables.append(source_table(found, source, pieces))
     return tuple(tables), notes(found, options)
 
 
-def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores of every language, then each language's answers under all masks."""
     scores = pieces.known(options).values()
-    masks = [None, *(chosen(s, options["k"]) for s in scores if s is not None)]
+    k = optional_integer_in(options, "k")
+    masks = [None, *(chosen(s, k) for s in scores if s is not None)]
     unknown = sum(s is None for s in scores)
     answers = (
         pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages
@@ -69,12 +71,13 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     return [*pieces.ask_scored(options), *answers]
 
 
-def measured(pieces: Pieces, options: Mapping[str, Any], report: Say) -> Transfer:
+def measured(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Transfer:
     """All masks on all languages, one tested language at a time."""
     masks: dict[str, Bools] = {}
+    k = optional_integer_in(options, "k")
     for language in pieces.languages:
         report(f"transfer, scores of {language}")
-        masks[language] = chosen(pieces.scored(language, options), options["k"])
+        masks[language] = chosen(pieces.scored(language, options), k)
     gains: dict[tuple[str, str], Gain] = {}
     untouched: dict[str, float] = {}
     accuracy: dict[tuple[str, str], float] = {}
@@ -173,7 +176,7 @@ def source_table(found: Transfer, source: str, pieces: Pieces) -> Table:
     )  # fmt: skip
 
 
-def notes(found: Transfer, options: Mapping[str, Any]) -> tuple[str, ...]:
+def notes(found: Transfer, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Caveats about the tables."""
     bare = [name for name in found.masks if not found.heads(name)]
     which = (

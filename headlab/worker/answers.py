@@ -61,7 +61,7 @@ def untouched(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
     if evaluator.knows:
         yield from evaluator.stream(None)
         return
-    run, digest = store.run(answers_spec(evaluator)), full_mask(evaluator.model.grid).digest
+    run, digest = store.run(answers_spec(evaluator.dataset)), full_mask(evaluator.model.grid).digest
     kept = None
     with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
         kept = run.answers(digest, evaluator.examples)

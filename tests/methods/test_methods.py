@@ -416,7 +416,9 @@ def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() ->
 
     def key(of: Task, ablation: str) -> str:
         return content_key(
-            make_spec(Evaluator(model, of, "xx", "test"), METHODS["random"], {}, 0, ablation)
+            make_spec(
+                Evaluator(model, of, "xx", "test").dataset, METHODS["random"], {}, 0, ablation
+            )
         )
 
     other = replace(task, read=read)

@@ -80,7 +80,7 @@ def test_reported_23_a_padding_token_that_only_the_config_names_is_used(
     torch.testing.assert_close(
         logits(without, task, rows), logits(with_token, task, rows), rtol=0, atol=0
     )
-    assert "padding" not in answers_spec(Evaluator(without, task, "xx", "dev", 6))["task"]
+    assert "padding" not in answers_spec(Evaluator(without, task, "xx", "dev", 6).dataset)["task"]
 
 
 def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_is_used(
@@ -135,9 +135,9 @@ def test_reported_19_a_classifier_finds_its_last_token_whatever_the_tokenizer_pa
     together = logits(model, tiny_task(), [*range(6)])
     alone = torch.cat([logits(model, tiny_task(), [row]) for row in range(6)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
-    assert answers_spec(Evaluator(model, tiny_task(), "xx"))["task"]["padding"] is True
+    assert answers_spec(Evaluator(model, tiny_task(), "xx").dataset)["task"]["padding"] is True
     encoder = loaded(saved(tmp_path / "encoder", "bert", pad_token_id=WORD))
-    assert "padding" not in answers_spec(Evaluator(encoder, tiny_task(), "xx"))["task"]
+    assert "padding" not in answers_spec(Evaluator(encoder, tiny_task(), "xx").dataset)["task"]
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_reported_07_pairs_get_the_segment_ids_that_a_family_is_trained_with(fam
     evaluator = Evaluator(model_of(module, tokenizer), pair_task(right), "xx")
     assert evaluator.evaluate().accuracy == 1.0
     assert (
-        answers_spec(evaluator)["task"]["segments"] is True
+        answers_spec(evaluator.dataset)["task"]["segments"] is True
     )  # results without them are of other tokens
     assert f"{family} models are pretrained with" in evaluator.note
 
@@ -224,11 +224,11 @@ def test_reported_07_what_is_known_of_segment_ids_goes_first(tmp_path: Path):
     for model in (model_of(module, stated), model_of(module, one_text), model_of(*one_segment)):
         evaluator = Evaluator(model, pair_task([0] * 20), "xx")
         assert [*evaluator.tensors(np.arange(2))] == plain
-        assert "segments" not in answers_spec(evaluator)["task"]
+        assert "segments" not in answers_spec(evaluator.dataset)["task"]
         assert evaluator.note.count("segment ids") == 0
     single = Evaluator(model_of(module, tokenizer), tiny_task(), "xx")
     assert [*single.tensors(np.arange(2))] == plain
-    assert [*answers_spec(single)["task"]] == [
+    assert [*answers_spec(single.dataset)["task"]] == [
         "name",
         "language",
         "split",
@@ -269,7 +269,7 @@ def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
         evaluator = Evaluator(load(str(tmp_path / name), device="cpu"), pair_task(answers), "xx")
         assert evaluator.evaluate().accuracy == 1.0
         assert "segment ids" not in evaluator.note
-        assert "segments" not in answers_spec(evaluator)["task"]
+        assert "segments" not in answers_spec(evaluator.dataset)["task"]
 
 
 # Words given one by one.
@@ -348,7 +348,7 @@ def test_reported_07_single_words_get_the_space_that_they_have_in_a_text(kind: s
     places = reference.word_ids(0)
     first_of_word = [word is not None and word not in places[:n] for n, word in enumerate(places)]
     assert [target >= 0 for target in targets] == first_of_word
-    assert answers_spec(evaluator)["task"]["spaced_words"] is True
+    assert answers_spec(evaluator.dataset)["task"]["spaced_words"] is True
     assert "spaced_words" in evaluator.note
 
 
@@ -405,7 +405,7 @@ def test_reported_07_what_is_known_of_words_goes_first(tmp_path: Path):
         evaluator = Evaluator(word_model(tokenizer), word_task(), "xx")
         as_given = tokenizer([WORDS], is_split_into_words=True)["input_ids"]
         assert evaluator.tensors(np.array([0]))["input_ids"].tolist() == as_given
-        assert "spaced_words" not in answers_spec(evaluator)["task"]
+        assert "spaced_words" not in answers_spec(evaluator.dataset)["task"]
         assert "spaced_words" not in evaluator.note
     stated = word_model(byte_level(spaced_words=True))
     assert "spaced_words" not in Evaluator(stated, word_task(), "xx").note

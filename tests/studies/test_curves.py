@@ -331,13 +331,15 @@ def test_blocks_hold_every_example_once_and_no_more_than_fits(
 ) -> None:
     in_blocks(model, tokens, monkeypatch)
     evaluator = Evaluator(model, tiny_task(), "xx", "test", None)
-    blocks = Walk(evaluator, curve_spec(evaluator, scores), np.arange(12), None).blocks
+    blocks = Walk(evaluator, curve_spec(evaluator.dataset, scores), np.arange(12), None).blocks
     assert [row for block in blocks for row in range(30)[block]] == list(range(30))
     for block in blocks:
         assert evaluator.lengths[block].sum() <= tokens or block.stop - block.start == 1
     joined = [evaluator.lengths[a.start : b.stop].sum() for a, b in pairwise(blocks)]
     assert all(together > tokens for together in joined)
-    mean = Walk(evaluator, curve_spec(evaluator, scores, ablation="mean"), np.arange(12), None)
+    mean = Walk(
+        evaluator, curve_spec(evaluator.dataset, scores, ablation="mean"), np.arange(12), None
+    )
     assert mean.blocks == [slice(0, 30)]
 
 
@@ -554,7 +556,7 @@ def test_what_changes_the_numbers_changes_the_key(model: Model, scores: HeadScor
         given_: HeadScores = scores, language: str = "xx", size: int | None = None, **options: Any
     ) -> str:
         evaluator = Evaluator(model, task, language, "test", size)
-        return Store(Path()).run(curve_spec(evaluator, given_, **options)).key
+        return Store(Path()).run(curve_spec(evaluator.dataset, given_, **options)).key
 
     reversed_ = replace(scores, values=-scores.values)
     others = [

@@ -261,9 +261,9 @@ def test_answers_of_another_kind_of_device_are_other_ones(monkeypatch: pytest.Mo
     evaluator = Evaluator(
         model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8
     )
-    here = answers_spec(evaluator)
+    here = answers_spec(evaluator.dataset)
     monkeypatch.setattr(Model, "device", property(lambda _: torch.device("cuda")))
-    assert answers_spec(evaluator) == here | {"device": "cuda"}
+    assert answers_spec(evaluator.dataset) == here | {"device": "cuda"}
 
 
 def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> None:
