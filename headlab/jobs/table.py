@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from inspect import isabstract
@@ -17,6 +18,8 @@ from headlab.jobs.job import Job, Refusal
 from headlab.jobs.roles import RolesJob
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.worth import WorthJob
+
+log = logging.getLogger(__name__)
 
 BUILT_IN: Mapping[str, type[Job]] = {
     job_class.key: job_class
@@ -79,4 +82,9 @@ def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
     try:
         return JOBS[key].model_validate(dict(params))
     except ValidationError:
+        return None
+    except Exception:  # a validator of a package can raise anything
+        if key in BUILT_IN:
+            raise
+        log.exception("a job of kind %s cannot be read", key)
         return None
