@@ -431,6 +431,16 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
             "is not what docs/extending.md asks for",
         ),
         ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
+        (
+            "bad",  # it has no name, which the form and the list of jobs show
+            f"class Bad(Job):\n    key = 'bad'\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
+        (
+            "bad",  # without its flags, no command of headlab could be read
+            f"class Bad(Job):\n    key = name = 'bad'\n    flags = lambda: 1 / 0\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
     ],
 )
 def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
-from pydantic_core import PydanticCustomError
 
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
@@ -62,12 +61,12 @@ def setting(option: Option) -> Any:
 
 
 def _fitting(option: Option, value: object) -> object:
-    """The value of a setting, unchanged. Raises PydanticCustomError for what its type and its limits let through."""
+    """The value of a setting, unchanged. Raises ValueError for what its type and its limits let through."""
     is_listed = not option.choices or not isinstance(value, str) or value in option.choices
     is_number = not isinstance(value, float) or math.isfinite(value)
     if is_listed and is_number:
         return value
-    raise PydanticCustomError("setting_invalid", "choose {range}", {"range": option.range})
+    raise ValueError(f"choose {option.range}")
 
 
 # Settings that several kinds of job have.
