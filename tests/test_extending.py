@@ -19,6 +19,8 @@ import torch
 import transformers as hf
 from app_pages import app_on, run_page, said
 from errors import raises
+from fake_client import FakeClient, FakeWorker
+from fake_client import job as job_row
 from saved import letter_tokenizer, save, save_family
 from streamlit.testing.v1 import AppTest
 from tiny import SMALL
@@ -30,9 +32,12 @@ import headlab
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.extensions import Registry
+from headlab.jobs.fields import setting
+from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
+from headlab.options import Option
 from headlab.store import Store
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import EXPERIMENTS
@@ -426,6 +431,16 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
             "is not what docs/extending.md asks for",
         ),
         ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
+        (
+            "bad",  # it has no name, which the form and the list of jobs show
+            f"class Bad(Job):\n    key = 'bad'\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
+        (
+            "bad",  # without its flags, no command of headlab could be read
+            f"class Bad(Job):\n    key = name = 'bad'\n    flags = lambda: 1 / 0\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
     ],
 )
 def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
@@ -437,6 +452,95 @@ def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
     assert tuple(JOBS) == tuple(BUILT_IN_JOBS)
     (problem,) = JOBS.problems if isinstance(JOBS, Registry) else ()
     assert why in problem
+
+
+# Kinds of jobs with mistakes: each is a sentence, and all others go on.
+
+BROKEN = ("speechless", "unpredictable", "unresolved", "failing", "set", "nan", "list")
+
+
+@pytest.fixture
+def broken(installed: Callable[..., Path]) -> None:
+    """Installs tests/toy_broken_jobs.py, as a package announces it."""
+    project = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
+    points = [f'{key} = "toy_broken_jobs:{key.capitalize()}Job"\n' for key in (*BROKEN, "sound")]
+    installed(project + "".join(points), {"broken/__init__.py": ""})
+    assert set(JOBS.added) == {*BROKEN, "sound"} if isinstance(JOBS, Registry) else False
+
+
+def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, tmp_path: Path):
+    with running(tmp_path, partial(Resident, tmp_path, "cpu")) as worker:
+        with raises("worker.failed", "ZeroDivisionError"):
+            worker.client.forecast("unpredictable", {})
+        with raises("worker.failed", "ZeroDivisionError"):
+            worker.client.submit("unresolved", {})
+        kinds = [key for key in BROKEN if key != "unresolved"]
+        numbers = {key: worker.client.submit(key, {}).id for key in (*kinds, "sound")}
+        until(lambda: worker.client.job(numbers["sound"]).state == "done")
+        rows = {key: worker.client.job(number) for key, number in numbers.items()}
+        assert len(worker.client.jobs()) == len(numbers)
+    assert {key: row.state for key, row in rows.items()} == {
+        **dict.fromkeys(("speechless", "unpredictable", "sound"), "done"),
+        **dict.fromkeys(("failing", "set", "nan", "list"), "failed"),
+    }
+    for key in ("set", "nan", "list"):
+        assert str(rows[key].error).startswith(f"what a job of kind {key} returned is no JSON")
+
+
+@pytest.mark.parametrize("key", ["set", "nan", "list"])
+def test_an_outcome_that_is_no_json_is_a_sentence_of_the_command(
+    broken: None, tmp_path: Path, capsys, key: str
+):
+    assert main([key, "--cache", str(tmp_path)]) == 2
+    assert f"what a job of kind {key} returned is no JSON object" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
+    broken: None, tmp_path: Path
+):
+    client = FakeClient()
+    client.rows = [
+        job_row(number, "done", kind=key, params={}, result={"accuracy": {"en": "high"}})
+        for number, key in ((7, "speechless"), (8, "sound"))
+    ]
+    with app_on(tmp_path, lambda: FakeWorker(client)):
+        app = run_page("jobs")
+        labels = {button.label for button in app.button}
+        assert {"Job 7: speechless", "Job 8: Sound"} <= labels
+        app.radio(key="new-kind-").set_value("speechless").run()
+        assert "What it will take" in said(app)
+        assert [code.value for code in app.code] == [""]
+        assert not app.error
+        opened = run_page("jobs", job="7")
+    assert opened.subheader[0].value == "Job 7: speechless"
+    assert opened.table[0].value.to_numpy().tolist() == [["en", "high"]]
+    assert not opened.error
+    assert not opened.exception
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "advice"),
+    [("--unit", "furlong", "share or percent"), ("--limit", "inf", "float of 0 or more")],
+)
+def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
+    broken: None, tmp_path: Path, capsys, flag: str, value: str, advice: str
+):
+    assert main(["sound", flag, value, "--cache", str(tmp_path)]) == 2
+    assert advice in capsys.readouterr().err
+    with raises("job.field_invalid", advice):
+        read_command(f"headlab sound {flag} {value}")
+
+
+def test_a_job_without_a_split_shows_its_size(toy: Path):
+    job = job_of("baseline", {"model": "m", "task": "polarity", "languages": ["en"], "size": 8})
+    assert job is not None
+    assert ("Size", "8") in job.details()
+
+
+def test_a_setting_that_may_be_none_is_none_by_default():
+    with pytest.raises(TypeError, match="none by default"):
+        setting(Option(5, "digits", kind=int, optional=True))
 
 
 def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(installed):

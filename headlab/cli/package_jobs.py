@@ -8,7 +8,7 @@ import typer
 
 from headlab.cli.job_command import Command, command, job_flags
 from headlab.cli.output import AsJson, DataFolder, Here, print_json, progress_bar
-from headlab.jobs.job import Job, Outcome
+from headlab.jobs.job import Job, Outcome, kept_outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here, task_files
 
 
@@ -32,14 +32,15 @@ def run_here(job: Job, here: Here, data: Path | None) -> Outcome:
         data: Folder of its task's files.
 
     Raises:
-        HeadlabError: For a job that does not fit.
+        HeadlabError: For a job that does not fit, and for an outcome that is no JSON.
     """
     with task_files(job.validated(), data) as job_by_name:
         resolved = job_by_name.checked()
         lab = LocalLab(here.store(), here.load, device=here.device)
         typer.echo(f"{job.key}: {forecast_here(resolved, lab).sentence}", err=True)
         with progress_bar(job.key) as show:
-            return resolved.run(lab, LocalJob(show, _say))
+            outcome = resolved.run(lab, LocalJob(show, _say))
+    return kept_outcome(job.key, outcome)
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:

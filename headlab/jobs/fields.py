@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
@@ -42,7 +43,12 @@ def setting(option: Option) -> Any:
 
     Args:
         option: Its default, its limits, and how people read it.
+
+    Raises:
+        TypeError: It may be none, but is not by default: no flag could say none.
     """
+    if option.optional and option.default is not None:
+        raise TypeError("a setting that may be none is none by default, for no flag says none")
     limit_names = ("gt", "lt") if option.open else ("ge", "le")
     limits: dict[str, Any] = {
         name: limit
@@ -50,8 +56,17 @@ def setting(option: Option) -> Any:
         if math.isfinite(limit)
     }
     field = Field(default=option.default, **limits)
-    field.metadata.append(option)
+    field.metadata += [option, AfterValidator(partial(_fitting, option))]
     return field
+
+
+def _fitting(option: Option, value: object) -> object:
+    """The value of a setting, unchanged. Raises ValueError for what its type and its limits let through."""
+    is_listed = not option.choices or not isinstance(value, str) or value in option.choices
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    if is_listed and is_number:
+        return value
+    raise ValueError(f"choose {option.range}")
 
 
 # Settings that several kinds of job have.

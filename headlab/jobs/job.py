@@ -221,9 +221,11 @@ class Job(Strict):
         rows += self._option_rows()
         shown = {
             *plain_fields,
-            *("split", "size", "method", "languages", "seed", "options", "method_options"),
+            *("split", "method", "languages", "seed", "options", "method_options"),
             *("experiment", "mask"),
         }
+        if self.has("split"):
+            shown.add("size")
         for field in type(self).model_fields:
             if field not in shown:
                 rows.append((field.capitalize().replace("_", " "), shown_value(self.value(field))))
@@ -463,6 +465,31 @@ def within(
                 code="job.number_too_large",
             )
     return options
+
+
+def kept_outcome(kind: str, outcome: object) -> Outcome:
+    """What a job of a kind returned, unchanged.
+
+    Args:
+        kind: Its key.
+        outcome: What `Job.run` returned; that of a package may be anything.
+
+    Raises:
+        HeadlabError: It cannot be kept with the job.
+    """
+    problem = f"it is of type {type(outcome).__name__}"
+    if isinstance(outcome, Mapping):
+        try:
+            canonical_json(outcome)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = str(error)
+        else:
+            return outcome
+    raise HeadlabError(
+        f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be kept; mend `run` in "
+        "the package that brings it",
+        code="job.outcome_invalid",
+    )
 
 
 class TaskJob(Job, OnTask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from inspect import isabstract
@@ -17,6 +18,8 @@ from headlab.jobs.job import Job, Refusal
 from headlab.jobs.roles import RolesJob
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.worth import WorthJob
+
+log = logging.getLogger(__name__)
 
 BUILT_IN: Mapping[str, type[Job]] = {
     job_class.key: job_class
@@ -37,10 +40,22 @@ KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
 
 
 def _fits(key: str, entry: object) -> bool:
-    """Whether a package's entry is a kind of job that can be made, whose key can be typed."""
+    """Whether a package's entry is a kind of job that can be made and is named, whose key can be typed."""
     if not (isinstance(entry, type) and issubclass(entry, Job)) or isabstract(entry):
         return False
+    if not getattr(entry, "name", "") or not _has_flags(entry):
+        return False
     return getattr(entry, "key", "") == key and bool(KEY.fullmatch(key))
+
+
+def _has_flags(kind: type[Job]) -> bool:
+    """Whether a kind of job can be written as a command; one that cannot would leave headlab without any."""
+    try:
+        kind.flags()
+    except Exception as error:  # a package can raise anything
+        log.warning("the flags of %s cannot be made (%s)", kind.__name__, error)
+        return False
+    return True
 
 
 COMMANDS = (
@@ -79,4 +94,9 @@ def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
     try:
         return JOBS[key].model_validate(dict(params))
     except ValidationError:
+        return None
+    except Exception:  # a validator of a package can raise anything
+        if key in BUILT_IN:
+            raise
+        log.exception("a job of kind %s cannot be read", key)
         return None

@@ -27,6 +27,7 @@ from headlab.ui.job_format import (
     in_order,
     job_in,
     progress_line,
+    words_of,
 )
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
@@ -224,7 +225,7 @@ def terminal(*jobs: Job, about: str = "") -> None:
     with st.expander("The same from a terminal"):
         if about:
             st.caption(about)
-        lines = "\n".join(job.terminal_lines() for job in jobs)
+        lines = "\n".join(words_of(job, lambda job: job.terminal_lines()) for job in jobs)
         st.code(lines, language="bash", wrap_lines=True)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import cache
 from typing import NamedTuple
 
 from headlab.jobs.job import Details, Job, shown_value
-from headlab.jobs.table import job_of
+from headlab.jobs.table import BUILT_IN, job_of
 from headlab.methods.forecast import Forecast
 from headlab.tables import duration
 from headlab.tasks.languages import language_titles
@@ -16,6 +18,7 @@ from headlab.worker.schemas import JobRow
 
 LIVE = ("queued", "running")
 spelled = language_titles
+log = logging.getLogger(__name__)
 
 
 class Queue(NamedTuple):
@@ -50,6 +53,29 @@ def job_in(row: JobRow) -> Job | None:
     return job_of(row.kind, row.params)
 
 
+def words_of(job: Job | None, read: Callable[[Job], str]) -> str:
+    """What a job says of itself; empty if there is none, or if the package that brings its kind cannot say it.
+
+    Args:
+        job: The job.
+        read: Gets the words from it.
+    """
+    if job is None:
+        return ""
+    try:
+        return str(read(job))
+    except Exception as error:
+        if job.key in BUILT_IN:
+            raise
+        _note_failure(job.key, f"{type(error).__name__}: {error}")
+        return ""
+
+
+@cache  # pages are drawn again and again
+def _note_failure(kind: str, problem: str) -> None:
+    log.error("a job of kind %s, which a package brings, cannot be described (%s)", kind, problem)
+
+
 def languages_in(row: JobRow) -> list[str]:
     """The languages of a job by their codes; none if they cannot be read."""
     languages = row.params.get("languages")
@@ -60,32 +86,40 @@ def languages_in(row: JobRow) -> list[str]:
 
 def describe(row: JobRow) -> str:
     """A job in few words: what is computed and the languages, by their keys."""
-    job = job_in(row)
-    if job is not None:
-        return job.describe()
+    if words := words_of(job_in(row), lambda job: job.describe()):
+        return words
     languages = languages_in(row)
     return f"{row.kind} for {', '.join(languages)}" if languages else row.kind
 
 
 def title(row: JobRow) -> str:
     """A job as a heading: what is computed, and for which languages."""
-    job = job_in(row)
-    if job is not None:
-        return job.title()
+    if words := words_of(job_in(row), lambda job: job.title()):
+        return words
     languages = languages_in(row)
     return f"{row.kind} for {language_titles(languages)}" if languages else row.kind
 
 
 def details(row: JobRow) -> Details:
     """What a job computes and where, as (name, value) pairs."""
-    job = job_in(row)
-    pairs = [("What", row.kind)]
-    if job is not None:
-        pairs = job.details()
-    else:
+    pairs = _details_of(job_in(row))
+    if not pairs:
+        pairs = [("What", row.kind)]
         for name, value in row.params.items():
             pairs.append((name.capitalize().replace("_", " "), shown_value(value)))
     return [*pairs, ("Where", place(row.place))]
+
+
+def _details_of(job: Job | None) -> Details:
+    """What a job says that it computes; nothing as in `words_of`."""
+    pairs: Details = []
+
+    def read(job: Job) -> str:
+        pairs.extend((str(name), str(value)) for name, value in job.details())
+        return ""
+
+    words_of(job, read)
+    return pairs
 
 
 def place(name: str) -> str:

@@ -39,6 +39,7 @@ from headlab.ui.job_format import (
     share,
     title,
     waiting_line,
+    words_of,
 )
 from headlab.ui.names import PAGES, PRUNE_TAB, PRUNE_TABS, language_title, plain
 from headlab.ui.presses import Button, button, download, follow, give, row
@@ -335,20 +336,27 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
 
 # What an outcome says, of a job without a page that shows its results.
 
-BESIDE_FIGURES = ("keys", "folder", "accuracy")  # what an outcome has besides its figures
+BESIDE_FIGURES = ("keys", "folder")  # what an outcome has besides its figures
 
 
 def _outcome(job: Job | None, job_row: JobRow) -> None:
     """What a job's outcome says: its figures, and its results by their keys."""
     outcome: Outcome = job_row.result or {}
-    accuracy = outcome.get("accuracy")
-    if isinstance(accuracy, Mapping):
-        _accuracies(accuracy)
+    figures = {name: value for name, value in outcome.items() if name not in BESIDE_FIGURES}
+    if _are_shares(figures.get("accuracy")):
+        _accuracies(figures.pop("accuracy"))
     if outcome.get("folder"):
         st.caption(f"The adapter is in {plain(str(outcome['folder']))}, below the cache folder.")
-    _figures({name: value for name, value in outcome.items() if name not in BESIDE_FIGURES})
+    _figures(figures)
     if keys := keys_of(job_row):
         _results(keys, "curves" if isinstance(job, CurveJob) else "results")
+
+
+def _are_shares(figures: object) -> bool:
+    """Whether these are numbers by language; a package may give other figures the name of accuracies."""
+    if not isinstance(figures, Mapping):
+        return False
+    return all(isinstance(value, int | float) for value in figures.values())
 
 
 def _accuracies(accuracy: Mapping[str, float]) -> None:
@@ -412,7 +420,9 @@ def terminal(job_row: JobRow) -> str:
     if job is None:
         return ""
     method = job.value("method")
-    return "" if method is not None and method not in METHODS else job.terminal_lines()
+    if method is not None and method not in METHODS:
+        return ""
+    return words_of(job, lambda job: job.terminal_lines())
 
 
 # One job: progress, map while it sharpens, log, details and results.

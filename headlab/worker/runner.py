@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable
+from headlab.jobs.job import kept_outcome
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.table import JOBS
 from headlab.scores import HeadScores
@@ -305,7 +306,8 @@ class Runner:
     def _outcome(self, bench: Bench, running: Running) -> End:
         log.info("job %d started, attempt %d", running.job.id, running.job.attempts)
         try:
-            return End("done", result=Context().run(bench.run, running))
+            outcome = Context().run(bench.run, running)
+            return End("done", result=kept_outcome(running.job.kind, outcome))
         except Stopping:
             return End("queued")
         except Cancelled:
