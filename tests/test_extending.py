@@ -412,6 +412,7 @@ def test_what_does_not_fit_is_left_out_with_a_reason(
     assert problem in caplog.text
 
 
+SIZE = "setting(Option(1, 'of it', kind=int))"
 WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pass\n"
 
 
@@ -428,6 +429,11 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
         (
             "BAD",
             f"class Bad(Job):\n    key = 'BAD'\n{WORK}",
+            "is not what docs/extending.md asks for",
+        ),
+        (
+            "bad",
+            f"class Bad(Job):\n    key = 'bad'\n    name = 'Bad'\n    cache: int = {SIZE}\n{WORK}",
             "is not what docs/extending.md asks for",
         ),
         ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
@@ -447,7 +453,12 @@ def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
     installed, key: str, text: str, why: str
 ):
     project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
-    installed(f'{project}{key} = "bad:Bad"\n', {"bad.py": f"from headlab.jobs import Job\n{text}"})
+    installed(
+        f'{project}{key} = "bad:Bad"\n',
+        {
+            "bad.py": f"from headlab.jobs import Job, setting\nfrom headlab.options import Option\n{text}"
+        },
+    )
     sys.modules.pop("bad", None)
     assert tuple(JOBS) == tuple(BUILT_IN_JOBS)
     (problem,) = JOBS.problems if isinstance(JOBS, Registry) else ()

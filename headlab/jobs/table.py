@@ -51,13 +51,20 @@ def _fits(key: str, entry: object) -> bool:
 def _has_flags(kind: type[Job]) -> bool:
     """Whether a kind of job can be written as a command; one that cannot would leave headlab without any."""
     try:
-        kind.flags()
+        names = [flag.key for flag in kind.flags()]
     except Exception as error:  # a package can raise anything
         log.warning("the flags of %s cannot be made (%s)", kind.__name__, error)
         return False
-    return True
+    taken = [name for name in names if name in COMMAND_FLAGS or names.count(name) > 1]
+    if taken:
+        log.warning(
+            "%s has a setting %s, a flag that its command has already", kind.__name__, taken[0]
+        )
+    return not taken
 
 
+COMMAND_FLAGS = ("data", "device", "device_map", "dtype", "cache", "json", "help")
+"""Flags that every command of a package's job has besides those of its fields."""
 COMMANDS = (
     "evaluate",
     "prune",
