@@ -47,6 +47,7 @@ from headlab.masks import Mask  # noqa: E402
 from headlab.records import HeadGrid  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 from headlab.worker.process import start_local  # noqa: E402
+from headlab.worker.schemas import EvaluateRequest  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 OUT, PAGE = RESULTS / "reliability.json", ROOT / "docs" / "reliability.md"
@@ -130,13 +131,16 @@ def use(client: Client, number: int, until: float, seen: Seen) -> None:
             return
         language = LANGUAGES[(number + turn) % len(LANGUAGES)]
         (mask,) = masks(grid, identity, number * 10_000 + turn, 1)
+        request = EvaluateRequest(
+            model=MODEL, task=TASK, language=language, mask=mask, session=f"person {number}"
+        )
         begun = time.monotonic()
         seconds: list[float] = []
         accuracies: list[float] = []
         try:  # one figure alone where another session has asked for the same mask before
-            for figure in client.evaluate(MODEL, TASK, language, mask, session=f"person {number}"):
+            for figure in client.evaluate(request):
                 seconds.append(time.monotonic() - begun)
-                accuracies.append(figure["accuracy"])
+                accuracies.append(figure.accuracy)
         except HeadlabError as error:
             seen.failed.append(f"{error.code}: {error}")
             continue
@@ -165,7 +169,7 @@ def sessions(minutes: float) -> dict[str, Any]:
         try:
             client = worker.client()
             for language in LANGUAGES:
-                list(client.evaluate(MODEL, TASK, language))
+                list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))
             job = start_job(client, 0)
             with watched(client.health().pid) as watch, ThreadPoolExecutor(PEOPLE) as people:
                 until = time.monotonic() + 60 * minutes

@@ -32,6 +32,7 @@ from headlab.masks import Mask  # noqa: E402
 from headlab.records import HeadGrid  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 from headlab.worker.process import start_local  # noqa: E402
+from headlab.worker.schemas import EvaluateRequest  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "sessions.json"
 MODEL, TASK = "e5-small-intents", "intents"
@@ -75,7 +76,8 @@ def toggle(client: Client, language: str, mask: Mask, session: str) -> tuple[flo
     """Seconds to the first and the final figure: the same one where another session asked for this mask before."""
     begun = time.monotonic()
     seconds: list[float] = []
-    for _figure in client.evaluate(MODEL, TASK, language, mask, session=session):
+    request = EvaluateRequest(model=MODEL, task=TASK, language=language, mask=mask, session=session)
+    for _figure in client.evaluate(request):
         seconds.append(time.monotonic() - begun)
     return seconds[0], seconds[-1]
 
@@ -154,7 +156,7 @@ def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
         {"name": MODEL, "fingerprint": loaded["fingerprint"]},
     )
     for language in LANGUAGES:
-        list(client.evaluate(MODEL, TASK, language))
+        list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))
     found, seed = [], 0
     for job in (False, True):
         running = start_job(client, 0) if job else None

@@ -60,7 +60,7 @@ def board(choice, loaded, identity, now, results, measured):
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
-        question = Question(
+        question = Question.of(
             choice.model,
             identity["fingerprint"],
             choice.task,

@@ -12,13 +12,24 @@ from pathlib import Path
 import uvicorn
 from waiting import until
 
+from headlab.masks import Mask
 from headlab.store import Store
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
+from headlab.worker.schemas import EvaluateRequest
 from headlab.worker.server import create_app
+
+
+def evaluation(
+    model: str, task: str, language: str, mask: Mask | None = None, **settings: object
+) -> EvaluateRequest:
+    """A request for figures that nobody but the worker checks."""
+    return EvaluateRequest.model_construct(
+        model=model, task=task, language=language, mask=mask, **settings
+    )
 
 
 @dataclass(frozen=True)

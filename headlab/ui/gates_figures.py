@@ -25,9 +25,10 @@ from headlab.training.l0_table import SPLITS, accuracy_name, gates_table, learne
 from headlab.ui.figures import figure, show
 from headlab.ui.gates_store import Sweep, hover, run_words, splits_of
 from headlab.ui.presses import button, follow, give
-from headlab.ui.prune_figures import Figure, Known, Question, figures
+from headlab.ui.prune_figures import Known, Question, figures, interval_of_difference
 from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, Latest, client, guarded, listing
+from headlab.worker.schemas import Figure
 
 # One run of learned gates: key figures, the map over training, loss and penalty.
 
@@ -217,8 +218,9 @@ def overlap(
 def _worth(figure: Figure | None) -> tuple[Cell, ...]:
     if figure is None:
         return (None,) * 4
-    told = (figure.accuracy, figure.difference, figure.low, figure.high)
-    return tuple(None if value is None else 100 * value for value in told)
+    low, high = interval_of_difference(figure) or (None, None)
+    shares = (figure.accuracy, figure.difference, low, high)
+    return tuple(None if share is None else 100 * share for share in shares)
 
 
 def questions(
@@ -235,7 +237,7 @@ def questions(
             mask = mask_of(run.record, own)
             fingerprint = str(fingerprint_of(own.spec))
             asked = mask if mask.removed else None
-            out[run.key, method] = Question(
+            out[run.key, method] = Question.of(
                 choice.model, fingerprint, choice.task, split, asked, asker, choice.label_map,
                 examples=int(found.examples),
             )  # fmt: skip
@@ -426,6 +428,13 @@ def of_sweep(
     return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed)
 
 
+def _ends(figure: Figure) -> tuple[float, float]:
+    """The interval of the difference, put at the untouched model's accuracy."""
+    if figure.baseline is None:
+        return figure.accuracy, figure.accuracy
+    return figure.baseline + figure.low, figure.baseline + figure.high
+
+
 def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
     there = [
         (run, at)
@@ -433,9 +442,7 @@ def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], 
         if (run.key, method) in known
     ]
     rows = [(int(run.record.kept.sum()), known[run.key, method]) for run, _ in there]
-    ends = [(f.accuracy, f.accuracy) if f.baseline is None else (f.baseline + (f.low or 0), f.baseline + (f.high or 0))
-            for _, f in rows]  # fmt: skip
-    low, high = 100 * np.array(ends).T
+    low, high = 100 * np.array([_ends(figure) for _, figure in rows]).T
     told = [f"{name}: {kept} heads kept<br>{100 * f.accuracy:.1f} %, interval {a:.1f} to {b:.1f}"
             for (kept, f), a, b in zip(rows, low, high, strict=True)]  # fmt: skip
     kept, found = (

@@ -148,7 +148,7 @@ def with_seen(mask: Mask, question: Question, known: Known, languages: Sequence[
     """The mask with the final accuracies this session has seen for it on any split."""
     chosen = dict(mask.chosen)
     for split in SIZES:
-        asked = replace(question, split=split)
+        asked = question.on(split)
         rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
         figures = evaluated(rows, asked).get("languages", {})
         stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
@@ -320,7 +320,7 @@ def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mas
         model = {"name": choice.model if is_chosen_model else None, "fingerprint": whose}
         mask = Mask(now.grid, now.kept, model, now.chosen)
         if is_chosen_model:
-            asked = Question(
+            asked = Question.of(
                 choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map
             )
             mask = with_seen(mask, asked, st.session_state.get(SEEN, {}), choice.languages)

@@ -36,7 +36,7 @@ from headlab.ui.presses import Button, button, row, start_with
 from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import known_task, typed, use_model, use_task
 from headlab.worker.client import Client
-from headlab.worker.schemas import Finding, SavedTask
+from headlab.worker.schemas import EvaluateRequest, Figure, Finding, SavedTask
 
 # A model: what its files tell at once, and what loading it tells.
 
@@ -217,16 +217,22 @@ def _answers(worker: Client, wanted: Wanted) -> str:
     """The accuracy on a task's first dev examples, and which class was taken for which label."""
     (language,), stated = wanted.languages, wanted.stated
 
-    def first() -> Mapping[str, Any]:
-        *_, last = worker.evaluate(
-            wanted.model, wanted.task, language, size=FIRST, label_map=stated
-        )
-        return dict(last)
+    request = EvaluateRequest.model_construct(
+        model=wanted.model,
+        task=wanted.task,
+        language=language,
+        size=FIRST,
+        label_map=None if stated is None else dict(stated),
+    )
 
-    figure = waited(first)
-    of = f"its first {figure['n']} dev answers on {wanted.task} in {language_title(language)}"
-    note = f" {figure['note']}." if figure.get("note") else ""
-    return f"{100 * figure['accuracy']:.1f} % of {of} are right.{note}"
+    def last_figure() -> Figure:
+        *_, figure = worker.evaluate(request)
+        return figure
+
+    figure = waited(last_figure)
+    of = f"its first {figure.n} dev answers on {wanted.task} in {language_title(language)}"
+    note = f" {figure.note}." if figure.note else ""
+    return f"{100 * figure.accuracy:.1f} % of {of} are right.{note}"
 
 
 def _cost(worker: Client, wanted: Wanted) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import streamlit as st
+from pydantic import Field
 from streamlit.delta_generator import DeltaGenerator
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
-from headlab.records import Omissions, canonical_json, omission_fields
+from headlab.records import canonical_json, omission_fields
 from headlab.stats import holm
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.ui.figures import with_p
@@ -24,6 +24,7 @@ from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow, give
 from headlab.ui.shell import Latest, await_news, guarded
 from headlab.worker.client import Client
+from headlab.worker.schemas import EvaluateRequest, Figure
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
@@ -33,55 +34,58 @@ LEAST = 128  # examples before a difference is shown: it still moves by several 
 SUPERSEDED = "worker.request_superseded"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Accuracy in one language on the first `n` of `total` examples.
+class Question(EvaluateRequest):
+    """A request for an accuracy that a page makes in several languages.
 
-    baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is switched off.
-    difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.
-    note: what to know beside it, such as which class was taken for which label.
-    equal_texts: {other split: numbers of the texts that it has too}.
-    omissions: what of the examples was cut or has no answer; None where the worker does not say.
+    Attributes:
+        language: Empty until it is asked in one, with `in_language`.
+        fingerprint: Of the model's weights; it is not sent.
     """
 
-    language: str
-    n: int
-    total: int
-    accuracy: float
-    done: bool
-    baseline: float | None = None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    flipped_right: int | None = None
-    flipped_wrong: int | None = None
-    note: str = ""
-    equal_texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    omissions: Omissions | None = None
+    language: str = ""
+    fingerprint: str = Field(exclude=True)
 
+    @staticmethod
+    def of(
+        model: str,
+        fingerprint: str,
+        task: str,
+        split: str,
+        mask: Mask | None,
+        session: str | None = None,
+        label_map: Mapping[str, str] | None = None,
+        examples: int | None = None,
+    ) -> Question:
+        """A question whose fields the worker checks, not this process.
 
-@dataclass(frozen=True)
-class Question:
-    """Everything an accuracy depends on except the language.
+        Args:
+            model: Name of the model.
+            fingerprint: Of its weights.
+            task: Name of the task.
+            split: "dev" or "test".
+            mask: None for the unpruned model.
+            session: Who asks; a newer question of the same session cancels this one.
+            label_map: {label: class of the model}, where it is stated.
+            examples: How many; None: as many as its split's `SIZES`.
+        """
+        return Question.model_construct(
+            model=model,
+            fingerprint=fingerprint,
+            task=task,
+            split=split,
+            mask=mask,
+            session=session,
+            label_map=None if label_map is None else dict(label_map),
+            size=SIZES[split] if examples is None else examples,
+        )
 
-    mask: None for the unpruned model.  session: who asks; a newer question of the same session cancels this one.
-    label_map: {label: class of the model}, where it is stated.  examples: how many; None: as many as its split's SIZES.
-    """
+    def in_language(self, language: str) -> Question:
+        """The question in one language, which can be sent."""
+        return self.model_copy(update={"language": language})
 
-    model: str
-    fingerprint: str
-    task: str
-    split: str
-    mask: Mask | None
-    session: str | None = None
-    label_map: Mapping[str, str] | None = None
-    examples: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of examples requested."""
-        return SIZES[self.split] if self.examples is None else self.examples
+    def on(self, split: str) -> Question:
+        """The question on a split, on as many examples as that split's `SIZES`."""
+        return self.model_copy(update={"split": split, "size": SIZES[split]})
 
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
@@ -152,19 +156,9 @@ def _ask(
 
 
 def _answers(client: Client, question: Question, language: str) -> Generator[Figure]:
-    names = {f.name for f in fields(Figure)} - {"language"}
-    if question.mask is None:
-        names -= {"low", "high"}  # those of the accuracy, not of a difference
-    answers = client.evaluate(
-        question.model, question.task, language, question.mask, question.split, question.size,
-        session=question.session, label_map=question.label_map,
-    )  # fmt: skip
+    answers = client.evaluate(question.in_language(language))
     try:
-        for answer in answers:
-            values = {name: answer[name] for name in names if name in answer}
-            if values.get("omissions") is not None:
-                values["omissions"] = Omissions.from_json(values["omissions"])
-            yield Figure(language, **values)
+        yield from answers
     finally:
         if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
             close()
@@ -203,18 +197,24 @@ def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
 def _row(name: str, row: Figure | None) -> dict[str, Any]:
     if row is None:
         return {"Language": name, "Examples": "…"}
+    low, high = interval_of_difference(row) or (None, None)
     return {
         "Language": name,
         "Accuracy %": 100 * row.accuracy,
         "Difference": _points(row.difference) if enough(row) else None,
-        "Low": _points(row.low) if enough(row) else None,
-        "High": _points(row.high) if enough(row) else None,
+        "Low": _points(low) if enough(row) else None,
+        "High": _points(high) if enough(row) else None,
         "p": row.p if row.done else None,
         "Now right": row.flipped_right,
         "Now wrong": row.flipped_wrong,
         "Unpruned %": _points(row.baseline),
         "Examples": f"{row.n:,}" if row.done else f"{row.n:,} of {row.total:,} …",
     }
+
+
+def interval_of_difference(row: Figure) -> tuple[float, float] | None:
+    """The 95 % interval of the difference to the unpruned model; None of that model itself."""
+    return None if row.difference is None else (row.low, row.high)
 
 
 def enough(row: Figure) -> bool:
@@ -239,18 +239,21 @@ def mean_figure(rows: Mapping[str, Figure]) -> Figure:
     standard errors, however the languages depend on each other, so for normal errors it is never too narrow.
     """
     every = list(rows.values())
-
-    def mean(name: str) -> float | None:
-        given = [value for row in every if (value := getattr(row, name)) is not None]
-        return float(np.mean(given)) if len(given) == len(every) else None
-
+    differences = [row.difference for row in every if row.difference is not None]
+    is_known = len(differences) == len(every) and all(map(enough, every))
     final = sum(row.done for row in every)
     accuracy = float(np.mean([row.accuracy for row in every]))
-    difference, low, high = (
-        mean(name) if all(map(enough, every)) else None for name in ("difference", "low", "high")
+    difference = float(np.mean(differences)) if is_known else None
+    return Figure(
+        language="mean",
+        n=final,
+        total=len(every),
+        accuracy=accuracy,
+        low=float(np.mean([row.low for row in every])),
+        high=float(np.mean([row.high for row in every])),
+        done=final == len(every),
+        difference=difference,
     )
-    whole = Figure("mean", final, len(every), accuracy, final == len(every))
-    return replace(whole, difference=difference, low=low, high=high)
 
 
 def counted_in(rows: Mapping[str, Figure], question: Question) -> str:
@@ -285,14 +288,24 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     )
 
 
-NOT_STORED = ("language", "done", "total", "equal_texts", "omissions")
+STORED_INTERVAL = ("low", "high")
+STORED = (
+    "n",
+    "accuracy",
+    "baseline",
+    "difference",
+    *STORED_INTERVAL,
+    "p",
+    "flipped_right",
+    "flipped_wrong",
+)
 
 
 def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
     """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
-    numbers = {
-        part.name: getattr(row, part.name) for part in fields(row) if part.name not in NOT_STORED
-    }
+    is_compared = row.difference is not None
+    names = [name for name in STORED if is_compared or name not in STORED_INTERVAL]
+    numbers = {name: getattr(row, name) for name in names}
     notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
     numbers["note"] = "; ".join(filter(None, notes))
     stored = {name: value for name, value in numbers.items() if value not in (None, "")}
@@ -452,12 +465,14 @@ def _metric(
             label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about
         )
         return
-    sure = (
-        row.done and row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
-    )
-    colour: Literal["gray", "blue", "orange"] = (
-        ("blue" if (row.low or 0) > 0 else "orange") if sure else "gray"
-    )
+    interval = interval_of_difference(row)
+    colour: Literal["gray", "blue", "orange"] = "gray"
+    if row.done and interval is not None:
+        low, high = interval
+        if low > 0:
+            colour = "blue"
+        elif high < 0:
+            colour = "orange"
     state = "final" if row.done else "provisional"
     with st.container(
         key=f"{state}-{key}", width="content"
@@ -475,12 +490,7 @@ def headline(row: Figure, pruned: bool, of: str = "") -> str:
     """
     words = [] if pruned else ["unpruned"]
     if row.difference is not None and (of or enough(row)):
-        ends = (
-            ""
-            if row.low is None or row.high is None
-            else f" [{signed(row.low)}, {signed(row.high)}]"
-        )
-        words = [signed(row.difference) + ends]
+        words = [f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]"]
     if of and not row.done:
         return " · ".join([*words, f"{row.n or 'none'} of {row.total:,} {of} final so far"])
     counted = f"{row.n:,} of {row.total:,}" + (f" {of}" if of else "")
@@ -489,7 +499,7 @@ def headline(row: Figure, pruned: bool, of: str = "") -> str:
 
 def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
-    asked = replace(question, split="test")
+    asked = question.on("test")
     rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
     if len(rows) < len(languages) and question.split == "test":
         st.caption("Being measured on test …")

@@ -18,7 +18,7 @@ from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, excluded_ids, started
-from headlab.masks import Mask, full_mask, mask_from_json
+from headlab.masks import Mask, full_mask
 from headlab.methods.run import answers_spec
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
@@ -31,19 +31,11 @@ from headlab.worker.schemas import (
     MAX_TOKENS,
     Answer,
     AttentionRequest,
-    EvaluateRequest,
     Figure,
     Weights,
 )
 
 # Evaluations as the figures that the worker sends.
-
-
-def mask_of(request: EvaluateRequest, model: Model) -> Mask:
-    """The mask of a request. Raises HeadlabError if it does not fit the model."""
-    mask = mask_from_json(request.mask, "the mask")
-    mask.check(model.grid, model.fingerprint)
-    return mask
 
 
 def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterator[Figure]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import httpx
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place
@@ -21,6 +21,8 @@ from headlab.scores import HeadScores
 from headlab.worker.schemas import (
     Changed,
     Deleted,
+    EvaluateRequest,
+    Figure,
     Finding,
     Health,
     JobLog,
@@ -127,34 +129,22 @@ class Client:
         asked |= {"words": list(words), "task": task, "label_map": label_map, "maps": maps}
         return self._one("POST", "/attention", asked, seconds=LOAD_SECONDS)
 
-    def evaluate(
-        self,
-        model: str,
-        task: str,
-        language: str,
-        mask: Mask | None = None,
-        split: str = "dev",
-        size: int = 512,
-        ablation: str = "zero",
-        *,
-        session: str | None = None,
-        label_map: Mapping[str, str] | None = None,
-    ) -> Iterator[Record]:
-        """Yield figures over a growing number of examples; the last has `done` true.
+    def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
+        """Yield figures over a growing number of examples; the last is `done`.
 
-        With a mask: the fields of `Comparison`; without: language, accuracy, low, high, n, total.
-        label_map: {label: class of the model}, as for `headlab.task`.
-        session: id of the caller; a newer call with the same session, task, language and split ends this one.
         Closing the iterator stops the work at the worker's next batch.
 
+        Args:
+            request: Which mask is measured, and on what. The worker checks its fields, so that it
+                may be made with `model_construct`.
+
         Raises:
-            HeadlabError: There is no further figure: of code `worker.request_superseded` after such a newer call,
+            HeadlabError: There is no further figure: of code `worker.request_superseded` after a
+                newer request of the same session, task, language and split,
                 `worker.stopped_midway` if the worker or the connection ended.
         """
-        asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
-        asked |= {"mask": None if mask is None else mask.to_json(), "ablation": ablation}
-        asked |= {"session": session, "label_map": label_map}
-        with self._sentences("/evaluate"), self._stream("/evaluate", asked) as answer:
+        body = _json_of(request)
+        with self._sentences("/evaluate"), self._stream("/evaluate", body) as answer:
             yield from _figures(answer)
 
     def changes(
@@ -334,10 +324,16 @@ class Client:
         return response
 
     @contextmanager
-    def _stream(self, path: str, body: Mapping[str, object]) -> Iterator[httpx.Response]:
+    def _stream(self, path: str, body: str) -> Iterator[httpx.Response]:
+        """The answer to a request as it arrives. body: JSON."""
+
         def send() -> httpx.Response:
             request = self._http.build_request(
-                "POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS)
+                "POST",
+                self._base() + path,
+                content=body,
+                headers={"Content-Type": "application/json"},
+                timeout=_timeout(LOAD_SECONDS),
             )
             return self._http.send(request, stream=True)
 
@@ -398,6 +394,7 @@ class Client:
 # Answers, as types that validate.
 
 HEALTH = TypeAdapter(Health)
+FIGURE = TypeAdapter(Figure)
 CHANGED = TypeAdapter(Changed)
 FINDINGS = TypeAdapter(list[Finding])
 SAVED_TASK = TypeAdapter(SavedTask)
@@ -408,6 +405,16 @@ SUBMITTED = TypeAdapter(Submitted)
 DELETED = TypeAdapter(Deleted)
 FORECAST = TypeAdapter(Forecast)
 JSON_OBJECT = TypeAdapter(Json)
+
+
+def _json_of(request: EvaluateRequest) -> str:
+    """A request as it is sent. Raises HeadlabError for a mask that cannot be written."""
+    try:
+        return request.model_dump_json()
+    except ValueError:
+        if request.mask is not None:
+            request.mask.to_json()  # whose error says what is wrong with it
+        raise
 
 
 def _submission(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[str, object]:
@@ -441,18 +448,18 @@ def _error_without_words(status: int) -> HeadlabError:
     )
 
 
-def _figures(answer: httpx.Response) -> Iterator[Record]:
+def _figures(answer: httpx.Response) -> Iterator[Figure]:
     """The figures of an answer. Raises HeadlabError if it ends before the last one, ValueError for anything else."""
     lines = answer.iter_lines()
     first = True
     try:
         for line in lines:
-            record = _figure_of(line)
-            if record["done"]:
+            figure = _figure_of(line)
+            if figure.done:
                 _read_to_end(lines)
-                yield record
+                yield figure
                 return
-            yield record
+            yield figure
             first = False
     except (httpx.ReadError, httpx.RemoteProtocolError) as error:
         raise _stopped_midway() from error
@@ -463,11 +470,20 @@ def _figures(answer: httpx.Response) -> Iterator[Record]:
     raise _stopped_midway()
 
 
-def _figure_of(line: str) -> Record:
+def _figure_of(line: str) -> Figure:
     """The figure in a line. Raises the HeadlabError in it, and ValueError if there is neither."""
+    try:
+        return FIGURE.validate_json(line, extra="ignore")
+    except ValidationError:
+        _raise_error_in(line)
+        raise
+
+
+def _raise_error_in(line: str) -> None:
+    """Raise the HeadlabError in a line, if there is one, and ValueError if it is no JSON."""
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise ValueError("not a figure")
+        return
     if "error" in record:
         raise error_of(record)
     if record.get("superseded"):  # of an older worker, which gives no sentence
@@ -475,9 +491,6 @@ def _figure_of(line: str) -> Record:
             "a newer request of the same session ended this one; read the newer one's figures",
             code="worker.request_superseded",
         )
-    if "done" not in record:
-        raise ValueError("not a figure")
-    return record
 
 
 def _read_to_end(lines: Iterator[str]) -> None:

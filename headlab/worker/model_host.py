@@ -43,7 +43,7 @@ from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import equal_texts_record
-from headlab.worker.answers import answers_of, figure, mask_of, paired, untouched, weights_of
+from headlab.worker.answers import answers_of, figure, paired, untouched, weights_of
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -328,7 +328,9 @@ class Resident:
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Figures over a growing part of the examples; with a mask, paired with the untouched model."""
         model = self.need(request.model)
-        mask = None if request.mask is None else mask_of(request, model)
+        mask = request.mask
+        if mask is not None:
+            mask.check(model.grid, model.fingerprint)
         evaluator = self._evaluator(request)
         whole = untouched(evaluator, self.store)
         figures: Iterator[Figure] = map(figure, whole)
@@ -347,8 +349,10 @@ class Resident:
             raise Refusal(
                 "changed answers are those of a mask; send one", 422, code="changes.no_mask"
             )
-        mask, evaluator = mask_of(request, self.need(request.model)), self._evaluator(request)
-        found = changes(evaluator, mask, ablation=request.ablation)
+        model = self.need(request.model)
+        request.mask.check(model.grid, model.fingerprint)
+        evaluator = self._evaluator(request)
+        found = changes(evaluator, request.mask, ablation=request.ablation)
         self._make_room()
         return Changed(language=request.language, total=len(found), answers=found[:MOST_CHANGED])
 

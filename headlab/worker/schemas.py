@@ -6,7 +6,18 @@ import logging
 import traceback
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, Field, StringConstraints, create_model
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    Field,
+    GetPydanticSchema,
+    PlainSerializer,
+    StringConstraints,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+)
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.files import MAX_SENT_BYTES
@@ -21,6 +32,7 @@ from headlab.jobs.fields import (
     SplitName,
     Strict,
 )
+from headlab.masks import Mask, mask_from_json
 from headlab.records import Change, Omissions
 from headlab.scores import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
 
@@ -60,6 +72,18 @@ Size = Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
+def _mask_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Mask:
+    """The mask in a request. Raises HeadlabError for an object that is not one.
+
+    Args:
+        value: The mask, or what was sent.
+        as_object: Gives back a JSON object, and refuses anything else.
+    """
+    if isinstance(value, Mask):
+        return value
+    return mask_from_json(as_object(value), "the mask")
+
+
 class ModelRequest(Strict):
     """A model to load and describe."""
 
@@ -76,7 +100,16 @@ class EvaluateRequest(OnTask):
 
     model: Name
     language: Language
-    mask: dict[str, Any] | None = None
+    mask: (
+        Annotated[
+            Mask,
+            GetPydanticSchema(lambda _mask, schema_of: schema_of(dict)),
+            WrapValidator(_mask_of),
+            PlainSerializer(Mask.to_json, return_type=dict),
+            WithJsonSchema({"type": "object", "additionalProperties": True}),
+        ]
+        | None
+    ) = None
     split: SplitName = "dev"
     size: Size = 512
     ablation: Ablation = "zero"

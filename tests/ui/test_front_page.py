@@ -52,6 +52,7 @@ from headlab.ui.prune_pareto import (
     read_front,
 )
 from headlab.ui.shell import Choice
+from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -68,35 +69,24 @@ class Worker(FakeClient):
     def model(self, name):
         return dict(LOADED)
 
-    def evaluate(
-        self,
-        model,
-        task,
-        language,
-        mask=None,
-        split="dev",
-        size=512,
-        *,
-        session=None,
-        label_map=None,
-    ):
-        row = {
-            "language": language,
-            "n": size,
-            "total": size,
-            "accuracy": 0.8,
-            "low": 0.7,
-            "high": 0.9,
-            "done": True,
-        }
-        more = {
+    def evaluate(self, request):
+        compared = {
             "baseline": 0.8,
             "difference": 0.0,
             "p": 1.0,
             "flipped_right": 0,
             "flipped_wrong": 0,
         }
-        yield row if mask is None else row | more
+        yield Figure(
+            language=request.language,
+            n=request.size,
+            total=request.size,
+            accuracy=0.8,
+            low=0.7,
+            high=0.9,
+            done=True,
+            **({} if request.mask is None else compared),
+        )
 
 
 @pytest.fixture

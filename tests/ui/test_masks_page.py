@@ -24,8 +24,9 @@ from headlab.ui.mask_pages import (
     shrink_command,
     trouble,
 )
-from headlab.ui.prune_figures import SEEN, Figure, Question
+from headlab.ui.prune_figures import SEEN, Question
 from headlab.ui.shell import Choice
+from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -160,8 +161,21 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     app.run()
     app.selectbox(key="masks-a").select(NOW).run()
     assert "Open one on the Prune page" in said(app)
-    asked = Question(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
-    figure = Figure("de", 512, 512, 0.61, True, 0.6, 0.01, -0.01, 0.03, 0.4, 9, 4)
+    asked = Question.of(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
+    figure = Figure(
+        language="de",
+        n=512,
+        total=512,
+        accuracy=0.61,
+        done=True,
+        baseline=0.6,
+        difference=0.01,
+        low=-0.01,
+        high=0.03,
+        p=0.4,
+        flipped_right=9,
+        flipped_wrong=4,
+    )
     app.session_state[SEEN] = {asked.key("de"): figure}
     app.run()
     assert "Neither mask holds accuracies" not in said(app)

@@ -263,7 +263,7 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     mask = Mask(
         HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
     )
-    asked = Question("m", "f" * 64, "xnli", "dev", mask)
+    asked = Question.of("m", "f" * 64, "xnli", "dev", mask)
     link = look_at({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
     assert typed("", link["text"])[1:3] == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ from headlab.ui.gates_store import (
     sweeps,
     weights_from,
 )
-from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
+from headlab.worker.schemas import EvaluateRequest, Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -258,7 +259,18 @@ def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
 
 def test_heads_in_both_are_counted_beside_what_chance_would_share():
     sweep, scores = sweep_of(0.02, 0.05, grid=LARGE), made_up("de", "shapley")
-    known = {(sweep.runs[0].key, "shapley"): Figure("de", 10, 10, 0.8, True, 0.9, -0.1, -0.2, 0.0)}
+    figure = Figure(
+        language="de",
+        n=10,
+        total=10,
+        accuracy=0.8,
+        done=True,
+        baseline=0.9,
+        difference=-0.1,
+        low=-0.2,
+        high=0.0,
+    )
+    known = {(sweep.runs[0].key, "shapley"): figure}
     table = overlap(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
         kept, other = (
@@ -508,20 +520,24 @@ def test_a_run_that_cannot_be_read_is_a_sentence(cache, what):
 def answers(asked: list[Any]) -> Any:
     """A worker's evaluate: two figures, the last one final."""
 
-    def evaluate(
-        model: str,
-        task: str,
-        language: str,
-        mask: Any,
-        split: str,
-        size: int,
-        session: str,
-        label_map: Any,
-    ) -> Any:
-        asked.append((model, task, language, len(mask.removed), split, size))
-        for n, done in ((32, False), (size, True)):
-            yield {"language": language, "n": n, "total": size, "accuracy": 0.7, "done": done, "baseline": 0.9,
-                   "difference": -0.2, "low": -0.25, "high": -0.15, "p": 0.001}  # fmt: skip
+    def evaluate(request: EvaluateRequest) -> Iterator[Figure]:
+        removed = len(request.mask.removed)
+        asked.append(
+            (request.model, request.task, request.language, removed, request.split, request.size)
+        )
+        for n, done in ((32, False), (request.size, True)):
+            yield Figure(
+                language=request.language,
+                n=n,
+                total=request.size,
+                accuracy=0.7,
+                done=done,
+                baseline=0.9,
+                difference=-0.2,
+                low=-0.25,
+                high=-0.15,
+                p=0.001,
+            )
 
     return evaluate
 

@@ -28,11 +28,11 @@ from headlab.ui.history import History
 from headlab.ui.mask_pages import file_name, mask_text, take, with_seen
 from headlab.ui.names import plain
 from headlab.ui.prune_figures import (
-    Figure,
     Question,
     evaluated,
     figures,
     headline,
+    interval_of_difference,
     mean_figure,
     omission_notes,
     progress_words,
@@ -50,6 +50,7 @@ from headlab.ui.results import (
     suggest,
 )
 from headlab.ui.shell import Latest
+from headlab.worker.schemas import Figure
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64
@@ -69,8 +70,8 @@ def mask(*off):
     return Mask(GRID, kept, IDENTITY, {"rule": "by hand"})
 
 
-def question(given=None):
-    return Question("a/model", FINGERPRINT, "intents", "dev", given, "me")
+def question(given=None, label_map=None):
+    return Question.of("a/model", FINGERPRINT, "intents", "dev", given, "me", label_map)
 
 
 class FakeClient:
@@ -79,46 +80,31 @@ class FakeClient:
     def __init__(self, broken=None):
         self.log, self.closed, self.broken = [], [], broken
 
-    def evaluate(
-        self,
-        model,
-        task,
-        language,
-        mask=None,
-        split="dev",
-        size=512,
-        *,
-        session=None,
-        label_map=None,
-    ):
+    def evaluate(self, request):
+        compared = {
+            "baseline": 0.6,
+            "difference": -0.1,
+            "p": 0.5,
+            "flipped_right": 1,
+            "flipped_wrong": 7,
+        }
         try:
-            for n in (64, size):
-                self.log.append((language, n))
-                if language == self.broken:
+            for n in (64, request.size):
+                self.log.append((request.language, n))
+                if request.language == self.broken:
                     raise HeadlabError("the worker cannot be reached", code="worker.unreachable")
-                row = {
-                    "language": language,
-                    "n": n,
-                    "total": size,
-                    "accuracy": 0.5,
-                    "low": 0.4,
-                    "high": 0.6,
-                    "done": n == size,
-                }
-                yield (
-                    row
-                    if mask is None
-                    else row
-                    | {
-                        "baseline": 0.6,
-                        "difference": -0.1,
-                        "p": 0.5,
-                        "flipped_right": 1,
-                        "flipped_wrong": 7,
-                    }
+                yield Figure(
+                    language=request.language,
+                    n=n,
+                    total=request.size,
+                    accuracy=0.5,
+                    low=0.4,
+                    high=0.6,
+                    done=n == request.size,
+                    **({} if request.mask is None else compared),
                 )
         finally:
-            self.closed.append(language)
+            self.closed.append(request.language)
 
 
 def test_every_language_has_a_first_figure_before_any_has_its_second():
@@ -145,8 +131,8 @@ def test_what_is_known_is_not_asked_again():
 def test_another_mask_split_or_model_is_another_question():
     asked = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
     asked += [
-        Question("a/model", FINGERPRINT, "intents", "test", mask(0)),
-        Question("b", "e" * 64, "intents", "dev", mask(0)),
+        Question.of("a/model", FINGERPRINT, "intents", "test", mask(0)),
+        Question.of("b", "e" * 64, "intents", "dev", mask(0)),
     ]
     assert len({q.key("de") for q in asked}) == len(asked)
     assert question(mask(0)).key("de") != question(mask(0)).key("th")
@@ -163,7 +149,8 @@ def test_leaving_early_closes_every_stream():
 
 def test_an_unpruned_model_has_no_difference():
     last = list(figures(FakeClient(), question(None), ["de"], {}))[-1]
-    assert (last["de"].difference, last["de"].low, last["de"].baseline) == (None, None, None)
+    assert (last["de"].difference, last["de"].baseline) == (None, None)
+    assert interval_of_difference(last["de"]) is None
     assert list(table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
 
 
@@ -179,8 +166,8 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
     """Another page of this session may ask for other figures of the same language, which ends these."""
 
     class Superseded(FakeClient):
-        def evaluate(self, *given, **named):
-            yield next(super().evaluate(*given, **named))
+        def evaluate(self, request):
+            yield next(super().evaluate(request))
             raise HeadlabError("a newer request took its place", code="worker.request_superseded")
 
     live = Latest(lambda: figures(Superseded(), question(mask(0)), ["de"], {}))
@@ -197,13 +184,13 @@ def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_wh
     class OvertakenOnce(FakeClient):
         requests = 0
 
-        def evaluate(self, *given, **named):
+        def evaluate(self, request):
             self.requests += 1
             if self.requests == 1:
                 raise HeadlabError(
                     "a newer request took its place", code="worker.request_superseded"
                 )
-            yield from super().evaluate(*given, **named)
+            yield from super().evaluate(request)
 
     client = OvertakenOnce()
     stream = figures(client, question(mask(0)), ["de"], {}, is_wanted=lambda: is_wanted)
@@ -259,7 +246,7 @@ def figure(language="de", **more):
         "low": -0.03,
     }
     return Figure(
-        language,
+        language=language,
         **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more},
     )
 
@@ -279,14 +266,14 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
     [
         (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
         (figure(n=16, done=False), True, "16 of 512 · so far"),
-        (figure(n=128, done=False, low=None, p=None), True, "−2.0 · 128 of 512 · so far"),
+        (figure(n=128, done=False, p=None), True, "−2.0 [−3.0, −1.0] · 128 of 512 · so far"),
         (
             figure(n=1000, total=1000, difference=-0.0001),
             True,
             "±0.0 [−3.0, −1.0] · 1,000 of 1,000 · final",
         ),
         (figure(n=40, total=40), True, "−2.0 [−3.0, −1.0] · 40 of 40 · final"),
-        (figure(difference=None, low=None, high=None), False, "unpruned · 512 of 512 · final"),
+        (figure(difference=None), False, "unpruned · 512 of 512 · final"),
     ],
 )
 def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(
@@ -328,14 +315,14 @@ def test_a_language_without_a_figure_is_a_row_that_waits():
 
 def test_figures_of_other_classes_are_another_question_and_bring_what_was_assumed():
     told = {"a": "LABEL_1", "b": "LABEL_0"}
-    assert len({replace(question(), label_map=stated).key("de") for stated in (None, told)}) == 2
+    assert len({question(label_map=stated).key("de") for stated in (None, told)}) == 2
 
     class Noting(FakeClient):
-        def evaluate(self, *given, label_map=None, **more):
-            for row in super().evaluate(*given, **more):
-                yield row | {"note": f"Label map: {label_map}"}
+        def evaluate(self, request):
+            for row in super().evaluate(request):
+                yield row.model_copy(update={"note": f"Label map: {request.label_map}"})
 
-    seen = list(figures(Noting(), replace(question(mask(0)), label_map=told), ["de"], {}))
+    seen = list(figures(Noting(), question(mask(0), told), ["de"], {}))
     assert seen[-1]["de"].note == f"Label map: {told}"
     assert evaluated(seen[-1], question())["languages"]["de"]["note"] == f"Label map: {told}"
     assert "note" not in evaluated({"de": figure()}, question())["languages"]["de"]
@@ -438,9 +425,9 @@ OMITTED = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
 class Omitting(FakeClient):
     """Says what of the examples was cut or has no answer, as a worker does; an older one does not."""
 
-    def evaluate(self, *given, **more):
-        for row in super().evaluate(*given, **more):
-            yield row | {"omissions": OMITTED.to_json()}
+    def evaluate(self, request):
+        for row in super().evaluate(request):
+            yield row.model_copy(update={"omissions": OMITTED})
 
 
 def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_file():
@@ -448,7 +435,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     rows = list(figures(Omitting(), question(mask(1)), ["de"], known))[-1]
     assert rows["de"].omissions == OMITTED
     assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
-    assert omission_notes({"de": replace(rows["de"], done=False)}) == []
+    assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
     exported = with_seen(mask(1), question(mask(1)), known, ["de"])
     stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
     assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
@@ -550,9 +537,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
-    asked = replace(
-        question(mask(0, 3)), split="test", examples=1000, label_map={"a, b": "x=1", "c": "it's"}
-    )
+    asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on("test")
     words = shlex.split(sentences.all_changes_command(asked, "de"))
     given = (
         typer.main.get_command(build())

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 from errors import raises
+from worker_running import evaluation
 
 from headlab.worker.client import MANY, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS
@@ -75,7 +76,7 @@ def test_a_question_for_figures_is_asked_again_too(forgetful: Forgetful, client:
     """A session's `evaluate` changes nothing, though it is a POST; the answer here is no figure, which is told."""
     assert client.jobs() == []
     with raises("worker.not_a_worker"):
-        list(client.evaluate("m", "intents", "de"))
+        list(client.evaluate(evaluation("m", "intents", "de")))
     assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1", *[b"POST /evaluate HTTP/1.1"] * 2]
 
 
@@ -107,8 +108,9 @@ def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> Non
 # Answers that end early
 
 
-FIRST = b'{"language": "de", "n": 16, "total": 512, "done": false}\n'
-LAST = b'{"language": "de", "n": 512, "total": 512, "done": true}\n'
+ACCURACY = b'"language": "de", "total": 512, "accuracy": 0.5, "low": 0.4, "high": 0.6'
+FIRST = b'{%s, "n": 16, "done": false}\n' % ACCURACY
+LAST = b'{%s, "n": 512, "done": true}\n' % ACCURACY
 NO_LENGTH = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -155,14 +157,14 @@ class Answering:
 def test_reported_16_figures_that_end_before_the_last_one_are_an_error(answer: bytes) -> None:
     client = Answering(answer).client()
     with raises("worker.stopped_midway"):
-        list(client.evaluate("m", "intents", "de"))
+        list(client.evaluate(evaluation("m", "intents", "de")))
     client.close()
 
 
 def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
     client = Answering(CHUNKED + chunk(FIRST), reset=True).client()
     with raises("worker.stopped_midway"):
-        list(client.evaluate("m", "intents", "de"))
+        list(client.evaluate(evaluation("m", "intents", "de")))
     client.close()
 
 
@@ -172,8 +174,8 @@ def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
 )
 def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer: bytes) -> None:
     client = Answering(answer).client()
-    *_, last = client.evaluate("m", "intents", "de")
-    assert (last["n"], last["done"]) == (512, True)
+    *_, last = client.evaluate(evaluation("m", "intents", "de"))
+    assert (last.n, last.done) == (512, True)
     client.close()
 
 
@@ -192,7 +194,7 @@ def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer
 def test_reported_16_a_last_line_that_is_no_figure_is_its_error(line: bytes, code: str) -> None:
     client = Answering(NO_LENGTH + line).client()
     with raises(code):
-        list(client.evaluate("m", "intents", "de"))
+        list(client.evaluate(evaluation("m", "intents", "de")))
     client.close()
 
 

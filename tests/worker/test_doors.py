@@ -31,7 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.jobs.job import Refusal
 from headlab.worker import middleware
@@ -487,7 +487,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(hurried: Running) -> None:
 def test_an_answer_may_take_longer_than_its_question(hurried: Running) -> None:
     hurried.client.model(MODEL)
     assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
-    assert list(hurried.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
+    assert list(hurried.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
 
 
 def test_too_many_requests_at_once_are_refused(
@@ -717,7 +717,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
         assert client.attention(MODEL, SECRET, [["encoder", 0, 0]])["tokens"] == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
-                list(client.evaluate(MODEL, "intents", language))
+                list(client.evaluate(evaluation(MODEL, "intents", language)))
         for given in (f"Bearer {TOKEN}", f"Bearer not-the-{TOKEN}"):
             headers = {"authorization": given, "content-type": "application/json", "x-note": SECRET}
             httpx.post(f"{url}/attention?{SECRET}", content=SECRET.encode(), headers=headers)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tiny import VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 from worker_fake import FakeBench
-from worker_running import Running, running, until
+from worker_running import Running, evaluation, running, until
 
 from headlab.changes import changes
 from headlab.errors import HeadlabError
@@ -123,7 +123,9 @@ def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> d
 def ask(
     run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None
 ) -> list[Any]:
-    return list(run.client.evaluate(NAME, "intents", language, mask, size=size, session=session))
+    request = evaluation(NAME, "intents", language, mask, size=size, session=session)
+    figures = run.client.evaluate(request)
+    return [figure.model_dump(mode="json", exclude_none=True) for figure in figures]
 
 
 def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None:
@@ -206,7 +208,7 @@ class Session:
             habit = self.rng.integers(4)
             if habit == 0:  # looks at the first figure and leaves
                 with closing(
-                    run.client.evaluate(NAME, "intents", language, mask, size=SIZE)
+                    run.client.evaluate(evaluation(NAME, "intents", language, mask, size=SIZE))
                 ) as left:  # type: ignore[type-var]
                     next(left)
             if habit == 1:  # changes the mask before the figures of the one before are there
@@ -223,10 +225,12 @@ class Session:
         return compared
 
     def _supersede(self, run: Running, language: str, mask: Mask) -> None:
-        older = run.client.evaluate(NAME, "intents", language, mask, size=SIZE, session=self.name)
+        older = run.client.evaluate(
+            evaluation(NAME, "intents", language, mask, size=SIZE, session=self.name)
+        )
         next(older)
         newer = ask(run, language, None, session=self.name)
-        assert newer[-1]["done"]
+        assert newer[-1].done
         with suppress(HeadlabError):  # it may have been done already
             list(older)
 
@@ -494,7 +498,9 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
         run.client.model("fake")
 
         def use(session: str, language: str) -> int:
-            return len(list(run.client.evaluate("fake", "intents", language, session=session)))
+            return len(
+                list(run.client.evaluate(evaluation("fake", "intents", language, session=session)))
+            )
 
         hold = pool.submit(use, "hold", "hold")
         assert benches[0].held.wait(600)  # else one of the next may be served before it
@@ -526,7 +532,7 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
         run.client.model("fake")
 
         def use(number: int) -> dict[str, Any]:
-            question = Question("fake", "f" * 64, "intents", "dev", None, f"person {number}")
+            question = Question.of("fake", "f" * 64, "intents", "dev", None, f"person {number}")
             *_, last = figures(run.client, question, languages, {})
             return last
 

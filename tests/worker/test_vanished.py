@@ -13,7 +13,7 @@ import httpx
 import pytest
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
@@ -69,7 +69,9 @@ def test_nothing_is_done_for_a_client_that_left_before_its_turn(
     """Somebody else's evaluation is in the middle of a long batch when the client comes and goes."""
     bench = made[0]
     other = threading.Thread(
-        target=lambda: list(worker.client.evaluate(MODEL, "intents", "de", session="stays"))
+        target=lambda: list(
+            worker.client.evaluate(evaluation(MODEL, "intents", "de", session="stays"))
+        )
     )
     other.start()
     until(lambda: bench.log == ["begin stays 512"])

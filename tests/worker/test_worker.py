@@ -24,7 +24,7 @@ from errors import expect, raises
 from network_disk import on_python_path
 from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Refusal
@@ -39,7 +39,7 @@ from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.middleware import Allowed
 from headlab.worker.process import Local, Remote, take_home
 from headlab.worker.runner import Running as RunningJob
-from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS
+from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
@@ -68,8 +68,8 @@ class Fixture:
     def idle(self) -> bool:
         return self.engine.idle
 
-    def evaluate(self, language: str = "de", **options: Any) -> Iterator[dict[str, Any]]:
-        return self.client.evaluate(MODEL, "intents", language, **options)
+    def evaluate(self, language: str = "de", **options: Any) -> Iterator[Figure]:
+        return self.client.evaluate(evaluation(MODEL, "intents", language, **options))
 
     def started_job(self, **options: Any) -> int:
         job = int(self.client.submit(spec={**SPEC, **options}).id)
@@ -102,9 +102,9 @@ def slow_worker(tmp_path: Path) -> Iterator[Fixture]:
 
 def test_an_answer_grows_and_ends_done(worker: Fixture) -> None:
     figures = list(worker.evaluate())
-    assert [f["n"] for f in figures] == [64, 256, 512]
-    assert [f["done"] for f in figures] == [False, False, True]
-    assert "baseline" not in figures[0]
+    assert [f.n for f in figures] == [64, 256, 512]
+    assert [f.done for f in figures] == [False, False, True]
+    assert figures[0].baseline is None
 
 
 def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
@@ -112,7 +112,7 @@ def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
     job = int(worker.client.submit(spec=SPEC).id)
     until(lambda: "step 4" in worker.bench.log)
     figures = list(worker.evaluate())
-    assert figures[-1]["done"]
+    assert figures[-1].done
     assert worker.client.job(job).state == "running"
     worker.bench.stop_at = STEPS + 1
     until(lambda: worker.client.job(job).state == "done")
@@ -131,8 +131,8 @@ def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture
         second = pool.submit(list, slow_worker.evaluate("fr"))
         until(lambda: slow_worker.engine.waiting == 1)
         bench.go.set()
-        assert first.result()[-1]["done"]
-        assert second.result()[-1]["done"]
+        assert first.result()[-1].done
+        assert second.result()[-1].done
     order = [
         bench.figures.index(figure) for figure in (("de", 64), ("fr", 64), ("de", 256), ("de", 512))
     ]
@@ -161,8 +161,8 @@ def test_a_newer_request_of_a_session_ends_the_older_ones(
             older.append(pool.submit(list, slow_worker.evaluate(session="a", size=size)))
             until(lambda size=size: come[-1] == size)  # type: ignore[misc]
         bench.go.set()
-        assert older.pop().result()[-1]["done"]
-        assert other.result()[-1]["done"]
+        assert older.pop().result()[-1].done
+        assert other.result()[-1].done
         for asked in older:
             expect(asked.exception(), "worker.request_superseded")
     assert [line for line in slow_worker.bench.log if line.startswith("end a")] == ["end a 4"]
@@ -173,7 +173,7 @@ def test_two_languages_of_a_session_do_not_end_each_other(worker: Fixture) -> No
         both = list(
             pool.map(lambda language: list(worker.evaluate(language, session="a")), ("de", "fr"))
         )
-    assert all(figures[-1]["done"] for figures in both)
+    assert all(figures[-1].done for figures in both)
 
 
 def test_an_answer_stops_when_its_reader_has_gone(slow_worker: Fixture) -> None:
@@ -199,8 +199,8 @@ def test_nothing_is_computed_for_a_client_that_left_while_it_waited(slow_worker:
 def test_gates_of_a_job_are_unseen_by_live_requests(worker: Fixture) -> None:
     """The fake job sets a context variable as gates do; the fake evaluation asserts that it sees none."""
     worker.started_job()
-    assert list(worker.evaluate())[-1]["done"]
-    assert list(worker.evaluate())[-1]["done"]
+    assert list(worker.evaluate())[-1].done
+    assert list(worker.evaluate())[-1].done
 
 
 def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
@@ -480,7 +480,7 @@ def test_errors_are_sentences(worker: Fixture) -> None:
         worker.client.job(77)
     with raises("task.unknown", "'nothing'"):
         worker.client.sentences("nothing", "de")
-    assert list(worker.evaluate())[-1]["done"]
+    assert list(worker.evaluate())[-1].done
 
 
 @pytest.mark.parametrize("language", ["boom", "late"])
@@ -491,7 +491,7 @@ def test_the_unexpected_is_logged_without_what_was_typed(
         list(worker.evaluate(language))
     assert "worker_fake.py" in caplog.text
     assert SECRET not in caplog.text + str(caught.value)
-    assert list(worker.evaluate())[-1]["done"]
+    assert list(worker.evaluate())[-1].done
 
 
 def test_a_crash_outside_the_device_is_a_sentence_too(
@@ -804,5 +804,5 @@ def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
 
 def test_a_mask_travels_as_its_json(worker: Fixture) -> None:
     mask = full_mask(HeadGrid((Stack("encoder", (4, 4)),)))
-    assert list(worker.evaluate(mask=mask))[-1]["done"]
+    assert list(worker.evaluate(mask=mask))[-1].done
     assert np.all(mask.kept)

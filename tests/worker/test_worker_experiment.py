@@ -17,7 +17,7 @@ from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.errors import HeadlabError
@@ -297,9 +297,9 @@ def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_
 ) -> None:
     job = int(worker.client.submit("experiment", spec_of(model)).id)
     assert pause.reached.wait(60)
-    assert list(worker.client.evaluate(model.name, "tiny", "xx"))[-1][
-        "done"
-    ]  # live requests go first
+    assert list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))[
+        -1
+    ].done  # live requests go first
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
     kept = pieces_in(tmp_path / "cache")

@@ -19,7 +19,7 @@ import pytest
 from errors import raises
 from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.store import Run
 from headlab.ui import job_format
@@ -400,7 +400,7 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     # The job ends, though nothing of that can be written down yet.
     until(lambda: "free some space" in worker.client.health().note)
     assert worker.client.job(job).state == "running"
-    assert list(worker.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
+    assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
     free(worker.jobs)
     assert ended(worker, job, "done").result == {"keys": [f"key {job}"]}
     until(lambda: worker.client.health().note == "")
@@ -431,7 +431,7 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
         job = int(worker.client.submit("score", SPEC).id)
         failed = ended(worker, job, "failed")
     assert re.match("no space left to write .*; free some", failed.error)
-    assert list(worker.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
+    assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
     worker.client.resume(job)
     assert ended(worker, job, "done").done == STEPS
 

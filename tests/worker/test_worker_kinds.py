@@ -24,7 +24,7 @@ from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.hooks.model import Model
@@ -311,8 +311,8 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     assert pause.reached.wait(60)
     assert worker.client.model(model.name)["fingerprint"] == model.fingerprint
     assert worker.client.model("another name")["name"] == model.name
-    figures = list(worker.client.evaluate(model.name, "tiny", "xx"))
-    assert figures[-1]["done"]
+    figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
+    assert figures[-1].done
     assert worker.client.gradient(model.name, "tiny", "xx").values.shape == (12,)
     assert worker.client.job(job).state == "running"
     pause.go.set()
@@ -379,11 +379,11 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
     )
     asked.start()
     until(lambda: "begin gradient" in bench.log)
-    figures = worker.client.evaluate(MODEL, "tiny", "de", session="a")
-    assert next(figures)["n"] == 64
+    figures = worker.client.evaluate(evaluation(MODEL, "tiny", "de", session="a"))
+    assert next(figures).n == 64
     assert "end gradient" not in bench.log
-    assert next(figures)["n"] == 256  # not only its first figure
-    assert [f["n"] for f in figures] == [512]
+    assert next(figures).n == 256  # not only its first figure
+    assert [f.n for f in figures] == [512]
     asked.join(20)
     assert answers[0].values.tolist() == [0.5, 0.25]
     between = bench.log[bench.log.index("begin gradient") : bench.log.index("end gradient")]

@@ -14,7 +14,7 @@ from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.evaluator import Evaluator
@@ -90,11 +90,13 @@ def ended(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
 def test_figures_are_those_of_the_stated_classes(
     worker: Running, model: Model, told: dict[str, str]
 ) -> None:
-    figure = list(worker.client.evaluate(model.name, "tiny", "xx", size=24, label_map=told))[-1]
+    figure = list(
+        worker.client.evaluate(evaluation(model.name, "tiny", "xx", size=24, label_map=told))
+    )[-1]
     task = tiny_task().mapped(told)
     by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
-    assert (figure["n"], figure["accuracy"]) == (24, by_hand.accuracy)
-    assert figure["note"].startswith(f"Label map: a = {told['a']}, ")
+    assert (figure.n, figure.accuracy) == (24, by_hand.accuracy)
+    assert figure.note.startswith(f"Label map: a = {told['a']}, ")
     gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=told)
     assert gradient.spec["task"]["classes"] == told
     assert (

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.errors import HeadlabError
 from headlab.store import Store
@@ -319,9 +319,9 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
                     worker.client.attention(MODEL, "turn it off", [["encoder", 0, 0]])
                 else:
                     *_, last = worker.client.evaluate(
-                        MODEL, "intents", "de", session=f"person {number}"
+                        evaluation(MODEL, "intents", "de", session=f"person {number}")
                     )
-                    assert last["done"]
+                    assert last.done
             except HeadlabError as error:
                 refused.append(error)
             lengths.append(worker.engine.waiting)
@@ -342,8 +342,10 @@ def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 1)
     for turn in range(40):
-        stream = worker.client.evaluate(MODEL, "intents", "de", session=f"person {turn % 3}")
-        while not next(stream)["done"]:
+        stream = worker.client.evaluate(
+            evaluation(MODEL, "intents", "de", session=f"person {turn % 3}")
+        )
+        while not next(stream).done:
             pass
         assert worker.engine.waiting == 0
         stream.close()  # type: ignore[attr-defined] # a generator
@@ -357,7 +359,7 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     bench.go.clear()
     if not begun:  # somebody else's batch keeps the device busy
         other = threading.Thread(
-            target=lambda: list(worker.client.evaluate(MODEL, "intents", "fr"))
+            target=lambda: list(worker.client.evaluate(evaluation(MODEL, "intents", "fr")))
         )
         other.start()
         until(lambda: bench.log != [])
@@ -378,7 +380,7 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
         until(lambda: worker.engine.waiting == 1)
     newer: list[Any] = []
     younger = threading.Thread(
-        target=lambda: newer.extend(worker.client.evaluate(**EVALUATION, session="a"))
+        target=lambda: newer.extend(worker.client.evaluate(evaluation(**EVALUATION, session="a")))
     )  # type: ignore[arg-type]
     younger.start()
     if begun:
@@ -388,7 +390,7 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     bench.go.set()
     for thread in (older, younger, *([] if begun else [other])):
         thread.join(60)
-    assert newer[-1]["done"]
+    assert newer[-1].done
     assert lines[0] == ("200" if begun else "409")
     last = json.loads(lines[-1])
     assert last.keys() == {"error", "code"}
@@ -413,8 +415,8 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    stream = client.evaluate(MODEL, "intents", "de")
-    assert next(stream)["n"] == 64
+    stream = client.evaluate(evaluation(MODEL, "intents", "de"))
+    assert next(stream).n == 64
     (connection,) = server.server_state.connections
     served = connection.transport.get_extra_info(
         "socket"

@@ -18,7 +18,7 @@ from tiny import LABELS, VOCAB, tiny_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from waiting import until
-from worker_running import Running, running
+from worker_running import Running, evaluation, running
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
@@ -94,7 +94,8 @@ def expected(model: Model, language: str, mask: Mask) -> dict[str, Any]:
 
 
 def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
-    return list(worker.client.evaluate(NAME, "intents", language, mask, size=320))
+    figures = worker.client.evaluate(evaluation(NAME, "intents", language, mask, size=320))
+    return [figure.model_dump(mode="json", exclude_none=True) for figure in figures]
 
 
 def test_the_model_is_described(worker: Running) -> None:
@@ -223,9 +224,8 @@ def told(
     bench = Resident(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
     bench.need(NAME)
     forwards.clear()
-    given = None if mask is None else mask.to_json()
     return list(
-        bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=given))
+        bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=mask))
     )[-1], len(forwards)
 
 
@@ -372,14 +372,14 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         kept = np.ones(grid.size, bool)
         kept[grid.index(Head("encoder", 6, 3))] = False
         mask = Mask(grid, kept, {"name": name, "fingerprint": loaded["fingerprint"]})
-        whole = list(run.client.evaluate(name, "intents", "th"))[-1]
+        whole = list(run.client.evaluate(evaluation(name, "intents", "th")))[-1]
         number = run.client.submit(spec={"model": name, **job}).id
         until(lambda: run.client.job(number).state == "running")
-        figures = run.client.evaluate(name, "intents", "th", mask)
-        assert next(figures)["n"] == 16
+        figures = run.client.evaluate(evaluation(name, "intents", "th", mask))
+        assert next(figures).n == 16
         assert run.client.job(number).state == "running"
         last = list(figures)[-1]
-        assert last["done"]
-        assert last["baseline"] == whole["accuracy"]
+        assert last.done
+        assert last.baseline == whole.accuracy
         assert run.client.cancel(number).state in ("running", "cancelled")  # it may end at once
         until(lambda: run.client.job(number).state == "cancelled")
