@@ -225,9 +225,7 @@ class Person:
             self.doubled["Start"] += max(0, seeds[seed] - 1)
         self.doubled["Start"] += len(self.twice)
         for job in jobs:
-            self.lost["Cancel"] += (
-                job.id in self.cancelled and job.state in LIVE
-            )
+            self.lost["Cancel"] += job.id in self.cancelled and job.state in LIVE
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
         off = int((~self.mask.kept).sum())
