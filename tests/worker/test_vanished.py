@@ -15,12 +15,15 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, evaluation, running
 
+from headlab.masks import full_mask
+from headlab.records import HeadGrid, Stack
 from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
+MASK = full_mask(HeadGrid((Stack("encoder", (4, 4)),))).to_json()
 TURN: dict[str, dict[str, Any]] = {
     "/attention": {"model": MODEL, "text": "turn it off", "heads": [["encoder", 0, 0]]},
     "/model": {"model": "another"},
-    "/changes": {"model": MODEL, "task": "intents", "language": "fr", "mask": {}},
+    "/changes": {"model": MODEL, "task": "intents", "language": "fr", "mask": MASK},
     "/gradient": {"model": MODEL, "task": "intents", "language": "fr"},
     "/evaluate": {"model": MODEL, "task": "intents", "language": "fr", "session": "gone"},
 }
