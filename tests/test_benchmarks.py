@@ -483,7 +483,7 @@ def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_fi
     """Masks with one head off repeat among many sessions: that answer is remembered, and comes at once and whole."""
     mask = full_mask(HeadGrid.from_json({"encoder": [2]}))
     for figures in ([{"done": True}], [{"done": False}, {"done": True}]):
-        client = SimpleNamespace(evaluate=lambda *_, session, figures=figures: iter(figures))
+        client = SimpleNamespace(evaluate=lambda _, figures=figures: iter(figures))
         first, final = sessions.toggle(client, "de", mask, "a")
         assert 0 <= first <= final
         assert (first == final) == (len(figures) == 1)

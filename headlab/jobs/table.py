@@ -52,10 +52,11 @@ def _has_flags(kind: type[Job]) -> bool:
     """Whether a kind of job can be written as a command; one that cannot would leave headlab without any."""
     try:
         names = [flag.key for flag in kind.flags()]
+        settings = [flag.key for flag in kind.setting_flags()]
     except Exception as error:  # a package can raise anything
         log.warning("the flags of %s cannot be made (%s)", kind.__name__, error)
         return False
-    taken = [name for name in names if name in COMMAND_FLAGS or names.count(name) > 1]
+    taken = [name for name in settings if name in COMMAND_FLAGS or names.count(name) > 1]
     if taken:
         log.warning(
             "%s has a setting %s, a flag that its command has already", kind.__name__, taken[0]

@@ -16,7 +16,7 @@ import pytest
 from errors import raises
 from saved import save_classifier
 from waiting import until
-from worker_running import running
+from worker_running import evaluation, running
 
 from headlab import load
 from headlab.cli.main import main
@@ -305,8 +305,8 @@ def placed(client: Client, folder: Path) -> dict[str, Any]:
     }
     job = client.submit("score", spec, place="ray").id
     assert client.submit("score", spec).id == job  # where it is computed makes no other job
-    figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
-    assert figures[-1]["done"]
+    request = evaluation(str(folder), "intents", "en", size=32)
+    assert list(client.evaluate(request))[-1].done  # live requests go on
     until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
     ended = client.job(job)
     assert (ended.state, ended.error, ended.place) == ("done", None, "ray")

@@ -230,7 +230,7 @@ class Session:
         )
         next(older)
         newer = ask(run, language, None, session=self.name)
-        assert newer[-1].done
+        assert newer[-1]["done"]
         with suppress(HeadlabError):  # it may have been done already
             list(older)
 
