@@ -256,11 +256,7 @@ class GatesJob(TaskJob):
             words.append("--train-model")
         words += option_words(OPTION_FLAG, options, GateOptions.table())
         words += [*self.setting_words(around), *around.dtype_words]
-        where = self.where_words(around, languages=False)
-        return [
-            ["headlab", self.key, *where, "--language", language, *words]
-            for language in self.languages_named
-        ]
+        return self.commands_by_language(around, words)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

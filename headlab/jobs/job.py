@@ -342,6 +342,19 @@ class Job(Strict):
         around = Surroundings(task=None if declaration is None else str(declaration))
         return "\n".join(map(shlex.join, self.commands(around)))
 
+    def commands_by_language(self, around: Surroundings, words: list[str]) -> list[list[str]]:
+        """A command for each language, for kinds whose command takes one.
+
+        Args:
+            around: Paths in place of names.
+            words: What follows the language, the same in every command.
+        """
+        where = self.where_words(around, languages=False)
+        return [
+            ["headlab", self.key, *where, "--language", language, *words]
+            for language in self.languages_named
+        ]
+
     def where_words(self, around: Surroundings, *, languages: bool = True) -> list[str]:
         """The flags of the model, the task, its data, the label map and the languages.
 

@@ -13,7 +13,7 @@ from headlab.methods.costs import spec_of
 from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.table import method
 from headlab.scores import Curve, HeadScores
-from headlab.store import Result
+from headlab.store import Result, Store
 
 
 class Measured(Strict):
@@ -68,6 +68,19 @@ class Known:
     device: str
     root: Path
     measured: Measured | None = None
+
+    @classmethod
+    def of_store(cls, store: Store, device: str, measured: Measured | None = None) -> Known:
+        """What a store tells.
+
+        Args:
+            store: Its results are read.
+            device: That the job will run on, like "cuda:0".
+            measured: What was timed for this forecast, if anything was.
+        """
+        results = store.scan().results
+        curves = store.curves().results
+        return cls(results, curves, device.split(":")[0], store.root, measured)
 
     def heads_of(self, model: str) -> int | None:
         """Number of heads, from stored results or from what was just measured; None where unknown."""

@@ -137,9 +137,7 @@ def forecast_here(job: Job, lab: LocalLab) -> Forecast:
         job: It is resolved.
         lab: What it works with.
     """
-    store = lab.store
-    device = lab.device.split(":")[0]
-    known = Known(store.scan().results, store.curves().results, device, store.root)
+    known = Known.of_store(lab.store, lab.device)
     estimate = job.forecast(known)
     if estimate.ask is None:
         return estimate.forecast

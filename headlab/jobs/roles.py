@@ -268,11 +268,7 @@ class RolesJob(Job):
         if around.frequencies is not None:
             words += ["--frequencies", around.frequencies]
         words += around.dtype_words
-        where = self.where_words(around, languages=False)
-        return [
-            ["headlab", self.key, *where, "--language", language, *words]
-            for language in self.languages_named
-        ]
+        return self.commands_by_language(around, words)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

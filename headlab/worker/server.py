@@ -184,16 +184,12 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     Raises HeadlabError for invalid params, Refusal (503) before the device is ready.
     """
     job = request.spec.checked()
-    store = engine.store
     device = engine.device
     if device is None:
         raise engine.unable(
             "the worker is getting its device ready; try again in a moment", code="worker.starting"
         )
-    known = Known(
-        store.scan().results, store.curves().results, device.split(":")[0], store.root, measured
-    )
-    return job.forecast(known)
+    return job.forecast(Known.of_store(engine.store, device, measured))
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.
