@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headlab.json_types import Json, JsonLike, json_at
-from headlab.run_spec import RunSpec
 
 # {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files alone, so that
 # whoever met a model first has said the same of it.
@@ -49,26 +48,3 @@ def fingerprint_of(spec: Mapping[str, Json]) -> JsonLike:
     None if it names none.
     """
     return current_fingerprint(json_at(spec, "model", "fingerprint"))
-
-
-def former_specs(spec: RunSpec) -> list[RunSpec]:
-    """A spec as earlier versions of headlab would have recorded it, once for each earlier fingerprint of its model."""
-    fingerprint = spec.model.fingerprint
-    return [
-        RunSpec.from_json(_replaced_in(spec, fingerprint, earlier))
-        for earlier in former_fingerprints(fingerprint)
-    ]
-
-
-def _replaced_in(fields: Mapping[str, Json], text: str, by: str) -> dict[str, Json]:
-    """A copy of a JSON object in which one text stands for another, wherever it is a whole value."""
-    return {name: _replaced(value, text, by) for name, value in fields.items()}
-
-
-def _replaced(value: Json, text: str, by: str) -> Json:
-    """The same of any JSON value."""
-    if isinstance(value, dict):
-        return _replaced_in(value, text, by)
-    if isinstance(value, list):
-        return [_replaced(item, text, by) for item in value]
-    return by if value == text else value

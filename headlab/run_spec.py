@@ -2,23 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from headlab.fingerprints import former_fingerprints
 from headlab.json_types import Json, JsonFields, without_missing
 from headlab.records import content_key
 
 FORMAT = 1  # of specs and results; others cannot be read
 SCORE = "score"  # the kind of a spec that names none
 
-# Parts of a spec. What a spec lacks is an empty text or None; what this version of headlab does not write, or writes
-# as another type, stands in `more` as it was found.
+# What a spec lacks is an empty text or None; what this version of headlab does not write, or writes as another type,
+# stands in `more` as it was found.
+
+# Metadata of a field: how it is taken from a JSON object, given the object and the field's name.
+READ = "read"
+TEXT = {READ: JsonFields.text}
+INTEGER = {READ: JsonFields.integer}
+INTEGERS = {READ: JsonFields.integers}
+OBJECT = {READ: JsonFields.object}
 
 
 @dataclass(frozen=True)
-class ModelSpec:
+class SpecPart:
+    """An object of JSON with fields that are known by name and type, in the order in which they are written.
+
+    Attributes:
+        more: Further fields.
+    """
+
+    more: Mapping[str, Json] = field(default_factory=dict, kw_only=True)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Json]) -> Self:
+        """Inverse of `to_json`: any object can be read, and its JSON has the same canonical form."""
+        json_fields = JsonFields(value)
+        known = {
+            known_field.name: known_field.metadata[READ](json_fields, known_field.name)
+            for known_field in fields(cls)
+            if READ in known_field.metadata
+        }
+        return cls(**known, more=json_fields.rest())
+
+    def to_json(self) -> dict[str, Json]:
+        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
+        known = {
+            known_field.name: _as_json(getattr(self, known_field.name))
+            for known_field in fields(self)
+            if READ in known_field.metadata
+        }
+        return {**dict(without_missing(known)), **self.more}
+
+
+def _as_json(
+    value: str | int | tuple[int, ...] | Mapping[str, Json] | SpecPart | None,
+) -> Json:
+    """The value of a field as JSON; None for a part that says nothing."""
+    if isinstance(value, SpecPart):
+        return value.to_json() or None
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class ModelSpec(SpecPart):
     """The model of a result.
 
     Attributes:
@@ -29,37 +79,14 @@ class ModelSpec:
         more: Further fields, such as where inputs are padded.
     """
 
-    name: str = ""
-    revision: str = ""
-    fingerprint: str = ""
-    dtype: str = ""
-    more: Mapping[str, Json] = field(default_factory=dict)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Json]) -> ModelSpec:
-        """Inverse of `to_json`."""
-        fields = JsonFields(value)
-        return ModelSpec(
-            name=fields.text("name"),
-            revision=fields.text("revision"),
-            fingerprint=fields.text("fingerprint"),
-            dtype=fields.text("dtype"),
-            more=fields.rest(),
-        )
-
-    def to_json(self) -> dict[str, Json]:
-        """The fields that are known, as JSON values."""
-        fields: dict[str, Json] = {
-            "name": self.name,
-            "revision": self.revision,
-            "fingerprint": self.fingerprint,
-            "dtype": self.dtype,
-        }
-        return {**dict(without_missing(fields)), **self.more}
+    name: str = field(default="", metadata=TEXT)
+    revision: str = field(default="", metadata=TEXT)
+    fingerprint: str = field(default="", metadata=TEXT)
+    dtype: str = field(default="", metadata=TEXT)
 
 
 @dataclass(frozen=True)
-class TaskSpec:
+class TaskSpec(SpecPart):
     """The examples of a result, and how the model was given them.
 
     Attributes:
@@ -73,46 +100,17 @@ class TaskSpec:
         more: Further fields: classes of the model, tokens that its tokenizer does not give.
     """
 
-    name: str = ""
-    language: str = ""
-    split: str = ""
-    size: int | None = None
-    sizes: Mapping[str, Json] | None = None
-    seed: int | None = None
-    data_hash: str = ""
-    more: Mapping[str, Json] = field(default_factory=dict)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Json]) -> TaskSpec:
-        """Inverse of `to_json`."""
-        fields = JsonFields(value)
-        return TaskSpec(
-            name=fields.text("name"),
-            language=fields.text("language"),
-            split=fields.text("split"),
-            size=fields.integer("size"),
-            sizes=fields.object("sizes"),
-            seed=fields.integer("seed"),
-            data_hash=fields.text("data_hash"),
-            more=fields.rest(),
-        )
-
-    def to_json(self) -> dict[str, Json]:
-        """The fields that are known, as JSON values."""
-        fields: dict[str, Json] = {
-            "name": self.name,
-            "language": self.language,
-            "split": self.split,
-            "size": self.size,
-            "sizes": None if self.sizes is None else dict(self.sizes),
-            "seed": self.seed,
-            "data_hash": self.data_hash,
-        }
-        return {**dict(without_missing(fields)), **self.more}
+    name: str = field(default="", metadata=TEXT)
+    language: str = field(default="", metadata=TEXT)
+    split: str = field(default="", metadata=TEXT)
+    size: int | None = field(default=None, metadata=INTEGER)
+    sizes: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    seed: int | None = field(default=None, metadata=INTEGER)
+    data_hash: str = field(default="", metadata=TEXT)
 
 
 @dataclass(frozen=True)
-class MethodSpec:
+class MethodSpec(SpecPart):
     """The method of scores.
 
     Attributes:
@@ -122,34 +120,22 @@ class MethodSpec:
         more: Further fields.
     """
 
-    name: str = ""
-    options: Mapping[str, Json] | None = None
-    version: int | None = None
-    more: Mapping[str, Json] = field(default_factory=dict)
+    name: str = field(default="", metadata=TEXT)
+    options: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    version: int | None = field(default=None, metadata=INTEGER)
 
-    @staticmethod
-    def from_json(value: Mapping[str, Json]) -> MethodSpec:
-        """Inverse of `to_json`."""
-        fields = JsonFields(value)
-        return MethodSpec(
-            name=fields.text("name"),
-            options=fields.object("options"),
-            version=fields.integer("version"),
-            more=fields.rest(),
-        )
 
-    def to_json(self) -> dict[str, Json]:
-        """The fields that are known, as JSON values."""
-        fields: dict[str, Json] = {
-            "name": self.name,
-            "options": None if self.options is None else dict(self.options),
-            "version": self.version,
-        }
-        return {**dict(without_missing(fields)), **self.more}
+def part(spec_part: type[SpecPart]) -> Mapping[str, Callable[[JsonFields, str], SpecPart]]:
+    """Metadata of a field that is a part of a spec; one that says nothing if it is missing.
+
+    Args:
+        spec_part: Its class.
+    """
+    return {READ: lambda json_fields, name: spec_part.from_json(json_fields.filled_object(name))}
 
 
 @dataclass(frozen=True, eq=False)
-class RunSpec(Mapping[str, Any]):  # Any: what an item of another version is, nobody has looked at
+class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items of other versions
     """Everything that the numbers of a result depend on.
 
     It is a mapping of its JSON as well: `spec["task"]["name"]` is what `spec.task.name` is, and it equals every
@@ -157,102 +143,57 @@ class RunSpec(Mapping[str, Any]):  # Any: what an item of another version is, no
     further ones.
 
     Attributes:
-        model: The model.
-        task: The examples.
-        ablation: How a removed head is replaced, "zero" or "mean".
-        seed: Of the method, or of the resampling of a curve or report.
         format: `FORMAT` of all results that this version reads.
         kind: Of the result; empty for scores.
-        method: The method, of scores.
-        means: sha256 of the examples of which heads' means are taken, of mean ablation.
         experiment: Name of the study, of reports.
         version: Of the study or of the training of gates.
+        model: The model.
+        task: The examples.
+        frequencies: Where word frequencies are from, of roles.
+        judged: Numbers and hashes of examples by split, of gates.
+        ablation: How a removed head is replaced, "zero" or "mean".
+        means: sha256 of the examples of which heads' means are taken, of mean ablation.
+        method: The method, of scores.
         options: Of the study or of the training of gates.
+        seed: Of the method, or of the resampling of a curve or report.
         order: How the scores were made that a curve removes heads by.
         removed: Numbers of removed heads of a curve, ascending.
-        judged: Numbers and hashes of examples by split, of gates.
-        frequencies: Where word frequencies are from, of roles.
         device: Kind of device of answers; empty for the processor.
         method_versions: Of a report that uses methods of renewed settings, {name in its tables: version}.
         more: Fields that this version of headlab does not write.
     """
 
-    model: ModelSpec = field(default_factory=ModelSpec)
-    task: TaskSpec = field(default_factory=TaskSpec)
-    ablation: str = ""
-    seed: int | None = None
-    format: int | None = None
-    kind: str = ""
-    method: MethodSpec = field(default_factory=MethodSpec)
-    means: str = ""
-    experiment: str = ""
-    version: int | None = None
-    options: Mapping[str, Json] | None = None
-    order: Mapping[str, Json] | None = None
-    removed: tuple[int, ...] | None = None
-    judged: Mapping[str, Json] | None = None
-    frequencies: Mapping[str, Json] | None = None
-    device: str = ""
-    method_versions: Mapping[str, Json] | None = None
-    more: Mapping[str, Json] = field(default_factory=dict)
+    format: int | None = field(default=None, metadata=INTEGER)
+    kind: str = field(default="", metadata=TEXT)
+    experiment: str = field(default="", metadata=TEXT)
+    version: int | None = field(default=None, metadata=INTEGER)
+    model: ModelSpec = field(default_factory=ModelSpec, metadata=part(ModelSpec))
+    task: TaskSpec = field(default_factory=TaskSpec, metadata=part(TaskSpec))
+    frequencies: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    judged: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    ablation: str = field(default="", metadata=TEXT)
+    means: str = field(default="", metadata=TEXT)
+    method: MethodSpec = field(default_factory=MethodSpec, metadata=part(MethodSpec))
+    options: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    seed: int | None = field(default=None, metadata=INTEGER)
+    order: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    removed: tuple[int, ...] | None = field(default=None, metadata=INTEGERS)
+    device: str = field(default="", metadata=TEXT)
+    method_versions: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
 
     @staticmethod
     def of(value: Mapping[str, Json]) -> RunSpec:
         """A spec as it is, or the spec of a JSON object: `from_json` where that is still to be done."""
         return value if isinstance(value, RunSpec) else RunSpec.from_json(value)
 
-    @staticmethod
-    def from_json(value: Mapping[str, Json]) -> RunSpec:
-        """Inverse of `to_json`: any object is a spec, and its JSON has the same canonical form."""
-        fields = JsonFields(value)
-        return RunSpec(
-            format=fields.integer("format"),
-            kind=fields.text("kind"),
-            experiment=fields.text("experiment"),
-            version=fields.integer("version"),
-            model=ModelSpec.from_json(fields.filled_object("model")),
-            task=TaskSpec.from_json(fields.filled_object("task")),
-            frequencies=fields.object("frequencies"),
-            judged=fields.object("judged"),
-            ablation=fields.text("ablation"),
-            means=fields.text("means"),
-            method=MethodSpec.from_json(fields.filled_object("method")),
-            options=fields.object("options"),
-            seed=fields.integer("seed"),
-            order=fields.object("order"),
-            removed=fields.integers("removed"),
-            device=fields.text("device"),
-            method_versions=fields.object("method_versions"),
-            more=fields.rest(),
-        )
-
     def to_json(self) -> dict[str, Json]:
-        """The fields that are known, as JSON values; a copy that may be changed at its first level."""
+        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
         return dict(self._fields)
 
     @cached_property
     def _fields(self) -> dict[str, Json]:
         """The items of the mapping."""
-        fields: dict[str, Json] = {
-            "format": self.format,
-            "kind": self.kind,
-            "experiment": self.experiment,
-            "version": self.version,
-            "model": self.model.to_json() or None,
-            "task": self.task.to_json() or None,
-            "frequencies": _copied(self.frequencies),
-            "judged": _copied(self.judged),
-            "ablation": self.ablation,
-            "means": self.means,
-            "method": self.method.to_json() or None,
-            "options": _copied(self.options),
-            "seed": self.seed,
-            "order": _copied(self.order),
-            "removed": None if self.removed is None else list(self.removed),
-            "device": self.device,
-            "method_versions": _copied(self.method_versions),
-        }
-        return {**dict(without_missing(fields)), **self.more}
+        return super().to_json()
 
     @cached_property
     def key(self) -> str:
@@ -277,5 +218,24 @@ class RunSpec(Mapping[str, Any]):  # Any: what an item of another version is, no
         return {**self._fields, **changes}
 
 
-def _copied(fields: Mapping[str, Json] | None) -> dict[str, Json] | None:
-    return None if fields is None else dict(fields)
+def former_specs(spec: RunSpec) -> list[RunSpec]:
+    """A spec as earlier versions of headlab would have recorded it, once for each earlier fingerprint of its model."""
+    fingerprint = spec.model.fingerprint
+    return [
+        RunSpec.from_json(_replaced_in(spec, fingerprint, earlier))
+        for earlier in former_fingerprints(fingerprint)
+    ]
+
+
+def _replaced_in(fields: Mapping[str, Json], text: str, by: str) -> dict[str, Json]:
+    """A copy of a JSON object in which one text stands for another, wherever it is a whole value."""
+    return {name: _replaced(value, text, by) for name, value in fields.items()}
+
+
+def _replaced(value: Json, text: str, by: str) -> Json:
+    """The same of any JSON value."""
+    if isinstance(value, dict):
+        return _replaced_in(value, text, by)
+    if isinstance(value, list):
+        return [_replaced(item, text, by) for item in value]
+    return by if value == text else value

@@ -24,11 +24,10 @@ from headlab.files import (
     write_json,
 )
 from headlab.files import default_root as default_root
-from headlab.fingerprints import former_specs
 from headlab.json_types import Json, JsonRecord
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints
-from headlab.run_spec import RunSpec
+from headlab.run_spec import RunSpec, former_specs
 from headlab.scores import Curve, HeadScores
 from headlab.store.codecs import ANSWERS as ANSWERS
 from headlab.store.codecs import (
