@@ -15,6 +15,15 @@ from headlab.json_types import Json, JsonLike
 OptionValue: TypeAlias = bool | int | float | str | Mapping[str, "OptionValue"] | None
 T = TypeVar("T", bound=OptionValue)
 
+KINDS_IN_WORDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: "options by name",
+}
+"""The kinds of values that headlab's own options have."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -57,23 +66,24 @@ class Option:
     @property
     def range(self) -> str:
         """The valid values, in words."""
-        return self._numbers() + (", or none" if self.optional else "")
+        return self._values_in_words() + (", or none" if self.optional else "")
 
-    def _numbers(self) -> str:
+    def _values_in_words(self) -> str:
+        """The valid values besides none."""
         if self.choices:
             return " or ".join(self.choices)
-        if self.kind is bool:
-            return "true or false"
+        kind = KINDS_IN_WORDS.get(self.kind, f"a value of type {self.kind.__name__}")
+        return f"{kind} {self._limits_in_words()}".rstrip()
+
+    def _limits_in_words(self) -> str:
+        """Where a number must lie; empty where it has no limits."""
+        if self.open and self.high < math.inf:
+            return f"between {self.low:g} and {self.high:g}"
         if self.open:
-            above = (
-                f"above {self.low:g}"
-                if self.high == math.inf
-                else f"between {self.low:g} and {self.high:g}"
-            )
-            return f"a {self.kind.__name__} {above}"
+            return f"above {self.low:g}"
         if self.high < math.inf:
-            return f"a {self.kind.__name__} from {self.low:g} to {self.high:g}"
-        return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
+            return f"from {self.low:g} to {self.high:g}"
+        return f"of {self.low:g} or more" if self.low > -math.inf else ""
 
 
 class Limits(TypedDict, total=False):

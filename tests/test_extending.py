@@ -532,7 +532,7 @@ def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
 
 @pytest.mark.parametrize(
     ("flag", "value", "advice"),
-    [("--unit", "furlong", "share or percent"), ("--limit", "inf", "float of 0 or more")],
+    [("--unit", "furlong", "share or percent"), ("--limit", "inf", "a number of 0 or more")],
 )
 def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
     broken: None, tmp_path: Path, capsys, flag: str, value: str, advice: str

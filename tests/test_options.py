@@ -421,3 +421,32 @@ def test_a_number_is_read_only_from_an_option_that_holds_one() -> None:
     for name in ("target", "stop"):
         with pytest.raises(TypeError, match=name):
             number_in(options, name)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (Option(8, "", kind=int, low=1, high=50), "a whole number from 1 to 50"),
+        (Option(8, "", kind=int, low=1), "a whole number of 1 or more"),
+        (Option(8, "", kind=int), "a whole number"),
+        (Option(0.5, "", kind=float, low=0, high=1, open=True), "a number between 0 and 1"),
+        (
+            Option(None, "", kind=float, low=0, open=True, optional=True),
+            "a number above 0, or none",
+        ),
+        (Option("", ""), "a text"),
+        (Option("zero", "", ("zero", "mean")), "zero or mean"),
+        (Option(True, "", kind=bool), "true or false"),
+        (Option({}, "", kind=dict), "options by name"),
+        (Option((), "", kind=tuple), "a value of type tuple"),
+    ],
+)
+def test_an_option_says_in_plain_words_which_values_it_takes(option: Option, words: str) -> None:
+    assert option.range == words
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_option_names_a_type_of_python(table: str) -> None:
+    for option in TABLES[table].values():
+        python_types = {"int", "float", "str", "bool", "dict", "type"}
+        assert not python_types & set(option.range.replace(",", "").split()), option.range

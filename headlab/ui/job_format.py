@@ -17,7 +17,6 @@ from headlab.ui.names import plain
 from headlab.worker.schemas import JobRow
 
 LIVE = ("queued", "running")
-spelled = language_titles
 log = logging.getLogger(__name__)
 
 

@@ -567,7 +567,7 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, an
         (["score", "--ablation", "nope", "--method", "confidence"], "unknown ablation 'nope'"),
         (["score", "-o", "nope=1"], ("has no option nope", "samples")),
         (["score", "-o", "samples"], "not of the form name=value"),
-        (["score", "-o", "samples=many"], "samples is 'many', but must be int"),
+        (["score", "-o", "samples=many"], "samples is 'many', but must be a whole number"),
         (["score", "-o", "samples=0"], "samples is 0"),
         (["score", "-o", "level=1.5"], "level"),
         (["prune", "--method", "confidence"], "no confidence scores"),

@@ -168,7 +168,7 @@ def test_the_folder_of_its_data_is_that_of_the_command(
 def test_a_field_that_does_not_fit_is_refused_in_one_sentence(run: Run, folder: Path) -> None:
     code, text, messages = run("lengths", "--model", folder, "--limit", 11)
     assert (code, text) == (2, "")
-    assert messages == "headlab: limit is 11; choose a int from 1 to 10\n"
+    assert messages == "headlab: limit is 11; choose a whole number from 1 to 10\n"
     with raises("job.field_invalid", 11, "limit"):
         read_command("headlab lengths --limit 11")
 

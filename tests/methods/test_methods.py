@@ -314,16 +314,16 @@ def test_options_take_their_defaults_and_their_type() -> None:
 @pytest.mark.parametrize(
     ("key", "name", "value", "shown", "fits"),
     [
-        ("shapley", "samples", 0, "0", "int of 1 or more"),
-        ("shapley", "samples", True, "True", "int of 1 or more"),
-        ("shapley", "samples", None, "None", "int of 1 or more"),
-        ("shapley", "target", 0, "0", "a float above 0, or none"),
-        ("shapley", "target", float("nan"), "nan", "a float above 0, or none"),
-        ("shapley", "target", float("inf"), "inf", "a float above 0, or none"),
-        ("monte-carlo", "target", "0.1", "'0.1'", "a float above 0, or none"),
+        ("shapley", "samples", 0, "0", "a whole number of 1 or more"),
+        ("shapley", "samples", True, "True", "a whole number of 1 or more"),
+        ("shapley", "samples", None, "None", "a whole number of 1 or more"),
+        ("shapley", "target", 0, "0", "a number above 0, or none"),
+        ("shapley", "target", float("nan"), "nan", "a number above 0, or none"),
+        ("shapley", "target", float("inf"), "inf", "a number above 0, or none"),
+        ("monte-carlo", "target", "0.1", "'0.1'", "a number above 0, or none"),
         ("monte-carlo", "stop", "never", "'never'", "sign or width"),
-        ("monte-carlo", "level", 1.0, "1.0", "a float between 0 and 1"),
-        ("paper", "delta", 0, "0", "a float between 0 and 1"),
+        ("monte-carlo", "level", 1.0, "1.0", "a number between 0 and 1"),
+        ("paper", "delta", 0, "0", "a number between 0 and 1"),
         ("paper", "value", "f1", "'f1'", "accuracy or probability or log-probability"),
         ("exact", "estimand", "banzhaf", "'banzhaf'", "shapley-top50 or shapley"),
     ],
@@ -349,7 +349,7 @@ def test_unknown_names_are_refused(model: Model) -> None:
         method("best")
     with raises("method.option_unknown", "sample"):
         score(model, task, language="xx", sample=3)
-    with raises("method.option_invalid", "int"):
+    with raises("method.option_invalid", "a whole number"):
         score(model, task, language="xx", samples=1.5)
     with raises("task.language_unknown", "'zz'"):
         score(model, task, language="zz")

@@ -404,7 +404,11 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     [
         ("nothing", {}, ("experiment.unknown", "'nothing'", "agreement")),
         ("gap", {"runs": 3}, ("experiment.option_unknown", "runs", "method")),
-        ("gap", {"k": 0}, ("experiment.option_invalid", "k", 0, "int of 1 or more, or none")),
+        (
+            "gap",
+            {"k": 0},
+            ("experiment.option_invalid", "k", 0, "a whole number of 1 or more, or none"),
+        ),
         (
             "iterative",
             {"orderings": "random,foo"},
@@ -428,7 +432,7 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
         (
             "iterative",
             {"method_options": 3},
-            ("experiment.option_invalid", "method_options", 3, "dict"),
+            ("experiment.option_invalid", "method_options", 3, "options by name"),
         ),
         ("gap", {"k": 13, "method": "leave-one-out"}, ("head.count_out_of_range", 13, 12)),
         (
@@ -552,7 +556,7 @@ def test_the_command_lists_the_experiments_without_a_model(
     listed = json.loads(capsys.readouterr().out)["experiments"]
     assert [about["key"] for about in listed] == list(EXPERIMENTS)
     assert listed[1]["options"]["runs"] == {
-        "default": 10, "help": "random choices of heads", "fits": "int of 1 or more"
+        "default": 10, "help": "random choices of heads", "fits": "a whole number of 1 or more"
     }  # fmt: skip
 
 

@@ -184,7 +184,7 @@ def test_a_front_answers_one_question():
     with raises("experiment.list_item_unknown", "orders", "best"):
         STUDY.resolve({"orders": "mean,best"})
     for loss in (-1.0, 200.0):
-        with raises("experiment.option_invalid", "a float from 0 to 100"):
+        with raises("experiment.option_invalid", "a number from 0 to 100"):
             STUDY.resolve({"within": loss})
 
 

@@ -540,7 +540,7 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"weight": -1}, ("option.invalid", "weight", -1, "float of 0 or more")),
+        ({"weight": -1}, ("option.invalid", "weight", -1, "a number of 0 or more")),
         ({"weight": float("inf")}, ("option.invalid", "weight", "inf")),
         ({"steps": 0}, ("option.invalid", "steps", 0)),
         ({"start": 1.0}, ("option.invalid", "start", 1.0)),

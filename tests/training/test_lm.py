@@ -269,13 +269,13 @@ def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
     [
         ({"kind": "lstm"}, ("option.invalid", "all-attention or transformer")),
         ({"tokenizer": "letters"}, ("option.invalid", "bpe or word")),
-        ({"steps": 0}, ("option.invalid", "steps", 0, "int of 1 or more")),
+        ({"steps": 0}, ("option.invalid", "steps", 0, "a whole number of 1 or more")),
         ({"learning_rate": 2.0}, ("option.invalid", "between 0 and 1")),
         ({"heads": 5}, ("training.width_mismatch", 5)),
         ({"dropout": 1.0}, ("option.invalid", "from 0 to 0.9")),
         ({"pre_norm": 1}, ("option.invalid", "true or false")),
         ({"weight_decay": float("inf")}, ("option.invalid", "from 0 to 1")),
-        ({"width": True}, ("option.invalid", "int of 1 or more")),
+        ({"width": True}, ("option.invalid", "a whole number of 1 or more")),
         ({"learning_rate": float("nan")}, ("option.invalid", "between 0 and 1")),
     ],
 )

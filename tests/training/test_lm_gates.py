@@ -192,7 +192,7 @@ def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(
             tmp_path / "out",
             replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False),
         )
-    with raises("option.invalid", "low", 0.1, "a float between"):
+    with raises("option.invalid", "low", 0.1, "a number between"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
     with raises("option.invalid", "start", 1):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, start=1.0))

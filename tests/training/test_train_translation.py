@@ -166,7 +166,7 @@ def test_options_are_checked():
     assert rates[15] == pytest.approx(0.001)
     for given, *expected in (
         ({"heads": 3}, "option.unknown", "'heads'"),
-        ({"steps": 0}, "option.invalid", "steps", 0, "int of 1"),
+        ({"steps": 0}, "option.invalid", "steps", 0, "a whole number of 1"),
         ({"width": 100, "encoder_heads": 8}, "training.width_mismatch", "encoder_heads", 8),
         ({"dropout": None}, "option.invalid", "dropout", "None"),
     ):

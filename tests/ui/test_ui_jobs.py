@@ -203,7 +203,7 @@ def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
     press(app, "new-start")
     assert worker.calls[0][2]["options"]["target"] is None
     app.number_input(key=key).set_value(0.0).run()
-    assert "target is 0.0, but must be a float above 0, or none" in said(app)
+    assert "target is 0.0, but must be a number above 0, or none" in said(app)
     assert app.button(key="new-start").disabled
 
 
@@ -213,7 +213,7 @@ def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
     rate = app.number_input(key=new("learning_rate"))
     assert (rate.label, rate.step, rate.value) == ("Peak learning rate", 1e-4, 1e-3)
     rate.set_value(0.0).run()
-    assert "learning_rate is 0.0; choose a float between 0 and 1" in said(app)
+    assert "learning_rate is 0.0; choose a number between 0 and 1" in said(app)
     assert app.button(key="new-start").disabled
 
 

@@ -133,7 +133,7 @@ def test_equal_work_has_equal_params() -> None:
         (
             "front",
             {"options": {"within": 200.0}},
-            ("experiment.option_invalid", "a float from 0 to 100"),
+            ("experiment.option_invalid", "a number from 0 to 100"),
         ),
         ("front", {"task": "nothing"}, ("task.unknown", "'nothing'")),
         ("front", {"method": "dance"}, ("method.unknown", "dance")),
