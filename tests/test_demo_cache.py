@@ -11,7 +11,7 @@ import headlab
 from headlab.evaluator import Evaluator
 from headlab.masks.mask import full_mask
 from headlab.methods.costs import PRECISION, spec_of
-from headlab.methods.run import answers_spec
+from headlab.methods.spec import answers_spec
 from headlab.methods.table import METHODS
 from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint

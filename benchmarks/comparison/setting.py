@@ -17,8 +17,8 @@ from comparison.estimates import SmallRounds
 from headlab.evaluator import Evaluator
 from headlab.methods import tmab
 from headlab.methods.model_game import ModelGame
-from headlab.methods.run import Arrays
 from headlab.methods.sampling import Plan, Tally, even
+from headlab.methods.work import Arrays
 from headlab.records import content_key
 
 SAVE_EVERY = 10.0

@@ -23,8 +23,8 @@ from headlab.inputs import assumed_classes
 from headlab.methods.game import Ask
 from headlab.methods.method import Options
 from headlab.methods.model_game import ModelGame, round_on
-from headlab.methods.run import HOME, Outcome, Work
-from headlab.methods.table import method
+from headlab.methods.table import HOME, method
+from headlab.methods.work import HeadGame, Outcome, Work
 from headlab.models.embedded import EMBEDDED
 from headlab.records import Floats
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
@@ -159,7 +159,7 @@ class Replica:
 class SharedGame(ModelGame):
     """A model's game whose questions are answered by a pool.  own: the same game on this process's model."""
 
-    def __init__(self, own: ModelGame, pool: Pool) -> None:
+    def __init__(self, own: HeadGame, pool: Pool) -> None:
         super().__init__(own.evaluator, own.ablation, own.value, own.tokens)
         self._pool, self._key = pool, uuid4().hex
         self._job = Job(Setting.of(own.evaluator, own.ablation), self.examples, own.value.key)
@@ -187,7 +187,7 @@ class SharedGame(ModelGame):
 
 @dataclass(frozen=True)
 class Team:
-    """What `headlab.score` takes to run on a pool: see `headlab.methods.run.Helpers`."""
+    """What `headlab.score` takes to run on a pool: see `headlab.methods.work.Helpers`."""
 
     pool: Pool
 
@@ -196,7 +196,7 @@ class Team:
         """Kind of its devices: "cpu" or "cuda"."""
         return self.pool.kind
 
-    def game(self, own: ModelGame) -> SharedGame:
+    def game(self, own: HeadGame) -> SharedGame:
         """The game of a run, played on the pool."""
         return SharedGame(own, self.pool)
 

@@ -14,7 +14,7 @@ from headlab.tables import Report
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
-    from headlab.methods.run import Helpers
+    from headlab.methods.work import Helpers
     from headlab.records import Progress
     from headlab.tasks.base import Task
     from headlab.training.options import StepMade

@@ -26,7 +26,7 @@ from headlab.tasks.resolve import task as task_at
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
-    from headlab.methods.run import Helpers
+    from headlab.methods.work import Helpers
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 

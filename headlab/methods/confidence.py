@@ -7,7 +7,7 @@ import torch
 
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import excluded_ids, sides, sum_weights
-from headlab.methods.run import Outcome, Work, sizes
+from headlab.methods.work import Outcome, Work, sizes
 from headlab.parallel import Tick
 from headlab.records import Floats
 

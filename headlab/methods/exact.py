@@ -12,9 +12,10 @@ import numpy.typing as npt
 from headlab.methods.costs import refuse
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
-from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.model_game import game_of
 from headlab.methods.table import method
 from headlab.methods.tmab import sizes
+from headlab.methods.work import Arrays, Outcome, Work, drive
 from headlab.records import Bools, Floats, Ints, Progress
 from headlab.value_functions import value_of
 

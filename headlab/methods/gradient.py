@@ -12,7 +12,7 @@ from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
 from headlab.inputs import Texts
-from headlab.methods.run import Outcome, Work, sizes
+from headlab.methods.work import Outcome, Work, sizes
 from headlab.options import integer_in
 from headlab.parallel import Tick, halving
 from headlab.records import Floats, HeadGrid, by_layer

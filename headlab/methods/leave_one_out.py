@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from headlab.methods.game import Ask, Game
-from headlab.methods.run import Outcome, Work, game_of, reporting, saving
+from headlab.methods.model_game import game_of
+from headlab.methods.work import Outcome, Work, reporting, saving
 from headlab.options import number_in
 from headlab.records import Floats
 from headlab.stats import group_bootstrap

@@ -14,8 +14,9 @@ from headlab.devices import on_device
 from headlab.evaluator import Evaluator, token_budget, width_of
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
-from headlab.methods.game import Ask, in_turn
+from headlab.methods.game import Ask, Game, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
+from headlab.methods.work import Work
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
 from headlab.value_functions import FINE, Value, surrogate, value_of
@@ -439,3 +440,13 @@ class ModelGame:
             parts[-1].append(int(place))
             total += float(rows[place])
         return [np.array(part, dtype=np.int64) for part in parts if part]
+
+
+def game_of(work: Work) -> Game:
+    """The game of a piece of work, on this device or on its helpers."""
+    if work.saved is not None:
+        work.evaluator.forwards = int(work.saved.get("forwards", 0))
+    own = ModelGame(
+        work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy")))
+    )
+    return own if work.helpers is None else work.helpers.game(own)

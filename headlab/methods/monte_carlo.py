@@ -8,9 +8,10 @@ import numpy as np
 
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
-from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.model_game import game_of
 from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
 from headlab.methods.tmab import FULL, sizes
+from headlab.methods.work import Arrays, Outcome, Work, drive
 from headlab.records import Floats, Ints
 
 # Draws between two looks at the intervals: the same on every device, whatever its round size.

@@ -9,9 +9,10 @@ import numpy as np
 
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
-from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.model_game import game_of
 from headlab.methods.sampling import order
 from headlab.methods.tmab import sizes
+from headlab.methods.work import Arrays, Outcome, Work, drive
 from headlab.options import integer_in, number_in
 from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import bernstein_width

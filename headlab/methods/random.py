@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.methods.run import Outcome, Work
+from headlab.methods.work import Outcome, Work
 
 
 def run(work: Work) -> Outcome:

@@ -11,7 +11,7 @@ from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
-from headlab.methods.run import Outcome, Work, sizes
+from headlab.methods.work import Outcome, Work, sizes
 from headlab.parallel import Tick
 from headlab.records import Bools, Floats
 

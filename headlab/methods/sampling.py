@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from headlab.methods.method import Options
-from headlab.methods.run import Arrays, Outcome
+from headlab.methods.work import Arrays, Outcome
 from headlab.options import integer_in, number_in
 from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean

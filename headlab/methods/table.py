@@ -22,6 +22,7 @@ __all__ = [
     "ATTENTION_METHOD",
     "BUILT_IN",
     "DEFAULT_METHOD",
+    "HOME",
     "LIVE_METHOD",
     "METHODS",
     "ORDERINGS",
@@ -32,6 +33,8 @@ __all__ = [
     "method",
 ]
 
+HOME = "headlab.methods"
+"""Package of the modules that a method names by one word."""
 DEFAULT_METHOD = "shapley"
 """The method where none is named."""
 LIVE_METHOD = "gradient"

@@ -11,7 +11,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
-from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.model_game import game_of
 from headlab.methods.sampling import (
     Plan,
     Tally,
@@ -23,6 +23,7 @@ from headlab.methods.sampling import (
     uniforms,
 )
 from headlab.methods.screen import Scale, Screen, samples
+from headlab.methods.work import Arrays, Outcome, Work, drive
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import Learned, learn
 from headlab.value_functions import FINE

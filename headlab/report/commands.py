@@ -6,8 +6,7 @@ A result's spec says which job makes it, and the job how it reads on the command
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from headlab.masks.snippet import UNVERSIONED
 from headlab.methods.table import METHODS
 from headlab.options import written
 from headlab.records import part
+from headlab.report.again import Again, joined
 from headlab.roles.table import NAME as ROLES
 from headlab.store.folder import kind_of
 from headlab.store.places import NOT_KNOWN, Places
@@ -30,27 +30,8 @@ from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 
 WALK = "front "  # prefix of the method name of a walk along a front's order
-LANGUAGES = "--languages"
 COMMIT = re.compile(r"[0-9a-f]{40}")  # the revision of a model of the hub
 Spec = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Again:
-    """How results are made again. commands: each as words, in order; may be empty.  notes: what they leave out."""
-
-    commands: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The commands, quoted for a shell."""
-        return tuple(map(" ".join, self.quoted))
-
-    @property
-    def quoted(self) -> tuple[tuple[str, ...], ...]:
-        """The words of each command, quoted for a shell."""
-        return tuple(tuple(map(shlex.quote, words)) for words in self.commands)
 
 
 def kind_of_job(kind: str, spec: Spec) -> str:
@@ -280,23 +261,6 @@ def _of_task(task: str, places: Places, paths: bool) -> Iterator[str]:
             f"Where the declaration of the task {task} is, is not known here: give its path in place of {task}, like "
             "--task FILE.toml; a report made with headlab report --task FILE.toml has it."
         )
-
-
-def joined(every: Sequence[Again]) -> Again:
-    """All of them as one, each note once; commands that differ only in languages are merged."""
-    merged: dict[tuple[str, ...], list[str]] = {}
-    for words in (words for one in every for words in one.commands):
-        at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
-        merged.setdefault((*words[:at], "", *words[at + 1 :]) if at else words, []).append(
-            words[at] if at else ""
-        )
-    commands = []
-    for words, languages in merged.items():
-        at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
-        commands.append(
-            (*words[:at], ",".join(dict.fromkeys(languages)), *words[at + 1 :]) if at else words
-        )
-    return Again(tuple(commands), tuple(dict.fromkeys(note for one in every for note in one.notes)))
 
 
 # How a mask was made: the commands that choose its heads again, as far as the file records them.

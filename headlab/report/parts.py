@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from headlab.records import part
-from headlab.report.commands import Again
+from headlab.report.again import Again
 from headlab.tables import NOTHING, Cell, Table, duration
 
 # The parts of a document: sections with drawings, tables, notes and how to make the results again.

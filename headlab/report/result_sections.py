@@ -30,14 +30,13 @@ from headlab.pictures import (
     parts_note,
 )
 from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
+from headlab.report.again import Again, joined
 from headlab.report.commands import (
     MADE_FROM,
     NOT_SHRUNK,
-    Again,
     Known,
     MaskFile,
     cut,
-    joined,
     model_word,
     surroundings,
 )

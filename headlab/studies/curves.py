@@ -18,15 +18,16 @@ from headlab.hooks.model import MODEL, Model
 from headlab.json_types import Json
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import renewed_in, spec_of, superseded
-from headlab.methods.run import Arrays, make_spec, only_language, saving
+from headlab.methods.spec import make_spec
 from headlab.methods.table import METHODS, RANDOM_METHOD
+from headlab.methods.work import Arrays, saving
 from headlab.models.checkpoint import made_now
 from headlab.records import Bools, Ints, Progress
 from headlab.run_spec import MethodSpec, RunSpec
 from headlab.scores import Curve, HeadScores, counts, kept_without, labels
 from headlab.stats import group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
-from headlab.tasks.base import Split, Task
+from headlab.tasks.base import Split, Task, only_language
 from headlab.tasks.equal_texts import equal_texts_record
 
 # What a curve depends on: the order in which heads are removed, and the examples it is measured on.

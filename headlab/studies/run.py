@@ -23,9 +23,11 @@ from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
 from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.method import BACKWARD_PASS_COST
-from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored, timed
+from headlab.methods.run import outcome_of, score, stored, timed
+from headlab.methods.spec import answers_spec, make_spec
 from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.table import method as method_of
+from headlab.methods.work import Work
 from headlab.models.checkpoint import made_now
 from headlab.options import OptionValue
 from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key

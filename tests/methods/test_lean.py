@@ -11,9 +11,9 @@ from cached_scores import made_up
 from headlab.cli.score import print_table, record
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
-from headlab.methods.run import Outcome
 from headlab.methods.sampling import Plan, Tally, even, reaching
 from headlab.methods.tmab import begin
+from headlab.methods.work import Outcome
 from headlab.report.build import document, html
 from headlab.report.parts import Item
 from headlab.scores import HeadScores

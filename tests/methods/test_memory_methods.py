@@ -12,8 +12,8 @@ from test_memory import FAMILIES, FULL, evaluator, room_for
 
 from headlab.evaluator import Evaluator
 from headlab.methods import confidence, gradient
-from headlab.methods.run import Work
 from headlab.methods.table import method
+from headlab.methods.work import Work
 
 
 def work(found: Evaluator, key: str, **options: Any) -> Work:

@@ -25,8 +25,10 @@ from headlab.hooks.model import Model, gated
 from headlab.methods import costs, gradient
 from headlab.methods.costs import remarks, superseded
 from headlab.methods.model_game import ROUND
-from headlab.methods.run import Arrays, Saver, Work, make_spec, saving, score
+from headlab.methods.run import score
+from headlab.methods.spec import make_spec
 from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
+from headlab.methods.work import Arrays, Saver, Work, saving
 from headlab.records import HeadGrid, Progress, content_key
 from headlab.scores import HeadScores
 from headlab.store import Store

@@ -29,8 +29,9 @@ from headlab.hooks.model import Model, attach, gated
 from headlab.hooks.relevance import Rules, relevance
 from headlab.hooks.state import Active
 from headlab.methods import relevance as relevance_method
-from headlab.methods.run import Work, score
+from headlab.methods.run import score
 from headlab.methods.table import METHODS, method
+from headlab.methods.work import Work
 from headlab.models.checkpoint import Checkpoint
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks.base import Task

@@ -18,7 +18,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab import load
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
-from headlab.methods.run import answers_spec
+from headlab.methods.spec import answers_spec
 from headlab.models.load import examine
 from headlab.models.special_ids import named_padding
 from headlab.tasks.base import Example, Task

@@ -25,7 +25,7 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model, attach
 from headlab.inputs import LanguageSetup
-from headlab.methods.run import answers_spec
+from headlab.methods.spec import answers_spec
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.tokenising import TokenNeeds, tokenise
 from headlab.roles.sentences import of_task, of_trees

@@ -21,7 +21,8 @@ from headlab.cli.main import build, main
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import GatesJob
 from headlab.options import parse_options
-from headlab.report.commands import Again, again, joined
+from headlab.report.again import Again, joined
+from headlab.report.commands import again
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.roles.table import resolve
 from headlab.store import Store

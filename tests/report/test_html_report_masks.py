@@ -21,8 +21,8 @@ from headlab.cli.main import main
 from headlab.labels import read_map
 from headlab.masks import Mask, load_mask
 from headlab.masks.compare import noted
+from headlab.report.again import Again
 from headlab.report.build import document, find
-from headlab.report.commands import Again
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Store

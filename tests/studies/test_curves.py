@@ -26,7 +26,8 @@ from headlab.cli.main import main
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask, choose, mask_from_json
-from headlab.methods.run import Arrays, score
+from headlab.methods.run import score
+from headlab.methods.work import Arrays
 from headlab.records import HeadGrid, Progress, Stack
 from headlab.scores import Curve, HeadScores, band, compare_areas, counts
 from headlab.store import Store
@@ -670,7 +671,7 @@ def test_the_command_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.methods.run.SHARE", float("inf"))  # a checkpoint after every point
+        patch.setattr("headlab.methods.work.SHARE", float("inf"))  # a checkpoint after every point
         patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

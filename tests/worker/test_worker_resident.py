@@ -24,7 +24,8 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.methods.run import answers_spec, score
+from headlab.methods.run import score
+from headlab.methods.spec import answers_spec
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
 from headlab.tasks.base import Example, Task

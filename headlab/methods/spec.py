@@ -1,0 +1,69 @@
+"""Specs of results: everything that scores or answers on some examples depend on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headlab.evaluator import Dataset
+from headlab.hooks.tokens import tokens_version
+from headlab.inputs import classes_of
+from headlab.json_types import JsonRecord, plain_object
+from headlab.methods.method import Method
+from headlab.run_spec import FORMAT, MethodSpec, ModelSpec, RunSpec, TaskSpec
+from headlab.store import ANSWERS
+from headlab.tasks.base import DEV_SIZE
+
+
+def make_spec(
+    dataset: Dataset, chosen: Method, options: JsonRecord, seed: int, ablation: str
+) -> RunSpec:
+    """Everything the numbers depend on; its key names the run."""
+    version = recorded_version(chosen.version_of(options))
+    method = MethodSpec(chosen.key, plain_object(options), version)
+    return replace(_evaluation_spec(dataset, ablation), method=method, seed=seed)
+
+
+def answers_spec(dataset: Dataset, ablation: str = "zero") -> RunSpec:
+    """Everything that answers depend on except the mask; its key names their folder.
+
+    The kind of device is part of it, unless it is the processor: a masked model's answers are compared with these one
+    by one, and another kind of device may round an answer the other way.
+    """
+    device = dataset.model.device.type
+    return replace(
+        _evaluation_spec(dataset, ablation),
+        kind=ANSWERS,
+        device="" if device == "cpu" else device,
+    )
+
+
+def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
+    """What every result of some examples depends on."""
+    task = dataset.task
+    examples = TaskSpec(
+        name=task.name,
+        language=dataset.language,
+        split=dataset.split,
+        size=len(dataset.examples),
+        seed=task.seed,
+        data_hash=task.data_hash(dataset.examples),
+        more={
+            **classes_of(dataset.model, task),
+            **tokens_version(dataset.model, dataset.examples),
+        },
+    )
+    means = ""
+    if ablation == "mean":  # over these examples, whichever split is scored or evaluated
+        means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
+    return RunSpec(
+        format=FORMAT,
+        model=ModelSpec.from_json(dataset.model.recorded()),
+        task=examples,
+        ablation=ablation,
+        means=means,
+    )
+
+
+def recorded_version(version: int) -> int | None:
+    """A method's version as a spec records it; None for the first, which is left out."""
+    return version if version > 1 else None
