@@ -8,11 +8,23 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import ErrorDetails
 
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
 
 Settings = Mapping[str, Option]
+
+
+def reason_of(problem: ErrorDetails) -> str:
+    """Why a field does not fit, in the words of what refused it.
+
+    Args:
+        problem: One entry of the `errors` of a validation error.
+    """
+    if problem["type"] != "value_error":
+        return problem["msg"]
+    return problem["msg"].removeprefix("Value error, ")  # what pydantic puts before a ValueError
 
 
 class Strict(BaseModel):
