@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
-from pydantic_core import ErrorDetails
 
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
@@ -16,15 +15,14 @@ from headlab.tasks.base import DEV_SIZE
 Settings = Mapping[str, Option]
 
 
-def reason_of(problem: ErrorDetails) -> str:
-    """Why a field does not fit, in the words of what refused it.
+def reason_of(error_type: str, message: str) -> str:
+    """Why a field does not fit, without what pydantic puts before the words of a ValueError.
 
     Args:
-        problem: One entry of the `errors` of a validation error.
+        error_type: The `type` of one of the `errors` of a validation error.
+        message: Its `msg`.
     """
-    if problem["type"] != "value_error":
-        return problem["msg"]
-    return problem["msg"].removeprefix("Value error, ")  # what pydantic puts before a ValueError
+    return message.removeprefix("Value error, ") if error_type == "value_error" else message
 
 
 class Strict(BaseModel):

@@ -141,7 +141,9 @@ class Job(Strict):
             first = error.errors()[0]
             field = str(first["loc"][0]) if first["loc"] else self.key
             option = self.settings().get(field)
-            expected = f"choose {option.range}" if option else reason_of(first)
+            expected = (
+                f"choose {option.range}" if option else reason_of(first["type"], first["msg"])
+            )
             raise HeadlabError(
                 f"{field.replace('_', ' ')} is {first['input']!r:.40}; {expected}",
                 code="job.field_invalid",

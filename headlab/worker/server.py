@@ -407,7 +407,9 @@ def _say(_: Request, error: Exception) -> Response:
     if isinstance(
         error, RequestValidationError
     ):  # the field and the reason, never the value: it may be a sentence
-        parts = [f"{_where(e['loc'])}: {reason_of(e)}" for e in error.errors()[:5]]
+        parts = [
+            f"{_where(e['loc'])}: {reason_of(e['type'], e['msg'])}" for e in error.errors()[:5]
+        ]
         return refused(422, "; ".join(parts), code="request.field_invalid")
     assert isinstance(error, HTTPException)
     sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)

@@ -238,7 +238,7 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
     local = Local(tmp_path, command=FAKE)
     try:
-        assert local.client().model(MODEL)["name"] == MODEL
+        assert local.client().model(MODEL).name == MODEL
         assert httpx.get(f"{local.url}/models").status_code == 401
         assert httpx.get(f"{local.url}/health").status_code == 200
     finally:

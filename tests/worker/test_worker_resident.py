@@ -331,7 +331,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
         assert ask(worker, "de", None)[-1]["done"]
         assert worker.client.health().model == NAME
         slow.arrived.set()
-        assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
+        assert [answer.result().name for answer in coming[:2]] == ["tiny-bert"] * 2
         with raises("hub.model_unknown", "no/such"):
             coming[2].result()
     assert sorted(slow.asked) == ["no/such", "some/model", NAME]  # asked for twice, fetched once
