@@ -44,7 +44,6 @@ from soaking import commit  # noqa: E402
 import headlab  # noqa: E402
 from headlab.errors import HeadlabError  # noqa: E402
 from headlab.masks import Mask  # noqa: E402
-from headlab.records import HeadGrid  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 from headlab.worker.process import start_local  # noqa: E402
 from headlab.worker.schemas import EvaluateRequest  # noqa: E402
@@ -122,15 +121,12 @@ class Seen:
 def use(client: Client, number: int, until: float, seen: Seen) -> None:
     """One session: one mask after the other until the time is up."""
     loaded = client.model(MODEL)
-    grid, identity = (
-        HeadGrid.from_json(loaded["grid"]),
-        {"name": MODEL, "fingerprint": loaded["fingerprint"]},
-    )
+    identity = {"name": MODEL, "fingerprint": loaded.fingerprint}
     for turn in count():
         if time.monotonic() >= until:
             return
         language = LANGUAGES[(number + turn) % len(LANGUAGES)]
-        (mask,) = masks(grid, identity, number * 10_000 + turn, 1)
+        (mask,) = masks(loaded.grid, identity, number * 10_000 + turn, 1)
         request = EvaluateRequest(
             model=MODEL, task=TASK, language=language, mask=mask, session=f"person {number}"
         )

@@ -151,10 +151,7 @@ def measure(people: Sequence[int], smoke: bool) -> list[Setting]:
 def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
     """Every number of sessions without a job, then with one; the untouched model is known before."""
     loaded = client.model(MODEL)
-    grid, identity = (
-        HeadGrid.from_json(loaded["grid"]),
-        {"name": MODEL, "fingerprint": loaded["fingerprint"]},
-    )
+    identity = {"name": MODEL, "fingerprint": loaded.fingerprint}
     for language in LANGUAGES:
         list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))
     found, seed = [], 0
@@ -164,7 +161,7 @@ def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
             wanted = []
             for _ in range(count):
                 seed += 1
-                wanted.append(masks(grid, identity, seed, 1 if smoke else TOGGLES[count]))
+                wanted.append(masks(loaded.grid, identity, seed, 1 if smoke else TOGGLES[count]))
             found.append(setting(client, wanted, job))
             print(line(found[-1]), flush=True)
         if running is not None:

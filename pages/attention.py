@@ -3,25 +3,35 @@
 import streamlit as st
 
 from headlab.plots.matrices import Panel
-from headlab.records import HeadGrid
 from headlab.ui import attention_page, headgrid, job_offer, shell
 from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
 from headlab.ui.sentences import draw_told, elsewhere
 from headlab.ui.shell import client, found, page, waited
+from headlab.worker.schemas import AttentionRequest
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
 def attention(_client, model, fingerprint, text, pair, words, heads, task, label_map):
-    return waited(
-        lambda: _client.attention(model, text, heads, pair, words, task=task, label_map=label_map)
+    request = AttentionRequest.model_construct(
+        model=model,
+        text=text,
+        heads=heads,
+        pair=pair,
+        words=list(words),
+        task=task,
+        label_map=label_map,
     )
+    return waited(lambda: _client.attention(request))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def maps(_client, model, fingerprint, text, pair, words, head):
-    return waited(lambda: _client.attention(model, text, [head], pair, words, maps=True))["maps"]
+    request = AttentionRequest.model_construct(
+        model=model, text=text, heads=[head], pair=pair, words=list(words), maps=True
+    )
+    return waited(lambda: _client.attention(request)).maps
 
 
 def every_head(panels, sentences, options, asked, grid, scores):
@@ -38,9 +48,19 @@ def every_head(panels, sentences, options, asked, grid, scores):
 
 
 def body(choice, asked, grid, heads, sentences, view, options, scores):
-    of, about = [list(head) for head in heads], (choice.task, choice.label_map)
-    answers = [attention(*asked, s.text, s.pair, s.words, of, *about) for s in sentences]
-    panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
+    panels, answers = [], []
+    for sentence in sentences:
+        weights = attention(
+            *asked,
+            sentence.text,
+            sentence.pair,
+            sentence.words,
+            [list(head) for head in heads],
+            choice.task,
+            choice.label_map,
+        )
+        answers.append(weights)
+        panels.append(Panel.of(sentence.title, weights))
     names = head_names(grid, heads)
     if view == attention_page.EVERY:
         every_head(panels, sentences, options, asked, grid, scores)
@@ -54,7 +74,7 @@ with page("attention") as choice:
     worker = client()
     with st.spinner("Loading the model …"):
         loaded = shell.loaded(choice.model)
-    grid = HeadGrid.from_json(loaded["grid"])
+    grid = loaded.grid
     results = found(choice)
     view = st.radio("View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params")
     picture, settings = st.container(), st.container()
@@ -70,11 +90,11 @@ with page("attention") as choice:
         elif not sentences:
             st.info("No sentence is chosen. Pick a language below, or write a sentence.")
         else:
-            asked = worker, choice.model, loaded["fingerprint"]
+            asked = worker, choice.model, loaded.fingerprint
             body(choice, asked, grid, heads, sentences, view, options, results.scores)
     if heads and choice.languages:
         shown = remembered("head")
-        elsewhere(worker, choice, loaded["fingerprint"], shown, head_names(grid, heads)[shown])
+        elsewhere(worker, choice, loaded.fingerprint, shown, head_names(grid, heads)[shown])
     job_offer.panel(
         choice, results, "With them, this page starts at the strongest head of these languages."
     )

@@ -6,7 +6,6 @@ from functools import partial
 import streamlit as st
 
 from headlab.masks import Mask
-from headlab.records import HeadGrid
 from headlab.ui import (
     contrast,
     experiments_report,
@@ -75,7 +74,7 @@ def board(choice, loaded, identity, now, results, measured):
             on_test = partial(prune_figures.on_test, question, choice.languages, known)
             prune_page.suggestion(now, results, scores, on_test)
             prune_page.twin(now)
-            prune_page.savings(choice, loaded, mask, measured)
+            prune_page.savings(choice, loaded.costs, mask, measured)
         with grid:
             prune_page.switches(now, scores, headgrid.together(identity["fingerprint"]))
             prune_page.toolbar(now)
@@ -102,13 +101,13 @@ def smaller(choice, identity, now):
 with page("prune") as choice:
     with st.spinner("Loading the model …"):
         loaded = shell.loaded(choice.model)
-    identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
-    now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
+    identity = loaded.identity
+    now = history(loaded.fingerprint, loaded.grid)
     # A widget's state is dropped with its page: without it, the user has just arrived.
     if sentence := follow_link(now, arrived=prune_page.GRID not in st.session_state):
         st.warning(plain(sentence))
-    if loaded.get("note"):
-        st.caption(plain(loaded["note"]))
+    if loaded.note:
+        st.caption(plain(loaded.note))
     if choice.languages:
         results = found(choice)
         switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")

@@ -10,7 +10,19 @@ from typing import Any
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Job
 from headlab.methods.forecast import Forecast
-from headlab.worker.schemas import Deleted, Health, JobRow, Submitted
+from headlab.worker.schemas import (
+    Answer,
+    AttentionRequest,
+    Deleted,
+    ExampleCard,
+    Health,
+    JobRow,
+    LoadedModel,
+    ModelCard,
+    Submitted,
+    TaskCard,
+    Weights,
+)
 
 SPEC = {
     "model": "e5-small-intents",
@@ -69,6 +81,19 @@ def health(**told: Any) -> Health:
     return Health(**{**idle, **told})
 
 
+def loaded_model(name: str, **described: Any) -> LoadedModel:
+    """A model as a worker describes it that says nothing more than it must."""
+    model: dict[str, Any] = {
+        "name": name,
+        "revision": "x",
+        "fingerprint": "0" * 64,
+        "grid": {"encoder": [12] * 12},
+        "device": "cpu",
+        "note": "",
+    }
+    return LoadedModel(**{**model, **described})
+
+
 @dataclass
 class FakeClient:
     """What the pages ask of a worker. calls: (method, arguments) of everything that changes something."""
@@ -97,9 +122,9 @@ class FakeClient:
         running = sum(row.state == "running" for row in self.rows)
         return health(device="cpu", jobs_running=running, ray=self.ray)
 
-    def models(self) -> list[dict[str, str]]:
+    def models(self) -> list[ModelCard]:
         self._reached()
-        return [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
+        return [ModelCard(name="e5-small-intents", summary="", embedded=True, fingerprint="0" * 64)]
 
     def jobs(self) -> list[JobRow]:
         self._reached()
@@ -145,44 +170,48 @@ class FakeClient:
         self._reached()
         self.calls.append(("gradient", model, task, language, options))
 
-    def model(self, name: str) -> dict[str, Any]:
+    def model(self, name: str) -> LoadedModel:
         self._reached()
-        return {"name": name, "fingerprint": "0" * 64, "grid": {"encoder": [12] * 12}}
+        return loaded_model(name)
 
-    def tasks(self) -> list[dict[str, Any]]:
-        return [{"name": name, "aligned": False, "labels": [name]} for name in ("intents", "slots")]
+    def tasks(self) -> list[TaskCard]:
+        cards = []
+        for name in ("intents", "slots"):
+            cards.append(TaskCard(name=name, labels=[name], languages=["de", "th"], aligned=False))
+        return cards
 
-    def sentences(self, task: str, language: str, n: int) -> list[dict[str, Any]]:
-        text = {
-            "id": "1",
-            "text": f"licht an ({language})",
-            "label": "turn_on",
-            "pair": None,
-            "words": [],
-            "labels": [],
-        }
-        words = {**text, "label": None, "words": ["licht", "an"], "labels": ["device", "other"]}
-        return [words if task == "slots" else text]
+    def sentences(self, task: str, language: str, n: int) -> list[ExampleCard]:
+        text = ExampleCard(id="1", text=f"licht an ({language})", label="turn_on")
+        if task != "slots":
+            return [text]
+        of_words = {"label": None, "words": ["licht", "an"], "labels": ["device", "other"]}
+        return [text.model_copy(update=of_words)]
 
-    def attention(
-        self, model: str, text: str, heads: Any, pair: Any, words: Any, **asked: Any
-    ) -> dict[str, Any]:
+    def attention(self, request: AttentionRequest) -> Weights:
         """Three tokens, each of which looks at the next; a label that turns, or two words of which one's does."""
-        self.calls.append(("attention", text, tuple(map(tuple, heads)), tuple(words), asked))
+        self.calls.append(("attention", request))
         rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
         flat = b64encode(bytes(int(255 * w) for row in rows for w in row)).decode("ascii")
-        answers = [
-            {"word": "licht", "on": "device", "p_on": 0.9, "off": "other", "p_off": 0.6},
-            {"word": "an", "on": "other", "p_on": 0.8, "off": "other", "p_off": 0.7},
-        ]
-        whole = {"word": None, "on": "turn_on", "p_on": 0.931, "off": "turn_off", "p_off": 0.5}
+        answers = [Answer(word=None, on="turn_on", p_on=0.931, off="turn_off", p_off=0.5)]
+        if request.words:
+            answers = [
+                Answer(word="licht", on="device", p_on=0.9, off="other", p_off=0.6),
+                Answer(word="an", on="other", p_on=0.8, off="other", p_off=0.7),
+            ]
+        elif self.unanswered:
+            answers = []
         every = {f"encoder.{layer}.{head}": flat for layer in range(12) for head in range(12)}
-        return {
-            "tokens": ["<s>", "licht", "an"], "special": [0], "places": [-1, 0, 1], "words": ["licht", "an"],
-            "weights": {f"{s}.{layer}.{head}": rows for s, layer, head in heads}, "truncated": False,
-            "answers": answers if words else [] if self.unanswered else [whole], "note": self.unanswered,
-            "maps": every if asked.get("maps") else {},
-        }  # fmt: skip
+        return Weights(
+            tokens=["<s>", "licht", "an"],
+            special=[0],
+            places=[-1, 0, 1],
+            words=["licht", "an"],
+            weights={f"{stack}.{layer}.{head}": rows for stack, layer, head in request.heads},
+            truncated=False,
+            answers=answers,
+            note=self.unanswered,
+            maps=every if request.maps else {},
+        )
 
     def cancel(self, number: int) -> JobRow:
         return self._become("cancel", number, "cancelled")

@@ -24,6 +24,7 @@ from headlab.studies.pareto import (
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import FRONT as FRONT_STUDY
 from headlab.tables import Report
+from headlab.worker.schemas import LoadedModel
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64
@@ -33,7 +34,7 @@ COSTS = Costs(
     (0, 1_000_000, 100),
     (LayerCost(0, 3, 1, 200_000, 100_000, 10), LayerCost(3, 3, 1, 100_000, 50_000, 10)),
 )
-LOADED = {**IDENTITY, "grid": GRID.to_json(), "device": "cpu", "note": "", "costs": COSTS.to_json()}
+LOADED = LoadedModel(**IDENTITY, grid=GRID, device="cpu", note="", costs=COSTS)
 LANGUAGES = ("de", "th")
 ORDERS = [
     Order("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),

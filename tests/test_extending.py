@@ -467,7 +467,8 @@ def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
 
 # Kinds of jobs with mistakes: each is a sentence, and all others go on.
 
-BROKEN = ("speechless", "unpredictable", "unresolved", "failing", "set", "nan", "list")
+UNKEPT = ("dated", "endless")
+BROKEN = ("speechless", "unpredictable", "unresolved", "failing", "set", "nan", "list", *UNKEPT)
 
 
 @pytest.fixture
@@ -485,7 +486,10 @@ def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, 
             worker.client.forecast("unpredictable", {})
         with raises("worker.failed", "ZeroDivisionError"):
             worker.client.submit("unresolved", {})
-        kinds = [key for key in BROKEN if key != "unresolved"]
+        for key in UNKEPT:
+            with raises("job.params_invalid", f"the fields of a job of kind {key} are no JSON"):
+                worker.client.submit(key, {})
+        kinds = [key for key in BROKEN if key not in ("unresolved", *UNKEPT)]
         numbers = {key: worker.client.submit(key, {}).id for key in (*kinds, "sound")}
         until(lambda: worker.client.job(numbers["sound"]).state == "done")
         rows = {key: worker.client.job(number) for key, number in numbers.items()}
@@ -496,6 +500,24 @@ def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, 
     }
     for key in ("set", "nan", "list"):
         assert str(rows[key].error).startswith(f"what a job of kind {key} returned is no JSON")
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"unit": "furlong"}, "sound.spec.unit: choose share or percent"),
+        ({"limit": -1}, "sound.spec.limit: Input should be greater than or equal to 0"),
+    ],
+)
+def test_a_refused_field_is_named_with_the_reason_alone(
+    broken: None, tmp_path: Path, spec: dict[str, object], sentence: str
+):
+    with (
+        running(tmp_path, partial(Resident, tmp_path, "cpu")) as worker,
+        raises("request.field_invalid") as refused,
+    ):
+        worker.client.submit("sound", spec)
+    assert str(refused.value) == sentence
 
 
 @pytest.mark.parametrize("key", ["set", "nan", "list"])

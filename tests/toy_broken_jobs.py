@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import ClassVar
 
 from headlab.jobs import Estimate, Forecast, Job, Known, Lab, Outcome, RunningJob, setting
@@ -63,6 +64,24 @@ class UnresolvedJob(SoundJob):
     def resolve(self) -> UnresolvedJob:
         """Fails."""
         raise ZeroDivisionError
+
+
+class DatedJob(SoundJob):
+    """One with a field that JSON has no word for."""
+
+    day: date = date(2026, 11, 28)
+
+    key: ClassVar[str] = "dated"
+
+
+class EndlessJob(SoundJob):
+    """One that fills in what is no number."""
+
+    key: ClassVar[str] = "endless"
+
+    def resolve(self) -> EndlessJob:
+        """A limit that is no number."""
+        return self.model_copy(update={"limit": float("nan")})
 
 
 class FailingJob(SoundJob):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
-from headlab.worker.schemas import EvaluateRequest
+from headlab.worker.schemas import AttentionRequest, EvaluateRequest
 from headlab.worker.server import create_app
 
 
@@ -30,6 +30,20 @@ def evaluation(
     return EvaluateRequest.model_construct(
         model=model, task=task, language=language, mask=mask, **settings
     )
+
+
+def look(
+    model: str, text: str, heads: Sequence[Sequence[str | int]], **settings: object
+) -> AttentionRequest:
+    """A request for attention that nobody but the worker checks.
+
+    Args:
+        model: Name of the model.
+        text: The sentence.
+        heads: Stack, layer and head of each.
+        settings: The other fields of the request.
+    """
+    return AttentionRequest.model_construct(model=model, text=text, heads=heads, **settings)
 
 
 @dataclass(frozen=True)

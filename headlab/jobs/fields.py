@@ -15,6 +15,16 @@ from headlab.tasks.base import DEV_SIZE
 Settings = Mapping[str, Option]
 
 
+def reason_of(error_type: str, message: str) -> str:
+    """Why a field does not fit, without what pydantic puts before the words of a ValueError.
+
+    Args:
+        error_type: The `type` of one of the `errors` of a validation error.
+        message: Its `msg`.
+    """
+    return message.removeprefix("Value error, ") if error_type == "value_error" else message
+
+
 class Strict(BaseModel):
     """A record that rejects unknown fields."""
 

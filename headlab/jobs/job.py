@@ -31,7 +31,7 @@ from headlab.jobs.command import (
     where_flags,
     where_words,
 )
-from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict
+from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.labels import check_map
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
@@ -141,7 +141,9 @@ class Job(Strict):
             first = error.errors()[0]
             field = str(first["loc"][0]) if first["loc"] else self.key
             option = self.settings().get(field)
-            expected = f"choose {option.range}" if option else first["msg"]
+            expected = (
+                f"choose {option.range}" if option else reason_of(first["type"], first["msg"])
+            )
             raise HeadlabError(
                 f"{field.replace('_', ' ')} is {first['input']!r:.40}; {expected}",
                 code="job.field_invalid",
@@ -150,6 +152,23 @@ class Job(Strict):
     def params(self) -> dict[str, Any]:
         """The fields that were given, ready for JSON, whether they fit or not."""
         return self.model_dump(exclude_unset=True, warnings=False)
+
+    def kept_params(self) -> dict[str, Any]:
+        """The fields, as the list of jobs keeps them. The job is resolved.
+
+        Raises:
+            Refusal: They are no JSON, as a package may have it (422).
+        """
+        params = self.model_dump()
+        problem = _json_problem(params)
+        if problem:
+            raise Refusal(
+                f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so it cannot be queued; "
+                "mend their types, or `resolve`, in the package that brings it",
+                422,
+                code="job.params_invalid",
+            )
+        return params
 
     # What people read.
 
@@ -492,17 +511,23 @@ def kept_outcome(kind: str, outcome: object) -> Outcome:
     """
     problem = f"it is of type {type(outcome).__name__}"
     if isinstance(outcome, Mapping):
-        try:
-            canonical_json(outcome)
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = str(error)
-        else:
+        problem = _json_problem(outcome)
+        if not problem:
             return outcome
     raise HeadlabError(
         f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be kept; mend `run` in "
         "the package that brings it",
         code="job.outcome_invalid",
     )
+
+
+def _json_problem(record: Mapping[str, object]) -> str:
+    """Why a record cannot be written as JSON; empty if it can."""
+    try:
+        canonical_json(record)
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return ""
 
 
 class TaskJob(Job, OnTask):

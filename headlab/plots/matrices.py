@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 from unicodedata import bidirectional, category
 from unicodedata import name as character_name
 
@@ -205,6 +205,42 @@ def _visible_character(before: str, character: str) -> str:
     return f"{CIRCLE}{character}" if alone else character
 
 
+class SentenceAttention(Protocol):
+    """Attention of some heads in one sentence, as the worker sends it (`headlab.worker.schemas.Weights`)."""
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """Text of each token."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Id of each token; empty where they are not known."""
+
+    @property
+    def weights(self) -> Mapping[str, Sequence[Sequence[float]]]:
+        """Weights by head, float [query][key]."""
+
+    @property
+    def special(self) -> Sequence[int]:
+        """Positions of special tokens."""
+
+    @property
+    def separators(self) -> Sequence[int]:
+        """Positions of tokens that end or separate texts."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the sentence was longer."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Words of the sentence; empty where they are not known."""
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Index of each token's word, -1 for none; empty where the words are not known."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One sentence and the attention of some heads in it.
@@ -226,13 +262,18 @@ class Panel:
     ids: tuple[int, ...] = ()
 
     @staticmethod
-    def of(title: str, answer: Mapping[str, Any]) -> Panel:
-        """A panel from the worker's answer (tokens, weights, special, words, places, truncated), cut to 64 tokens.
+    def of(title: str, attention: SentenceAttention) -> Panel:
+        """The panel of a sentence, cut to 64 tokens.
 
-        Raises HeadlabError if the shape of the weights does not match the tokens.
+        Args:
+            title: What names the sentence.
+            attention: Of some heads in it.
+
+        Raises:
+            HeadlabError: The shape of the weights does not match the tokens.
         """
-        tokens, words = (tuple(map(visible, answer.get(name, ()))) for name in ("tokens", "words"))
-        weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
+        tokens = tuple(map(visible, attention.tokens))
+        weights = {name: np.asarray(rows, float) for name, rows in attention.weights.items()}
         for name, rows in weights.items():
             if rows.shape != (len(tokens), len(tokens)):
                 raise HeadlabError(
@@ -242,13 +283,17 @@ class Panel:
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        special, ends = (
-            tuple(int(at) for at in answer.get(name, ()) if at < n)
-            for name in ("special", "separators")
+        return Panel(
+            title=title,
+            tokens=tokens[:n],
+            weights=kept,
+            cut=attention.truncated or n < len(tokens),
+            special=tuple(position for position in attention.special if position < n),
+            words=tuple(map(visible, attention.words)),
+            places=tuple(attention.places)[:n],
+            separators=tuple(position for position in attention.separators if position < n),
+            ids=tuple(attention.ids)[:n],
         )
-        cut = bool(answer.get("truncated")) or n < len(tokens)
-        places, ids = (tuple(answer.get(name, ()))[:n] for name in ("places", "ids"))
-        return Panel(title, tokens[:n], kept, cut, special, words, places, ends, ids)
 
     def heads(self) -> list[Panel]:
         """One panel per head."""

@@ -11,7 +11,7 @@ from html import escape
 from importlib import metadata, resources
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ from headlab.ui.presses import download, give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice
 from headlab.worker.client import Client
+from headlab.worker.schemas import ExampleCard
 
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
 
@@ -341,9 +342,9 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
     return [head_from(key) for key in chosen]
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def examples_of(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
-    """The first examples of a language."""
+@st.cache_resource(max_entries=64, show_spinner=False)
+def examples_of(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
+    """The first examples of a language, the same objects for every session."""
     return _client.sentences(task, language, n=SENTENCES)
 
 
@@ -388,34 +389,35 @@ def _of_task(client: Client, choice: Choice) -> list[Sentence]:
     examples = {language: examples_of(client, choice.task, language) for language in shown}
     if not examples:
         return []
-    about = next((task for task in client.tasks() if task["name"] == choice.task), {})
-    if about.get("aligned"):
+    card = next((card for card in client.tasks() if card.name == choice.task), None)
+    if card is not None and card.aligned:
         return _aligned(examples)
-    return _by_label(examples, "What is meant (label)" if about.get("labels") else "Answer")
+    has_labels = card is not None and card.labels
+    return _by_label(examples, "What is meant (label)" if has_labels else "Answer")
 
 
-def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
+def _aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
     """Row i means the same in every language: one choice for all."""
     first = next(iter(examples.values()))
     rows = min(map(len, examples.values()))
     row = st.selectbox(
         "Sentence",
         range(rows),
-        format_func=lambda i: first[i]["text"],
+        format_func=lambda i: first[i].text,
         key="row",
         bind="query-params",
     )
-    return [_sentence(language, every[row]) for language, every in examples.items()]
+    return [_sentence(language, cards[row]) for language, cards in examples.items()]
 
 
-def _by_label(examples: Mapping[str, list[dict[str, Any]]], called: str) -> list[Sentence]:
+def _by_label(examples: Mapping[str, Sequence[ExampleCard]], called: str) -> list[Sentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
     In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
     box with the labels.
     """
     labels = sorted(
-        {e["label"] for every in examples.values() for e in every if e["label"] is not None}
+        {card.label for cards in examples.values() for card in cards if card.label is not None}
     )
     label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
     picked = []
@@ -436,23 +438,30 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]], called: str) -> list
     return picked
 
 
-def by_title(
-    examples: Sequence[Mapping[str, Any]], label: str | None
-) -> dict[str, Mapping[str, Any]]:
+def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, ExampleCard]:
     """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
-    found: dict[str, Mapping[str, Any]] = {}
+    examples_by_title: dict[str, ExampleCard] = {}
     for example in examples:
-        if example["label"] == label:
-            text, pair = example["text"], example.get("pair")
-            found.setdefault(f"{text}{PAIR}{pair}" if text in found and pair else text, example)
-    return found
+        if example.label != label:
+            continue
+        title = example.text
+        if example.pair and title in examples_by_title:
+            title = f"{example.text}{PAIR}{example.pair}"
+        examples_by_title.setdefault(title, example)
+    return examples_by_title
 
 
-def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
-    words, label = tuple(example.get("words", ())), example["label"]
-    right = tuple(example.get("labels", ())) or (() if label is None else (label,))
+def _sentence(language: str, example: ExampleCard) -> Sentence:
+    right = tuple(example.labels)
+    if not right and example.label is not None:
+        right = (example.label,)
     return Sentence(
-        language_title(language), example["text"], example.get("pair"), words, right, language
+        title=language_title(language),
+        text=example.text,
+        pair=example.pair,
+        words=tuple(example.words),
+        right=right,
+        language=language,
     )
 
 

@@ -212,7 +212,7 @@ def _asking() -> Latest[dict[str, str | None]]:
     worker = supervisor().client()
 
     def ask() -> Generator[dict[str, str | None]]:
-        yield {card["name"]: card["fingerprint"] for card in worker.models()}
+        yield {card.name: card.fingerprint for card in worker.models()}
 
     return Latest(ask)
 

@@ -154,9 +154,9 @@ def _groups() -> dict[str, tuple[int, ...]]:
     return {one["fingerprint"]: (one["together"],) * one["layers"] for one in told}
 
 
-def know_groups(weights: str, costs: Any) -> None:
-    """Remember how a model's heads are grouped. weights: its fingerprint.  costs: as the worker describes them."""
-    _groups()[weights] = tuple(layer.together for layer in Costs.from_json(costs).layers)
+def know_groups(fingerprint: str, costs: Costs) -> None:
+    """Remember how a model's heads are grouped, from what they cost."""
+    _groups()[fingerprint] = tuple(layer.together for layer in costs.layers)
 
 
 def together(of: HeadScores | str | None) -> tuple[int, ...]:

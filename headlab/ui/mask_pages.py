@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -57,18 +57,21 @@ from headlab.ui.results import (
     suggest,
 )
 from headlab.ui.shell import Choice, go
+from headlab.worker.schemas import LoadedModel
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 
 FOREIGN = [form for form in FORMS if form != "headlab"]
 
 
-def place_of(loaded: Mapping[str, Any], model: str) -> Place:
-    """Where a model has its output projections. loaded: the worker's description of it."""
-    source, revision = loaded.get("source"), loaded.get("revision")
-    return Place(
-        loaded.get("projections", ()), loaded.get("architecture", {}), source, revision, model
-    )
+def place_of(loaded: LoadedModel, name: str) -> Place:
+    """Where a model has its output projections.
+
+    Args:
+        loaded: The worker's description of it.
+        name: What `headlab.load` takes.
+    """
+    return Place(loaded.projections, loaded.architecture, loaded.source, loaded.revision, name)
 
 
 def file_name(mask: Mask, model: str) -> str:
@@ -182,7 +185,7 @@ def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
 def draw(
     mask: Mask,
     now: History,
-    loaded: Mapping[str, Any],
+    loaded: LoadedModel,
     question: Question,
     known: Known,
     languages: Sequence[str],

@@ -167,19 +167,16 @@ def _loaded(wanted: Wanted) -> list[Finding]:
 def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
     try:
-        answer = waited(lambda: worker.model(wanted.model))
+        model = waited(lambda: worker.model(wanted.model))
     except HeadlabError as error:
         return [_wrong("Loaded", error)]
-    count = (answer.get("costs") or {}).get("parameters")
-    size = (
-        f"{count / 1e6:,.1f} million parameters on {answer['device']}."
-        if count
-        else f"On {answer['device']}."
-    )
-    note = f" {answer['note']}." if answer.get("note") else ""
+    size = f"On {model.device}."
+    if model.costs is not None and model.costs.parameters:
+        size = f"{model.costs.parameters / 1e6:,.1f} million parameters on {model.device}."
+    note = f" {model.note}." if model.note else ""
     tests = "Open gates change no answer, and a closed gate removes only its head's output."
     told = {
-        "Heads found": _heads(HeadGrid.from_json(answer["grid"])),
+        "Heads found": _heads(model.grid),
         "Self-test": tests,
         "Size": size + note,
     }

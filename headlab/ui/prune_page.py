@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -226,12 +225,19 @@ AGAIN = "_prune_again"
 HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
 
-def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[JobRow]) -> None:
-    """The section. loaded: the worker's description of the model.  known: jobs, from `jobs`."""
+def savings(choice: Choice, costs: Costs | None, mask: Mask, known: Sequence[JobRow]) -> None:
+    """The section.
+
+    Args:
+        choice: Whose model the mask is of, and on whose examples it is measured.
+        costs: What the model's heads cost; None where the worker does not say it.
+        mask: The current one.
+        known: Jobs, from `jobs`.
+    """
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # a job was started in a fragment: rerun the whole page
     st.markdown("##### What you save")
-    counts(loaded, mask)
+    counts(costs, mask)
     if not mask.removed:
         return
     measured = newest(known, choice.model, mask, choice.task, choice.languages)
@@ -250,15 +256,18 @@ def savings(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequen
         times(measured)
 
 
-def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
-    """Parameters and multiply-accumulates without the heads that are off; calculated, nothing is run."""
-    given = loaded.get("costs")
-    if given is None:
+def counts(costs: Costs | None, mask: Mask) -> None:
+    """Parameters and multiply-accumulates without the heads that are off; calculated, nothing is run.
+
+    Args:
+        costs: What the model's heads cost; None where the worker does not say it.
+        mask: The heads that are off.
+    """
+    if costs is None:
         st.caption(
             "The worker does not say what this model's heads cost: it is from an older version."
         )
         return
-    costs = Costs.from_json(given)
     whole = costs.untouched()
     if not costs.layers:
         _sizes(whole, whole)

@@ -34,7 +34,7 @@ from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import known_task
 from headlab.worker.client import Client
-from headlab.worker.schemas import Changed
+from headlab.worker.schemas import Answer, AttentionRequest, Changed, Weights
 
 # The list of a mask's changed answers on the Prune page.
 
@@ -197,68 +197,93 @@ SAME = "same label"
 
 
 def told(
-    sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int
+    sentences: Sequence[Sentence], answers: Sequence[Sequence[Answer]], heads: int
 ) -> pd.DataFrame:
     """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
 
-    answers: the worker's, each with `answers`.  heads: how many are off.
+    Args:
+        sentences: What the model was asked about.
+        answers: The model's, by sentence; none for a sentence that gets no row.
+        heads: How many heads are off.
     """
     many = "s" * (heads != 1)
     columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
-    rows = [
-        [
-            sentence.title,
-            *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found),
-        ]
-        for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
-        if found
-    ]
+    rows = []
+    for sentence, sentence_answers in zip(sentences, answers, strict=True):
+        if not sentence_answers:
+            continue
+        cells_of = _text_cells if sentence_answers[0].word is None else _word_cells
+        rows.append([sentence.title, *cells_of(sentence, sentence_answers)])
     return pd.DataFrame(rows, columns=columns)
 
 
-def _of_text(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    (one,) = found
+def _text_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+    (answer,) = answers
     right = sentence.right[0] if sentence.right else NOTHING
-    return [right, _answer(one, "on"), _answer(one, "off"), _change(one, right)]
+    return [right, _with_heads_on(answer), _with_heads_off(answer), _change(answer, right)]
 
 
-def _answer(one: Mapping[str, Any], side: str) -> str:
-    return f"{one[side]} {one[f'p_{side}']:.1%}"
+def _with_heads_on(answer: Answer) -> str:
+    return f"{answer.on} {answer.p_on:.1%}"
 
 
-def _change(one: Mapping[str, Any], right: str) -> str:
-    if one["on"] == one["off"]:
-        moved = round(100 * (one["p_off"] - one["p_on"]), 1) + 0.0  # no -0.0
+def _with_heads_off(answer: Answer) -> str:
+    return f"{answer.off} {answer.p_off:.1%}"
+
+
+def _change(answer: Answer, right: str) -> str:
+    if answer.on == answer.off:
+        moved = round(100 * (answer.p_off - answer.p_on), 1) + 0.0  # no -0.0
         return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
     if right == NOTHING:
         return "another label"
-    return KINDS[CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]]
+    now_right, now_wrong, still_wrong = CHANGES
+    if answer.off == right:
+        return KINDS[now_right]
+    return KINDS[now_wrong if answer.on == right else still_wrong]
 
 
-def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _word_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
     """How many words get their right label, and each that gets another one."""
-    known = len(sentence.right) == len(found)  # of a longer sentence the rest has no answers
-    rights = sentence.right if known else [NOTHING] * len(found)
-    each = list(zip(found, rights, strict=True))
-    hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
-    changed = [
-        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}"
-        + f" (right: {right})" * known
-        for one, right in each
-        if one["on"] != one["off"]
+    words = counted(len(answers), "word")
+    changes = []
+    if len(sentence.right) != len(answers):  # of a longer sentence the rest has no answers
+        for answer in answers:
+            if answer.on != answer.off:
+                changes.append(_word_change(answer))
+        return ["a label per word", words, words, "; ".join(changes) or "no word's label"]
+    right_on, right_off = 0, 0
+    for answer, right in zip(answers, sentence.right, strict=True):
+        right_on += answer.on == right
+        right_off += answer.off == right
+        if answer.on != answer.off:
+            changes.append(f"{_word_change(answer)} (right: {right})")
+    return [
+        "a label per word",
+        f"{right_on} of {words} right",
+        f"{right_off} of {words} right",
+        "; ".join(changes) or "no word's label",
     ]
-    words = counted(len(found), "word")
-    sides = [f"{hit} of {words} right" if known else words for hit in hits]
-    return ["a label per word", *sides, "; ".join(changed) or "no word's label"]
 
 
-def draw_told(
-    sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int
-) -> None:
-    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
-    notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
-    whose = (s.title for s, answer in zip(sentences, answers, strict=True) if not answer["answers"])
-    rows = told(sentences, answers, heads)
+def _word_change(answer: Answer) -> str:
+    return f"{visible(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
+
+
+def draw_told(sentences: Sequence[Sentence], attention: Sequence[Weights], heads: int) -> None:
+    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none.
+
+    Args:
+        sentences: What is shown.
+        attention: Of each sentence, with the model's answers.
+        heads: How many heads are off.
+    """
+    notes = dict.fromkeys(plain(weights.note) for weights in attention if weights.note)
+    unanswered = []
+    for sentence, weights in zip(sentences, attention, strict=True):
+        if not weights.answers:
+            unanswered.append(sentence.title)
+    rows = told(sentences, [weights.answers for weights in attention], heads)
     if rows.empty:
         st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
         return
@@ -266,7 +291,7 @@ def draw_told(
         f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"
     )
     st.table(rows.map(plain), border="horizontal", hide_index=True)
-    without = f" No answers: {plain(', '.join(titles))}." if (titles := list(whose)) else ""
+    without = f" No answers: {plain(', '.join(unanswered))}." if unanswered else ""
     st.caption(
         "; ".join(
             ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
@@ -287,16 +312,20 @@ def looked(
     _client: Client, fingerprint: str, model: str, task: str, language: str, head: str
 ) -> list[Panel | None]:
     """Attention of a head in the first sentences of a language, whose titles are the texts; None for one too long."""
-    asked, found = [list(head_from(head))], list[Panel | None]()
-    for one in examples_of(_client, task, language)[:LOOKED]:
-        if max(len(one["text"]), len(one["pair"] or "")) > LONGEST:
-            found.append(None)
+    panels = list[Panel | None]()
+    for example in examples_of(_client, task, language)[:LOOKED]:
+        if max(len(example.text), len(example.pair or "")) > LONGEST:
+            panels.append(None)
             continue
-        answer = waited(
-            partial(_client.attention, model, one["text"], asked, one["pair"], one["words"])
+        request = AttentionRequest.model_construct(
+            model=model,
+            text=example.text,
+            heads=[head_from(head)],
+            pair=example.pair,
+            words=example.words,
         )
-        found.append(Panel.of(one["text"], answer))
-    return found
+        panels.append(Panel.of(example.text, waited(partial(_client.attention, request))))
+    return panels
 
 
 def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name: str) -> None:
@@ -372,8 +401,10 @@ def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> Non
     give("source", TASK)
     give("side", [*shown] if language in shown else [language])
     give("row", at)
-    if example["label"] is not None:
-        give("label", example["label"])
-    titles = by_title(examples_of(worker, choice.task, language), example["label"])
-    give(f"sentence-{language}", next(title for title, one in titles.items() if one["text"] == example["text"]
-                                      and one.get("pair") == example.get("pair")))  # fmt: skip
+    if example.label is not None:
+        give("label", example.label)
+    titles = by_title(examples_of(worker, choice.task, language), example.label)
+    for title, other in titles.items():
+        if (other.text, other.pair) == (example.text, example.pair):
+            give(f"sentence-{language}", title)
+            break

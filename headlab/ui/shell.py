@@ -63,7 +63,7 @@ from headlab.ui.sidebar import (
 )
 from headlab.worker import process
 from headlab.worker.client import Client
-from headlab.worker.schemas import Health
+from headlab.worker.schemas import Health, LoadedModel
 
 # An iterator read in its own thread, so that no click waits for its next value.
 
@@ -326,14 +326,14 @@ def _grids() -> dict[str, HeadGrid]:
     return {}
 
 
-def loaded(name: str) -> Mapping[str, Any]:
-    """The worker's description of a model, which it loads (`Client.model`); from then on its heads are known."""
-    found = waited(partial(client().model, name))
-    remember_former(found["fingerprint"], found.get("former_fingerprints", ()))
-    _grids()[found["fingerprint"]] = HeadGrid.from_json(found["grid"])
-    if found.get("costs"):
-        know_groups(found["fingerprint"], found["costs"])
-    return found
+def loaded(name: str) -> LoadedModel:
+    """The worker's description of a model, which it loads; from then on its heads are known."""
+    model = waited(partial(client().model, name))
+    remember_former(model.fingerprint, model.former_fingerprints)
+    _grids()[model.fingerprint] = model.grid
+    if model.costs is not None:
+        know_groups(model.fingerprint, model.costs)
+    return model
 
 
 def specs_here() -> list[Mapping[str, Any]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import httpx
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -19,16 +19,22 @@ from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
 from headlab.worker.schemas import (
+    AttentionRequest,
     Changed,
     Deleted,
     EvaluateRequest,
+    ExampleCard,
     Figure,
     Finding,
     Health,
     JobLog,
     JobRow,
+    LoadedModel,
+    ModelCard,
     SavedTask,
     Submitted,
+    TaskCard,
+    Weights,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +48,6 @@ LOAD_SECONDS = 900.0  # a model may have to be downloaded first
 # Idle connections expire here well before the worker closes them: a request sent as it closes one would be lost.
 MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
 OVERLOADED = frozenset({429, 502, 503, 504})  # statuses of what may be answered later
-Record = dict[str, Any]
 Json = dict[str, JsonValue]
 T = TypeVar("T")
 
@@ -78,23 +83,24 @@ class Client:
         """Whether the worker is available, and its state."""
         return self._answer(HEALTH, "GET", "/health", seconds=QUICK_SECONDS)
 
-    def models(self) -> list[Record]:
-        """Name, summary, embedded, fingerprint (None if its files are missing) of every embedded model."""
-        return self._many("GET", "/models")
+    def models(self) -> list[ModelCard]:
+        """Every embedded model; a folder or the name of one of the hub can be loaded as well."""
+        return self._answer(MODEL_CARDS, "GET", "/models")
 
-    def tasks(self) -> list[Record]:
-        """Name, labels, languages, aligned of every task."""
-        return self._many("GET", "/tasks")
+    def tasks(self) -> list[TaskCard]:
+        """Every task."""
+        return self._answer(TASK_CARDS, "GET", "/tasks")
 
-    def model(self, name: str) -> Record:
-        """Load a model; returns its name, revision, fingerprint, grid ({stack: heads per layer}), device, note."""
-        return self._one("POST", "/model", {"model": name}, seconds=LOAD_SECONDS)
+    def model(self, name: str) -> LoadedModel:
+        """Load a model."""
+        return self._answer(LOADED_MODEL, "POST", "/model", {"model": name}, LOAD_SECONDS)
 
-    def sentences(self, task: str, language: str, split: str = "dev", n: int = 50) -> list[Record]:
-        """The first n examples of a split: id, text, label (its name), pair."""
-        return self._many(
-            "POST", "/sentences", {"task": task, "language": language, "split": split, "n": n}
-        )
+    def sentences(
+        self, task: str, language: str, split: str = "dev", n: int = 50
+    ) -> list[ExampleCard]:
+        """The first n examples of a split."""
+        request = {"task": task, "language": language, "split": split, "n": n}
+        return self._answer(EXAMPLE_CARDS, "POST", "/sentences", request)
 
     def check(
         self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
@@ -111,23 +117,15 @@ class Client:
         """
         return self._answer(SAVED_TASK, "POST", "/tasks", draft)
 
-    def attention(
-        self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None, words: Sequence[str] = (),
-        *, task: str | None = None, label_map: Mapping[str, str] | None = None, maps: bool = False,
-    ) -> Record:  # fmt: skip
-        """Attention of heads (stack, layer, head): tokens, weights {"stack.layer.head": [query][key]}, truncated.
+    def attention(self, request: AttentionRequest) -> Weights:
+        """Attention of some heads for one sentence or pair.
 
-        words: the sentence as a task that labels words has it.  task: for the model's `answers` with the heads on and
-        off; `note` says why there are none.  maps: also of every head, in `maps`, one byte a weight.
+        Args:
+            request: The heads and the sentence, and whether the model's answers are wanted too. The
+                worker checks its fields, so that it may be made with `model_construct`.
         """
-        asked: Record = {
-            "model": model,
-            "text": text,
-            "heads": [list(h) for h in heads],
-            "pair": pair,
-        }
-        asked |= {"words": list(words), "task": task, "label_map": label_map, "maps": maps}
-        return self._one("POST", "/attention", asked, seconds=LOAD_SECONDS)
+        fields = request.model_dump(warnings=False)
+        return self._answer(WEIGHTS, "POST", "/attention", fields, LOAD_SECONDS)
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Yield figures over a growing number of examples; the last is `done`.
@@ -184,8 +182,7 @@ class Client:
         """Gradient importance of every head, at once rather than as a job; the worker stores it."""
         asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
         asked |= {"form": form, "normalise": normalise, "label_map": label_map}
-        answer = self._one("POST", "/gradient", asked, seconds=LOAD_SECONDS)
-        return scores_of(answer)
+        return scores_of(self._answer(JSON_OBJECT, "POST", "/gradient", asked, LOAD_SECONDS))
 
     @overload
     def submit(self, kind: Job, *, place: Place = "here") -> Submitted: ...
@@ -267,34 +264,6 @@ class Client:
 
     def _base(self) -> str:
         return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")
-
-    def _one(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        seconds: float = ANSWER_SECONDS,
-    ) -> Record:
-        return self._call(dict, method, path, body, seconds)
-
-    def _many(
-        self, method: str, path: str, body: Mapping[str, object] | None = None
-    ) -> list[Record]:
-        return self._call(list, method, path, body, ANSWER_SECONDS)
-
-    def _call(
-        self,
-        kind: type[T],
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None,
-        seconds: float,
-    ) -> T:
-        with self._sentences(path):
-            found = self._sent(method, path, body, seconds).json()
-            if not isinstance(found, kind):
-                raise ValueError(f"not a {kind.__name__}")
-            return found
 
     def _answer(
         self,
@@ -394,6 +363,11 @@ class Client:
 # Answers, as types that validate.
 
 HEALTH = TypeAdapter(Health)
+MODEL_CARDS = TypeAdapter(list[ModelCard])
+TASK_CARDS = TypeAdapter(list[TaskCard])
+LOADED_MODEL = TypeAdapter(LoadedModel)
+EXAMPLE_CARDS = TypeAdapter(list[ExampleCard])
+WEIGHTS = TypeAdapter(Weights)
 FIGURE = TypeAdapter(Figure)
 CHANGED = TypeAdapter(Changed)
 FINDINGS = TypeAdapter(list[Finding])

@@ -410,15 +410,14 @@ class Engine:
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
 
     def submit(self, job: Job, place: Place = "here") -> Submitted:
-        """Queue a job. Raises HeadlabError if its fields are invalid."""
+        """Queue a job. Raises HeadlabError if its fields are invalid or cannot be kept."""
         if place == "ray" and not self.ray:
             raise Refusal(
                 "this worker has no Ray to compute on; start it with --ray, or compute here",
                 422,
                 code="worker.no_ray",
             )
-        params = job.checked().model_dump()
-        submitted = self.jobs.submit(job.key, params, place)
+        submitted = self.jobs.submit(job.key, job.checked().kept_params(), place)
         self._wake.set()
         return submitted
 

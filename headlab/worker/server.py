@@ -34,6 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
+from headlab.jobs.fields import reason_of
 from headlab.jobs.job import Refusal
 from headlab.jobs.known import Estimate, Known, Measured
 from headlab.locks import LockedFile
@@ -406,7 +407,9 @@ def _say(_: Request, error: Exception) -> Response:
     if isinstance(
         error, RequestValidationError
     ):  # the field and the reason, never the value: it may be a sentence
-        parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
+        parts = [
+            f"{_where(e['loc'])}: {reason_of(e['type'], e['msg'])}" for e in error.errors()[:5]
+        ]
         return refused(422, "; ".join(parts), code="request.field_invalid")
     assert isinstance(error, HTTPException)
     sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
@@ -514,7 +517,7 @@ def _run(
         threading.Thread(
             target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True
         ).start()
-    log.info("process %d listens at %s, state in %s", os.getpid(), entrance.url, home.label)
+    _tell_address(entrance.url, home, is_told=settings.told is not None)
     if threading.current_thread() is threading.main_thread():
         # uvicorn sends itself the signal again once it has stopped, which would end the process before it tidies up.
         for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -631,6 +634,23 @@ def _warn_of_lock(lock: LockedFile) -> None:
     log.warning("%s", lock.notice)
     if sys.stderr is not None and not sys.stderr.isatty():  # on a terminal the log is shown anyway
         sys.stderr.write(f"headlab worker: {lock.notice}\n")
+
+
+def _tell_address(url: str, home: Home, *, is_told: bool) -> None:
+    """Say in the log and where the worker was started at which address it listens.
+
+    Args:
+        url: The address, with the port that it really has.
+        home: The worker's folder.
+        is_told: Whether another program that started it has read the address from a file.
+    """
+    log.info("process %d listens at %s, state in %s", os.getpid(), url, home.label)
+    if (
+        is_told or sys.stderr is None or sys.stderr.isatty()
+    ):  # on a terminal the log is shown anyway
+        return
+    sys.stderr.write(f"headlab worker: listens at {url}\n")
+    sys.stderr.flush()
 
 
 def _log_to(path: Path) -> None:

@@ -115,5 +115,5 @@ def test_its_tokens_are_shown_as_letters(model: Model):
 )
 def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):
     request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
-    panel = Panel.of("", weights_of(model, request).model_dump())
+    panel = Panel.of("", weights_of(model, request))
     assert panel.tokens == tuple(shown.split(" "))

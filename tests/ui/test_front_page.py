@@ -63,11 +63,18 @@ TWO_OFF = encode(np.array([False, True, True, False, True, True]))
 class Worker(FakeClient):
     """Also loads a model and judges masks."""
 
+    loaded = LOADED
+
     def models(self):
-        return [{"name": "e5-small-intents", "fingerprint": FINGERPRINT}]
+        (card,) = super().models()
+        return [card.model_copy(update={"fingerprint": FINGERPRINT})]
 
     def model(self, name):
-        return dict(LOADED)
+        return self.loaded
+
+    def describe(self, **changes):
+        """Describe the model otherwise from now on."""
+        self.loaded = self.loaded.model_copy(update=changes)
 
     def evaluate(self, request):
         compared = {
@@ -132,14 +139,10 @@ def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_
     assert not worker.calls
 
 
-def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(
-    worker, monkeypatch
-):
-    monkeypatch.setitem(LOADED, "costs", None)
+def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(worker):
+    worker.describe(costs=None)
     assert "does not say what this model's heads cost" in said(run())
-    monkeypatch.setitem(
-        LOADED, "costs", {**COSTS.to_json(), "layers": [], "note": "it is of a family apart"}
-    )
+    worker.describe(costs=replace(COSTS, layers=(), note="it is of a family apart"))
     assert "No head of this model can be removed: it is of a family apart." in said(run(m=TWO_OFF))
 
 
@@ -203,10 +206,9 @@ def test_why_there_are_no_figures_stands_where_they_would(worker, monkeypatch):
     assert drawn.index("error") < drawn.index("split") < drawn.index("prune-again")
 
 
-def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache, monkeypatch):
+def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache):
     fill(cache, FINGERPRINT)
-    monkeypatch.setitem(LOADED, "grid", LARGE.to_json())
-    monkeypatch.setitem(LOADED, "costs", None)
+    worker.describe(grid=LARGE, costs=None)
     app = run(rule="bottom", k="0")
     assert "**0 of 144 heads** would be off" in said(app)
     assert "The rule chooses no head, so there is nothing to switch off." in said(app)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from app_pages import app_on, run_page, said, shown
 from cached_scores import GRID, HARMFUL, MODEL, fill
+from fake_client import loaded_model
 from streamlit.testing.v1 import AppTest
 
 from headlab.masks import Mask, Place, compare, noted, parse_grid
@@ -287,19 +288,18 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
 
 
 def test_the_script_of_a_page_is_for_the_workers_own_weights():
-    told = {
-        "name": "theirs",
-        "revision": "c0ffee",
-        "architecture": {"class": "BertModel", "model_type": "bert"},
-    }
-    told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
+    of_hub = loaded_model(
+        "theirs",
+        revision="c0ffee",
+        architecture={"class": "BertModel", "model_type": "bert"},
+        projections=[f"bert.layer.{i}.out" for i in range(12)],
+        source="owner/bert",
+    )
+    of_folder = of_hub.model_copy(update={"revision": "folder", "source": "/models/bert"})
     for known, words in (
-        (told, "from_pretrained('owner/bert', revision='c0ffee')"),
-        (
-            told | {"revision": "folder", "source": "/models/bert"},
-            "from_pretrained('/models/bert')",
-        ),
-        (told | {"source": None}, "headlab.load('mine').module"),
+        (of_hub, "from_pretrained('owner/bert', revision='c0ffee')"),
+        (of_folder, "from_pretrained('/models/bert')"),
+        (of_hub.model_copy(update={"source": None}), "headlab.load('mine').module"),
     ):
         assert words in mask_pages.snippet(made(0), mask_pages.place_of(known, "mine"))
 

@@ -50,20 +50,22 @@ from headlab.ui.attention_page import (
 from headlab.ui.prune_figures import Question
 from headlab.ui.sentences import LONGEST, look_at, ranked, told
 from headlab.worker import schemas
+from headlab.worker.schemas import Answer, ExampleCard, TaskCard, Weights
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 
 
-def answer(tokens, heads=("encoder.3.7",), truncated=False):
+def answer(tokens, heads=("encoder.3.7",), truncated=False, **more):
     n = len(tokens)
     weights = np.random.default_rng(n).dirichlet(np.ones(n), n)
-    return {
-        "tokens": list(tokens),
-        "weights": {h: weights.round(3).tolist() for h in heads},
-        "truncated": truncated,
-    }
+    return Weights(
+        tokens=list(tokens),
+        weights={h: weights.round(3).tolist() for h in heads},
+        truncated=truncated,
+        **more,
+    )
 
 
 def panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
@@ -164,7 +166,9 @@ def test_64_tokens_of_one_head_stay_small():
 
 
 def test_weights_over_another_sequence_are_refused():
-    wrong = answer(["a", "b"]) | {"weights": {"cross.0.0": [[0.1, 0.2, 0.7]] * 2}}
+    wrong = Weights(
+        tokens=["a", "b"], weights={"cross.0.0": [[0.1, 0.2, 0.7]] * 2}, truncated=False
+    )
     with raises("head.not_one_sequence", "cross.0.0"):
         Panel.of("x", wrong)
 
@@ -188,7 +192,7 @@ def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_
 
 
 def test_a_special_token_behind_the_cut_is_left_out():
-    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)]) | {"special": [3, MAX_TOKENS + 8]}
+    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)], special=[3, MAX_TOKENS + 8])
     assert Panel.of("x", long).special == (3,)
 
 
@@ -315,11 +319,11 @@ def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
 
 def test_texts_that_occur_again_are_told_apart_by_their_second_text():
     def one(text, pair, label="yes"):
-        return {"text": text, "pair": pair, "label": label}
+        return ExampleCard(id="1", text=text, pair=pair, label=label)
 
     rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
     found = attention_page.by_title(rows, "yes")
-    assert {title: row["pair"] for title, row in found.items()} == {
+    assert {title: row.pair for title, row in found.items()} == {
         "A": "B",
         "A ||| C": "C",
         "D": None,
@@ -349,7 +353,7 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
 def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
     evil = panel("<s>", "a\u202eb", "\x07", "c\u200dd")
     assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
-    arabic = Panel.of("Arabic", answer(["<s>", "▁أطفئ", "▁ABC", "</s>"]) | {"special": [0, 3]})
+    arabic = Panel.of("Arabic", answer(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]))
     assert arabic.rtl
     assert not evil.rtl
     assert 'dir="rtl"' in shading(arabic, {})
@@ -385,7 +389,7 @@ def test_all_heads_are_saved_with_a_picture_each():
 
 
 def says(on, p_on, off, p_off, word=None):
-    return {"word": word, "on": on, "p_on": p_on, "off": off, "p_off": p_off}
+    return Answer(word=word, on=on, p_on=p_on, off=off, p_off=p_off)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +411,7 @@ def says(on, p_on, off, p_off, word=None):
     ],
 )
 def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
-    table = told([Sentence("German", "licht an", right=right)], [{"answers": [found]}], 1)
+    table = told([Sentence("German", "licht an", right=right)], [[found]], 1)
     assert table.to_numpy().tolist() == [["German", *row]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
@@ -415,21 +419,23 @@ def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
 def test_words_are_counted_and_those_that_change_are_named():
     answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
     row = (
-        told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [{"answers": answers}], 2)
-        .iloc[0]
-        .tolist()
+        told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [answers], 2).iloc[0].tolist()
     )
     assert row[2:] == [
         "2 of 2 words right",
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = told([Sentence("Mine", "Licht an")], [{"answers": answers}], 2).iloc[0].tolist()
+    typed_row = told([Sentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert told([Sentence("Mine", "Licht an")], [{"answers": []}], 2).empty
+    assert told([Sentence("Mine", "Licht an")], [[]], 2).empty
 
 
 # The page.
+
+
+def attention_requests(worker):
+    return [call[1] for call in worker.calls if call[0] == "attention"]
 
 
 def table(app):
@@ -443,9 +449,9 @@ def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
     assert table(app) == [
         ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
     ]
-    (asked,) = [call for call in worker.calls if call[0] == "attention"]
-    assert asked[2] == (("encoder", 3, 7), ("encoder", 5, 1))
-    assert (asked[4]["task"], asked[4]["label_map"]) == ("intents", None)
+    (asked,) = attention_requests(worker)
+    assert asked.heads == [["encoder", 3, 7], ["encoder", 5, 1]]
+    assert (asked.task, asked.label_map) == ("intents", None)
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -453,7 +459,7 @@ def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
     app = run_page(
         "attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7"
     )
-    assert worker.calls[-1][3] == ("licht", "an")
+    assert attention_requests(worker)[-1].words == ["licht", "an"]
     assert table(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
     assert "licht: device 90.0% → other 60.0% (right: device)" in table(app)[0][4]
 
@@ -476,9 +482,8 @@ def test_where_there_are_no_answers_the_page_says_why(worker):
 def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
     worker, monkeypatch, labels, called
 ):
-    monkeypatch.setattr(
-        worker, "tasks", lambda: [{"name": "intents", "aligned": False, "labels": labels}]
-    )
+    card = TaskCard(name="intents", labels=labels, languages=["de"], aligned=False)
+    monkeypatch.setattr(worker, "tasks", lambda: [card])
     app = run_page("attention", langs="de", heads="encoder.3.7")
     assert app.selectbox(key="label").label == called
 
@@ -488,13 +493,10 @@ def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
     assert "Layer 2, head 2" in said(app)
     assert "without colour, as there are no scores yet" in said(app)
-    assert [call[4].get("maps", False) for call in worker.calls if call[0] == "attention"] == [
-        False,
-        True,
-    ]
+    assert [request.maps for request in attention_requests(worker)] == [False, True]
     app.toggle(key="hide").set_value(True).run()
     assert "a row may sum to less than 1" in said(app)
-    assert sum(call[0] == "attention" for call in worker.calls) == 2
+    assert len(attention_requests(worker)) == 2
 
 
 def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
@@ -553,12 +555,13 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
     """戏 and 我 begin with the same two bytes, which are one token: it occurs twice, however it is shown."""
     tokens, ids = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"], [7, 8, 7, 9]
     weights = np.array([[0.1, 0.2, 0.3, 0.4]] * 4)
-    seen = Panel.of("", {"tokens": tokens, "ids": ids, "weights": {"h": weights}})
+    sent = Weights(tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False)
+    seen = Panel.of("", sent)
     same, to_token = LINKS[2], LINKS[-1]
     assert strongest_link(seen, "h", same)[1:] == (0, 2)
     assert strongest_link(seen, "h", to_token, "我")[2] == 3
     assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
-    of_earlier_worker = Panel.of("", {"tokens": tokens, "weights": {"h": weights}})
+    of_earlier_worker = Panel.of("", sent.model_copy(update={"ids": []}))
     assert strongest_link(of_earlier_worker, "h", same) is None
     assert Options(hide=True).of(dataclasses.replace(seen, special=(1,))).ids == (7, 7, 9)
 
@@ -609,15 +612,15 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     app = run_page("attention", langs="de", heads="encoder.4.4")
-    assert sum(call[0] == "attention" for call in worker.calls) == 1
+    assert len(attention_requests(worker)) == 1
     app.button(key="elsewhere").click().run()
     assert not app.exception
-    assert sum(call[0] == "attention" for call in worker.calls) == 2
+    assert len(attention_requests(worker)) == 2
     assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
     assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
     app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
-    assert sum(call[0] == "attention" for call in worker.calls) == 2
+    assert len(attention_requests(worker)) == 2
     app.selectbox(key="elsewhere-kind").set_value(LINKS[-1]).run()
     assert "Type the token" in said(app)
     app.text_input(key="elsewhere-token").set_value("LICHT").run()

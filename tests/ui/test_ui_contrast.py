@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from app_pages import app_on, run_page, said
 from cached_reports import keep as keep_report
 from cached_scores import GRID, fill, made_up
 from errors import raises
+from fake_client import loaded_model
 from made_gates import THREE, keep, made_gates
 from made_roles import OWN, TWO, made_roles
 from numpy.testing import assert_allclose, assert_array_equal
@@ -262,18 +264,8 @@ def headings(app) -> list[str]:
 @pytest.mark.parametrize("page", ["overview", "prune"])
 def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
     fill(cache)
-    grid = {
-        "name": "",
-        "revision": "x",
-        "fingerprint": "0" * 64,
-        "grid": GRID.to_json(),
-        "device": "cpu",
-        "note": "",
-    }
-    worker.model, worker.evaluate = (
-        lambda name: grid | {"name": name},
-        lambda *given, **more: iter(()),
-    )
+    worker.model = partial(loaded_model, grid=GRID)
+    worker.evaluate = lambda *given, **more: iter(())
     app = run_page(page, langs=["de", "th"], beside="th")
     assert app.selectbox(key="beside").value == "th"
     named = zip(["", *there("th")], box(app).options, strict=True)

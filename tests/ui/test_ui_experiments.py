@@ -32,7 +32,7 @@ from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import ExperimentForm, StoredJob
 from headlab.ui.shell import Choice, listing
-from headlab.worker.schemas import JobRow
+from headlab.worker.schemas import JobRow, ModelCard
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -329,7 +329,10 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
     assert "made with other weights (111111111111…)" in said(app)
 
 
-@pytest.mark.parametrize("models", [[], [{"name": "e5-small-intents", "fingerprint": None}], None])
+WITHOUT_FILES = ModelCard(name="e5-small-intents", summary="", embedded=True, fingerprint=None)
+
+
+@pytest.mark.parametrize("models", [[], [WITHOUT_FILES], None])
 def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named(
     worker, cache, models
 ):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from app_pages import run_page, said
 from cached_scores import GRID as LARGE
 from cached_scores import made_up
 from errors import raises
-from fake_client import job
+from fake_client import job, loaded_model
 from made_gates import GRID, THREE, keep, made_gates, measured
 from made_roles import made_roles
 from streamlit.testing.v1 import AppTest
@@ -624,9 +625,7 @@ def test_any_time_of_a_run_becomes_a_mask_that_fits_its_model(cache):
 
 def test_the_prune_page_opens_with_the_mask_and_how_it_was_chosen(worker, cache):
     keep(cache, made_gates(weight=0.06))
-    worker.model = lambda name: {
-        "name": name, "revision": "x", "fingerprint": "0" * 64, "grid": GRID.to_json(), "device": "cpu", "note": "",
-    }  # fmt: skip
+    worker.model = partial(loaded_model, grid=GRID)
     worker.evaluate = lambda *given, **more: iter(())
     app = run()
     app.button(key="gates-prune").click().run()
@@ -648,9 +647,7 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
     (cache / key / "model").mkdir()
     app = run()
     assert "it is in the cache folder" in said(app)
-    worker.model = lambda name: {
-        "name": name, "revision": "x", "fingerprint": "2" * 64, "grid": GRID.to_json(), "device": "cpu", "note": "",
-    }  # fmt: skip
+    worker.model = partial(loaded_model, fingerprint="2" * 64, grid=GRID)
     worker.evaluate = lambda *given, **more: iter(())
     app.button(key="gates-prune").click().run()
     assert not app.exception

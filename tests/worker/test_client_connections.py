@@ -11,11 +11,22 @@ from typing import TypeVar
 
 import pytest
 from errors import raises
-from worker_running import evaluation
+from worker_running import evaluation, look
 
+from headlab.records import HeadGrid, Stack
+from headlab.studies.savings import Costs, LayerCost
 from headlab.worker.client import MANY, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS
-from headlab.worker.schemas import Deleted, JobRow, Submitted
+from headlab.worker.schemas import (
+    Answer,
+    Deleted,
+    ExampleCard,
+    JobRow,
+    LoadedModel,
+    ModelCard,
+    Submitted,
+    TaskCard,
+)
 from headlab.worker.server import server_of
 
 T = TypeVar("T")
@@ -256,3 +267,56 @@ def test_an_answer_that_is_no_job_is_not_a_workers(content: object) -> None:
         answered(content, lambda client: client.job(7))
     with raises("worker.not_a_worker"):
         answered({"job": content}, lambda client: client.snapshot(7))
+
+
+OF_FIRST_VERSION = {
+    "name": "m",
+    "revision": "r",
+    "fingerprint": "f",
+    "grid": {"decoder": [2], "encoder": [4, 4]},
+    "device": "cpu",
+    "note": "",
+}
+COSTS = Costs(9, (0, 1, 2), (LayerCost(0, 4, 2, 3, 2, 1),), "why not")
+
+
+def test_a_model_s_heads_and_costs_arrive_as_the_classes_that_they_are() -> None:
+    described = {**OF_FIRST_VERSION, "costs": COSTS.to_json(), "colour": "red"}
+    model = answered(described, lambda client: client.model("m"))
+    assert model.grid == HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (2,))))
+    assert model.costs == COSTS
+    assert model.identity == {"name": "m", "revision": "r", "fingerprint": "f"}
+    sent = LoadedModel(**{**OF_FIRST_VERSION, "costs": COSTS}).model_dump_json()
+    assert json.loads(sent)["costs"] == COSTS.to_json()
+    assert json.loads(sent)["grid"] == {"encoder": [4, 4], "decoder": [2]}
+    with raises("costs.malformed"):
+        answered({**described, "costs": {"parameters": 1}}, lambda client: client.model("m"))
+
+
+def test_answers_of_older_workers_are_read() -> None:
+    """They say neither what heads cost, nor which tokens are special, nor how to get a task's examples."""
+    model = answered(OF_FIRST_VERSION, lambda client: client.model("m"))
+    assert (model.costs, model.projections, model.former_fingerprints) == (None, [], [])
+    weights = {"tokens": ["a"], "weights": {"encoder.0.0": [[1.0]]}, "truncated": False}
+    seen = answered(weights, lambda client: client.attention(look("m", "a", [["encoder", 0, 0]])))
+    assert (seen.weights, seen.special, seen.answers) == ({"encoder.0.0": [[1.0]]}, [], [])
+    card = {"name": "t", "labels": ["a"], "languages": ["de"], "aligned": True}
+    assert answered([card], Client.tasks) == [TaskCard(**card)]
+    example = {"id": "1", "text": "licht an", "label": "on"}
+    examples = answered([example], lambda client: client.sentences("t", "de"))
+    assert examples == [ExampleCard(**example, pair=None, words=[], labels=[])]
+
+
+def test_what_a_newer_worker_adds_to_models_and_attention_is_ignored() -> None:
+    card = {"name": "m", "summary": "", "embedded": True, "fingerprint": None}
+    assert answered([{**card, "size": 3}], Client.models) == [ModelCard(**card)]
+    answer = {"word": None, "on": "a", "p_on": 0.5, "off": "b", "p_off": 0.25}
+    weights = {
+        "tokens": [],
+        "weights": {},
+        "truncated": True,
+        "answers": [{**answer, "rank": 1}],
+        "layers": 12,
+    }
+    seen = answered(weights, lambda client: client.attention(look("m", "a", [])))
+    assert seen.answers == [Answer(**answer)]

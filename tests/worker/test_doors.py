@@ -31,7 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, running
+from worker_running import Running, evaluation, look, running
 
 from headlab.jobs.job import Refusal
 from headlab.worker import middleware
@@ -238,7 +238,7 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
     local = Local(tmp_path, command=FAKE)
     try:
-        assert local.client().model(MODEL)["name"] == MODEL
+        assert local.client().model(MODEL).name == MODEL
         assert httpx.get(f"{local.url}/models").status_code == 401
         assert httpx.get(f"{local.url}/health").status_code == 200
     finally:
@@ -714,7 +714,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     local = Local(tmp_path, command=FAKE)
     try:
         client, url = local.client(), local.url
-        assert client.attention(MODEL, SECRET, [["encoder", 0, 0]])["tokens"] == ["a"]
+        assert client.attention(look(MODEL, SECRET, [["encoder", 0, 0]])).tokens == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
                 list(client.evaluate(evaluation(MODEL, "intents", language)))

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tiny import VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 from worker_fake import FakeBench
-from worker_running import Running, evaluation, running, until
+from worker_running import Running, evaluation, look, running, until
 
 from headlab.changes import changes
 from headlab.errors import HeadlabError
@@ -217,11 +217,11 @@ class Session:
                 with raises("worker.failed", "RuntimeError"):
                     ask(run, BROKEN, mask, session=self.name)
             if habit == 3:
-                assert run.client.attention(NAME, TEXT, HEADS)["weights"] == weights
+                assert run.client.attention(look(NAME, TEXT, HEADS)).weights == weights
             assert ask(run, language, mask, session=self.name)[-1] == wanted
             compared += 1
         assert ask(run, "de", None, self.own, self.name)[-1] == self.untouched
-        assert run.client.attention(NAME, TEXT, HEADS)["weights"] == weights
+        assert run.client.attention(look(NAME, TEXT, HEADS)).weights == weights
         return compared
 
     def _supersede(self, run: Running, language: str, mask: Mask) -> None:
@@ -266,7 +266,7 @@ def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Mod
             ask(worker, BROKEN, mask)
         assert "secret" not in str(caught.value)
         assert ask(worker, "de", None, SIZE - number)[-1] == alone(model, "de", None, SIZE - number)
-        assert worker.client.attention(NAME, TEXT, HEADS)["weights"] == weights
+        assert worker.client.attention(look(NAME, TEXT, HEADS)).weights == weights
 
 
 def test_gates_are_gone_between_the_steps_of_interleaved_requests(

@@ -24,7 +24,7 @@ from errors import expect, raises
 from network_disk import on_python_path
 from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, evaluation, running
+from worker_running import Running, evaluation, look, running
 
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Refusal
@@ -207,7 +207,7 @@ def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
     worker.started_job()
     with raises("worker.other_model_in_use", "fake"):
         worker.client.model("other")
-    assert worker.client.model(MODEL)["grid"] == {"encoder": [4, 4]}
+    assert worker.client.model(MODEL).grid.to_json() == {"encoder": [4, 4]}
 
 
 def test_too_many_waiting_requests_are_refused(
@@ -551,15 +551,15 @@ def typed(body: dict[str, Any]) -> bool:
 def test_limits_of_a_request(worker: Fixture) -> None:
     heads = [["encoder", 0, h] for h in range(MAX_HEADS + 1)]
     with raises("request.field_invalid", "heads", 48):
-        worker.client.attention(MODEL, "hello", heads)
+        worker.client.attention(look(MODEL, "hello", heads))
     with raises("request.field_invalid", "text", 2000) as caught:
-        worker.client.attention(MODEL, "a secret" * MAX_CHARACTERS, heads[:1])
+        worker.client.attention(look(MODEL, "a secret" * MAX_CHARACTERS, heads[:1]))
     assert "secret" not in str(caught.value)
     with raises("request.field_invalid", "language"):
         list(worker.evaluate("../../etc"))
     with raises("request.field_invalid", "size"):
         list(worker.evaluate(size=0))
-    assert worker.client.attention(MODEL, "hello", heads[:1])["tokens"] == ["a"]
+    assert worker.client.attention(look(MODEL, "hello", heads[:1])).tokens == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -597,7 +597,7 @@ def test_a_page_of_another_site_is_refused(worker: Fixture) -> None:
 
 def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path), token="right") as run:
-        assert run.client.model(MODEL)["name"] == MODEL
+        assert run.client.model(MODEL).name == MODEL
         for wrong in (None, "wrong", "righ", "rightt"):
             stranger = Client(run.url, wrong)
             for ask in (
@@ -773,6 +773,20 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
     jobs.close()
 
 
+def test_a_worker_on_any_free_port_says_which_one_it_took(tmp_path: Path) -> None:
+    command = [*FAKE, "--port", "0", "--cache", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith("headlab worker: listens at http://127.0.0.1:")
+            client = Client(line.split()[-1])
+            assert client.health().pid == process.pid
+            client.close()
+        finally:
+            process.kill()
+
+
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with raises("worker.ended_at_start"):
         Local(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
@@ -785,7 +799,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HEADLAB_WORKER", worker.url + "/")
     named = process.connect()
     assert isinstance(named, Remote)
-    assert named.client().model(MODEL)["name"] == MODEL
+    assert named.client().model(MODEL).name == MODEL
     named.stop()
     monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
     with raises("worker.unreachable", "127.0.0.1:9"):

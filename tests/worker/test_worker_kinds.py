@@ -309,8 +309,8 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     """Of any model: the one that is trained is not the resident one."""
     job = int(worker.client.submit("finetune", TUNED).id)
     assert pause.reached.wait(60)
-    assert worker.client.model(model.name)["fingerprint"] == model.fingerprint
-    assert worker.client.model("another name")["name"] == model.name
+    assert worker.client.model(model.name).fingerprint == model.fingerprint
+    assert worker.client.model("another name").name == model.name
     figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
     assert figures[-1].done
     assert worker.client.gradient(model.name, "tiny", "xx").values.shape == (12,)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from waiting import until
 from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, running
+from worker_running import Running, evaluation, look, running
 
 from headlab.errors import HeadlabError
 from headlab.store import Store
@@ -316,7 +316,7 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
         for turn in range(40):
             try:
                 if turn % 4:
-                    worker.client.attention(MODEL, "turn it off", [["encoder", 0, 0]])
+                    worker.client.attention(look(MODEL, "turn it off", [["encoder", 0, 0]]))
                 else:
                     *_, last = worker.client.evaluate(
                         evaluation(MODEL, "intents", "de", session=f"person {number}")

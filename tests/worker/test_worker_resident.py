@@ -18,7 +18,7 @@ from tiny import LABELS, VOCAB, tiny_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from waiting import until
-from worker_running import Running, evaluation, running
+from worker_running import Running, evaluation, look, running
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
@@ -26,7 +26,7 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
-from headlab.records import Head, HeadGrid
+from headlab.records import Head
 from headlab.store import Store
 from headlab.tasks.base import Example, Task
 from headlab.tasks.equal_texts import equal_texts_record
@@ -101,8 +101,8 @@ def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any
 
 def test_the_model_is_described(worker: Running) -> None:
     loaded = worker.client.model(NAME)
-    assert loaded["grid"] == {"encoder": [4, 4, 4]}
-    assert loaded["fingerprint"] == load(NAME).fingerprint
+    assert loaded.grid.to_json() == {"encoder": [4, 4, 4]}
+    assert loaded.fingerprint == load(NAME).fingerprint
     assert worker.client.health().model == NAME
 
 
@@ -174,22 +174,24 @@ def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
 def test_attention_of_chosen_heads(worker: Running) -> None:
     heads = [["encoder", 1, 2], ["encoder", 2, 0]]
     text = " ".join(f"w{n % 90 + 3}" for n in range(64))
-    answer = worker.client.attention(NAME, text, heads)
-    assert answer["tokens"] == text.split()
-    assert not answer["truncated"]
-    assert list(answer["weights"]) == ["encoder.1.2", "encoder.2.0"]
-    for rows in answer["weights"].values():
+    answer = worker.client.attention(look(NAME, text, heads))
+    assert answer.tokens == text.split()
+    assert not answer.truncated
+    assert list(answer.weights) == ["encoder.1.2", "encoder.2.0"]
+    for rows in answer.weights.values():
         np.testing.assert_allclose(np.array(rows).sum(axis=1), 1, atol=64 * 0.0005)
-    assert worker.client.attention(NAME, text + " w5", heads)["truncated"]
+    assert worker.client.attention(look(NAME, text + " w5", heads)).truncated
     with raises("head.unknown"):
-        worker.client.attention(NAME, text, [["encoder", 3, 0]])
-    assert answer["answers"] == []
-    told = worker.client.attention(NAME, text, heads, task="intents")
-    assert told["weights"] == answer["weights"]
-    assert [one["word"] for one in told["answers"]] == [None]
-    unknown = worker.client.attention(NAME, text, heads, task="intents", label_map={"nothing": "a"})
-    assert unknown["weights"] == answer["weights"]
-    assert (unknown["answers"], "has no class for" in unknown["note"]) == ([], True)
+        worker.client.attention(look(NAME, text, [["encoder", 3, 0]]))
+    assert answer.answers == []
+    told = worker.client.attention(look(NAME, text, heads, task="intents"))
+    assert told.weights == answer.weights
+    assert [one.word for one in told.answers] == [None]
+    unknown = worker.client.attention(
+        look(NAME, text, heads, task="intents", label_map={"nothing": "a"})
+    )
+    assert unknown.weights == answer.weights
+    assert (unknown.answers, "has no class for" in unknown.note) == ([], True)
 
 
 def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
         assert ask(worker, "de", None)[-1]["done"]
         assert worker.client.health().model == NAME
         slow.arrived.set()
-        assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
+        assert [answer.result().name for answer in coming[:2]] == ["tiny-bert"] * 2
         with raises("hub.model_unknown", "no/such"):
             coming[2].result()
     assert sorted(slow.asked) == ["no/such", "some/model", NAME]  # asked for twice, fetched once
@@ -369,10 +371,10 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
     name, job = "e5-small-intents", {"task": "intents", "languages": ["de"]}
     with running(tmp_path, lambda: Resident(tmp_path)) as run:
         loaded = run.client.model(name)
-        grid = HeadGrid.from_json(loaded["grid"])
+        grid = loaded.grid
         kept = np.ones(grid.size, bool)
         kept[grid.index(Head("encoder", 6, 3))] = False
-        mask = Mask(grid, kept, {"name": name, "fingerprint": loaded["fingerprint"]})
+        mask = Mask(grid, kept, {"name": name, "fingerprint": loaded.fingerprint})
         whole = list(run.client.evaluate(evaluation(name, "intents", "th")))[-1]
         number = run.client.submit(spec={"model": name, **job}).id
         until(lambda: run.client.job(number).state == "running")
