@@ -257,7 +257,9 @@ def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAtte
     ends = {
         name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
     }
-    return sized(options, len(tokenizer), **ends)
+    # Where a text has <unk> or <|end|> as a word, as WikiText has, ids have gaps and exceed the number of entries.
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
+    return sized(options, vocabulary, **ends)
 
 
 def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 from fastapi import FastAPI
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import Field, create_model
 
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place, Strict
 from headlab.jobs.job import Job
-from headlab.jobs.table import JOBS, check_queued, queued_kinds
+from headlab.jobs.table import JOBS, queued_kinds
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
@@ -43,19 +43,10 @@ class Submission(Strict):
 def submission_type() -> Any:
     """The union of the requests for every kind of job that a worker takes, told apart by `kind`.
 
-    Packages may have added some. A kind that its command alone runs is refused by name.
+    Packages may have added some.
     """
     requests = tuple(_request_type(job_class) for job_class in queued_kinds().values())
-    told_apart = Field(discriminator="kind")
-    refused = BeforeValidator(_taken_by_workers)
-    return Annotated[Union[requests], told_apart, refused]  # noqa: UP007 - of a tuple
-
-
-def _taken_by_workers(request: object) -> object:
-    """A request as it was sent. Raises Refusal (422) for a kind that its command alone runs."""
-    if isinstance(request, Mapping):
-        check_queued(request.get("kind"))
-    return request
+    return Annotated[Union[requests], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
 
 
 def _request_type(job_class: type[Job]) -> type[Submission]:

@@ -15,7 +15,7 @@ from headlab.jobs.known import Known, Measured
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.reading import read_command
 from headlab.jobs.shrink import ShrinkJob
-from headlab.jobs.table import BUILT_IN, JOBS, queued_kinds
+from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
 from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
 from headlab.ui.job_form import offered_kinds
@@ -63,7 +63,9 @@ def test_only_they_are_not_taken_by_a_worker() -> None:
 @pytest.mark.parametrize("kind", TERMINAL)
 def test_a_request_for_one_is_refused_with_its_command(kind: str) -> None:
     with raises("job.terminal_only", f"headlab {kind}", kind=Refusal):
-        TypeAdapter(submission_type()).validate_python({"kind": kind, "spec": {}})
+        check_queued(kind)
+    for queued in (*queued_kinds(), "no-such"):
+        check_queued(queued)
 
 
 @pytest.mark.parametrize("line", LINES)
