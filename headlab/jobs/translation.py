@@ -90,11 +90,17 @@ class TranslationJob(TrainingJob):
         return f"{self.name}, {self.language}"
 
     def resolve(self) -> Self:
-        """The job, checked. Raises HeadlabError for invalid options, and for a folder that would be lost."""
+        """The job, checked.
+
+        Raises:
+            HeadlabError: An option is invalid, a folder would be lost, or the mask cannot be read.
+        """
         from headlab.training.output import check_out  # imports torch
 
         self.training.check()
         check_out(self.out)
+        if self.mask is not None:
+            load_mask(self.mask)
         return self
 
     def run(self, lab: Lab, running: RunningJob) -> TranslationOutcome:

@@ -176,6 +176,16 @@ def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: P
     assert timed.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
 
 
+def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: Path) -> None:
+    mask = tmp_path / "mask.json"
+    for job in (
+        TranslationJob(out=tmp_path / "mt", mask=mask),
+        ShrinkJob(mask=mask, out=tmp_path / "small"),
+    ):
+        with raises("file.unreadable", str(mask)):
+            job.resolve()
+
+
 def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     job = ShrinkJob(mask=Path("mask.json"), out=tmp_path / "small", size=20, repeats=6)
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
