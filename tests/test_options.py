@@ -32,6 +32,7 @@ from headlab.records import HeadGrid, Stack
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
 from headlab.training.l0_options import GateOptions
+from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
@@ -91,6 +92,10 @@ BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
     "roles": {"model": "m", "languages": ["de"]},
     "worth": {"model": "m", "task": "intents", "languages": ["de"], "mask": MASK},
     "finetune": {"task": "intents"},
+    "shrink": {"mask": "mask.json", "out": "smaller"},
+    "train lm": {"data": "text.txt"},
+    "train lm-prune": {"model": "lm", "data": "text.txt"},
+    "train translation": {"out": "model"},
 }
 EVERY_SETTING = [(kind, name) for kind, job in BUILT_IN.items() for name in job.settings()]
 
@@ -254,6 +259,12 @@ def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def options_but(table: Mapping[str, Option], *names: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Some options of a training, without those that limit one another or follow from a file."""
+    return values_of({name: option for name, option in table.items() if name not in names})
+
+
+PATHS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_./ -]{0,9}[a-z]", fullmatch=True)
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "experiment": of_experiments(),
     "front": of_fronts(),
@@ -288,6 +299,49 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "finetune": st.fixed_dictionaries(
         {"task": TASKS, "steps": st.integers(1, 20_000), "learning_rate": RATES, "seed": SEEDS}
+    ),
+    "shrink": st.fixed_dictionaries(
+        {
+            **WHERE,
+            "mask": PATHS,
+            "out": PATHS,
+            "task": st.none() | TASKS,
+            "size": COUNTS,
+            "repeats": st.integers(6, 99),
+            "onnx": st.booleans(),
+            "seed": SEEDS,
+            "dtype": st.none() | st.sampled_from(["float64", "bfloat16"]),
+        }
+    ),
+    "train lm": st.fixed_dictionaries(
+        {
+            "data": PATHS,
+            "out": PATHS,
+            "words": st.none() | COUNTS,
+            "training": options_but(LmOptions.table(), "width", "heads", "head_size"),
+        }
+    ),
+    "train lm-prune": st.fixed_dictionaries(
+        {
+            "model": PATHS,
+            "data": PATHS,
+            "out": PATHS,
+            "words": st.none() | COUNTS,
+            "training": options_but(LmGateOptions.table(), "block", "start", "low", "high"),
+        }
+    ),
+    "train translation": st.fixed_dictionaries(
+        {
+            "out": PATHS,
+            "task": TASKS,
+            "language": LANGUAGES,
+            "mask": st.none() | PATHS,
+            "size": COUNTS,
+            "beams": st.integers(1, 9),
+            "training": options_but(
+                TranslationOptions.table(), "width", "encoder_heads", "decoder_heads"
+            ),
+        }
     ),
 }
 
@@ -347,9 +401,11 @@ def commands() -> Mapping[str, Any]:
 
 def parameters_of(line: str) -> dict[str, Any]:
     """The arguments of a command as the command line reads them."""
-    words = shlex.split(line)
-    command = commands()[words[1]]
-    return dict(command.make_context(words[1], words[2:]).params)
+    _, *words = shlex.split(line)
+    command = commands()[words.pop(0)]
+    if hasattr(command, "commands"):  # a group of them
+        command = command.commands[words.pop(0)]
+    return dict(command.make_context(command.name, words).params)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from headlab.cli.output import (
     Here,
     Say,
     chosen_task,
-    clock,
     print_json,
     shown,
 )
@@ -23,6 +22,7 @@ from headlab.json_types import JsonRecord
 from headlab.l0_gates import LearnedGates
 from headlab.records import Floats, HeadGrid, Ints, content_key
 from headlab.store import Store, trained_folder
+from headlab.tables import clock
 from headlab.training.l0_table import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it

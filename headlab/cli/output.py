@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.records import Progress
     from headlab.tasks.base import Task
-    from headlab.training.options import FinetuneStep, LmStep
 
 
 ModelName = Annotated[str, typer.Option("--model", help=WHERE["model"].help)]
@@ -251,20 +250,3 @@ def shown(title: str) -> Iterator[Say]:
                 typer.echo(f"{done}/{total} {words}", err=True)
 
         yield say
-
-
-def step_words(step: FinetuneStep) -> str:
-    """A step in words: loss, learning rate, time left."""
-    return f"training, loss {step.loss:.3f}, rate {step.learning_rate:.2g}, {clock(step.left)} left"
-
-
-def lm_words(step: LmStep) -> str:
-    """A training step of a language model in words: its part, loss, open gates, time left in that part."""
-    gates = "" if step.open is None else f", {step.open} gates open"
-    return f"{step.part}, loss {step.loss:.3f}{gates}, {clock(step.left)} left of this part"
-
-
-def clock(seconds: float) -> str:
-    """1:02:03, for 3,723 seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -7,9 +7,10 @@ from pathlib import Path
 import typer
 
 from headlab.cli.job_command import Command, command, job_flags
+from headlab.cli.job_run import run_announced
 from headlab.cli.output import AsJson, DataFolder, Here, print_json, progress_bar
 from headlab.jobs.job import Job, Outcome, kept_outcome
-from headlab.jobs.local import LocalJob, LocalLab, forecast_here, task_files
+from headlab.jobs.local import LocalLab, task_files
 
 
 def package_command(job_class: type[Job]) -> Command:
@@ -37,9 +38,7 @@ def run_here(job: Job, here: Here, data: Path | None) -> Outcome:
     with task_files(job.validated(), data) as job_by_name:
         resolved = job_by_name.checked()
         lab = LocalLab(here.store(), here.load, device=here.device)
-        typer.echo(f"{job.key}: {forecast_here(resolved, lab).sentence}", err=True)
-        with progress_bar(job.key) as show:
-            outcome = resolved.run(lab, LocalJob(show, _say))
+        outcome = run_announced(resolved, lab, progress_bar(job.key))
     return kept_outcome(job.key, outcome)
 
 
@@ -52,7 +51,3 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         else:
             lines.append(f"{name}: {value}")
     return lines
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

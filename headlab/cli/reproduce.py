@@ -16,8 +16,6 @@ from headlab.cli.output import (
     Device,
     NliModel,
     Seed,
-    clock,
-    lm_words,
     open_store,
     print_json,
     progress_bar,
@@ -29,6 +27,7 @@ from headlab.cli.output import (
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
+from headlab.tables import clock
 from headlab.tasks import task as task_of
 from headlab.training.options import LmStep
 
@@ -289,7 +288,7 @@ def shim(
     with shown("reading") as say:
 
         def show(name: str, step: LmStep) -> None:
-            say(f"{name}: {lm_words(step)}", step.step, step.steps)
+            say(f"{name}: {step.note}", step.step, step.steps)
 
         found = paper.Work(plan, lines, store.root, device=place, seed=seed, show=show).done()
         say("timing", 0, 1)

@@ -229,6 +229,24 @@ def label_map_of(text: str | None) -> dict[str, str] | None:
     return None if text is None else dict(read_map(text))
 
 
+def check_about_task(values: Mapping[str, object]) -> None:
+    """Refuse flags about a task where none is given: they would have no effect.
+
+    Args:
+        values: By the flags' names; None for one that is not given.
+
+    Raises:
+        HeadlabError: One is given.
+    """
+    given = " and ".join(name for name, value in values.items() if value is not None)
+    if given:
+        task = f"--task {WHERE['task'].default}"
+        raise HeadlabError(
+            f"{given} would be about a task, but none is given; add --task, like {task}, or leave {given} out",
+            code="option.needs_task",
+        )
+
+
 WHERE = {
     "model": Flag("--model", "embedded name, local folder, or hub id", default="e5-small-intents"),
     "task": Flag(

@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+)
 
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
@@ -46,6 +54,8 @@ Options = Annotated[dict[Name, SimpleValue], Field(max_length=32)]
 NestedOptions = Annotated[dict[Name, SimpleValue | Options], Field(max_length=32)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
+LocalPath = Annotated[Path, PlainSerializer(str, return_type=str)]
+"""A file or folder of this machine: of jobs alone that no worker takes, see `Job.places`."""
 
 
 def setting(option: Option) -> Any:

@@ -71,14 +71,15 @@ class Job(Strict):
     their own, which read the same for every kind.
 
     Attributes:
-        key: What people type; it names the kind in requests and in the list of jobs.
+        key: What people type behind `headlab`; it names the kind in requests and in the list of jobs.
         name: Of the kind, as a heading.
         about: What it computes, in one sentence, for the form.
         summary: For the documentation of the interface.
         page: The page that shows its results; empty for the Jobs page itself.
         on_jobs_page: Whether the form for new jobs offers it.
         main_settings: Settings that this form shows at once; it folds the others.
-        places: Where it may run.
+        places: Where a worker may run it; nowhere if its command alone does, as for work on files of the machine
+            where it is typed.
         refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
         assembled: Whether it is put together from pieces that other jobs may need too.
         beside: Settings of its command alone.
@@ -233,16 +234,19 @@ class Job(Strict):
             rows.append(("Examples", f"{self.value('size') or 'all'} of {self.value('split')}"))
         if self.languages_named:
             rows.append(("Languages", ", ".join(map(language_title, self.languages_named))))
-        if self.has("mask"):
-            rows.append(("Heads off", str(self.value("mask").get("removed", "?"))))
+        mask = self.value("mask")
+        if isinstance(mask, Mapping):
+            rows.append(("Heads off", str(mask.get("removed", "?"))))
         if self.value("seed") is not None:
             rows.append(("Seed", str(self.value("seed"))))
         rows += self._option_rows()
         shown = {
             *plain_fields,
-            *("split", "method", "languages", "seed", "options", "method_options"),
-            *("experiment", "mask"),
+            *("split", "method", "languages", "seed", "options", "method_options", "training"),
+            "experiment",
         }
+        if isinstance(mask, Mapping):
+            shown.add("mask")
         if self.has("split"):
             shown.add("size")
         for field in type(self).model_fields:
@@ -342,13 +346,18 @@ class Job(Strict):
             fields[name] = values.get(flag_of(name, option).key, option.default)
         return fields
 
+    @classmethod
+    def program_words(cls) -> list[str]:
+        """The words that its command begins with."""
+        return ["headlab", *cls.key.split()]
+
     def commands(self, around: Surroundings = HERE) -> list[list[str]]:
         """The commands that do this work, each as words; none if there are none.
 
         Args:
             around: What a command names besides the job.
         """
-        words = ["headlab", self.key, *self.where_words(around), *self.method_words("options")]
+        words = [*self.program_words(), *self.where_words(around), *self.method_words("options")]
         return [[*words, *self.setting_words(around), *around.dtype_words]]
 
     def terminal_lines(self) -> str:

@@ -18,7 +18,6 @@ from headlab.jobs.lab import RunningJob
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
 from headlab.store import Store
-from headlab.tasks import task
 from headlab.tasks.base import VARIABLE as DATA_VARIABLE
 from headlab.tasks.base import Task, data_root
 from headlab.tasks.resolve import ENDING
@@ -41,7 +40,12 @@ class LocalLab:
     """
 
     def __init__(
-        self, store: Store, load: Callable[[str], Model], *, device: str | None = None
+        self,
+        store: Store,
+        load: Callable[[str], Model],
+        *,
+        device: str | None = None,
+        data: Path | None = None,
     ) -> None:
         """Nothing is loaded yet.
 
@@ -49,12 +53,14 @@ class LocalLab:
             store: Where results are stored.
             load: Loads a model by its name.
             device: That models are on; None for a GPU where there is one.
+            data: Folder of the tasks' files; None for $HEADLAB_DATA, or for a declaration's own folder.
         """
         self.store = store
         self.paces: MutableMapping[tuple[str | None, ...], float] = {}
         self.helpers: Helpers | None = None
         self._load = load
         self._requested_device = device
+        self._data = data
         self._models: dict[str, Model] = {}
 
     @cached_property
@@ -77,8 +83,8 @@ class LocalLab:
         return self._models[model]
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
-        """A task by its name, with the classes that stand for its labels where these are stated."""
-        return task(name).mapped(label_map)
+        """A task by its name or by its declaration's path, with the model's classes where these are stated."""
+        return task_at(name, data=self._data, label_map=label_map)
 
     def base(self) -> Path:
         """Folder of the base model that fine-tuning starts from."""
@@ -137,7 +143,10 @@ def forecast_here(job: Job, lab: LocalLab) -> Forecast:
         job: It is resolved.
         lab: What it works with.
     """
-    known = Known.of_store(lab.store, lab.device)
+    if job.places:
+        known = Known.of_store(lab.store, lab.device)
+    else:  # the work of a command alone leaves no results in a store
+        known = Known((), (), lab.device.split(":")[0], lab.store.root)
     estimate = job.forecast(known)
     if estimate.ask is None:
         return estimate.forecast

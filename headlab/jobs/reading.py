@@ -47,15 +47,17 @@ def read_command(line: str) -> Job:
 def _parts(line: str) -> tuple[type[Job], list[str]]:
     """The kind of job of a command line, and the words behind it."""
     try:
-        program, key, *words = shlex.split(line)
-    except ValueError:  # too few words, or a quotation without its end
-        program, key, words = "", "", []
-    if program != PROGRAM or key not in JOBS:
-        raise HeadlabError(
-            f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of {', '.join(JOBS)}",
-            code="command.no_job",
-        )
-    return JOBS[key], words
+        words = shlex.split(line)
+    except ValueError:  # a quotation without its end
+        words = []
+    for job_class in JOBS.values():
+        beginning = job_class.program_words()
+        if words[: len(beginning)] == beginning:
+            return job_class, words[len(beginning) :]
+    raise HeadlabError(
+        f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of {', '.join(JOBS)}",
+        code="command.no_job",
+    )
 
 
 def _parameter(flag: Flag) -> click.Parameter:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.jobs.command import Flag
+from headlab.jobs.command import HERE, Flag, Surroundings
 from headlab.jobs.fields import (
     ABLATION,
     SEED,
@@ -141,6 +141,10 @@ class ScoreJob(MethodJob):
             helpers=lab.helpers,
             **options,
         )
+
+    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+        """The command; none for another split than dev, where heads are not chosen: Python alone scores on one."""
+        return super().commands(around) if self.split == "dev" else []
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

@@ -15,8 +15,11 @@ from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.gates import GatesJob
 from headlab.jobs.job import Job, Refusal
+from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.roles import RolesJob
 from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs.shrink import ShrinkJob
+from headlab.jobs.translation import TranslationJob
 from headlab.jobs.worth import WorthJob
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,10 @@ BUILT_IN: Mapping[str, type[Job]] = {
         GatesJob,
         FrontJob,
         WorthJob,
+        ShrinkJob,
+        LmJob,
+        LmPruneJob,
+        TranslationJob,
     )
 }
 
@@ -69,7 +76,6 @@ COMMAND_FLAGS = ("data", "device", "device_map", "dtype", "cache", "json", "help
 COMMANDS = (
     "evaluate",
     "prune",
-    "shrink",
     "report",
     "models",
     "families",
@@ -80,7 +86,7 @@ COMMANDS = (
     "train",
     "mask",
 )
-"""Commands of headlab that are no jobs: a kind of job of this key would have none."""
+"""Commands of headlab that are no jobs, and groups of commands: a kind of job of this key would have none."""
 JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits, taken=COMMANDS)
 
 
@@ -93,6 +99,22 @@ def job_class(key: str) -> type[Job]:
             code="job.kind_unknown",
         )
     return JOBS[key]
+
+
+def queued_kinds() -> dict[str, type[Job]]:
+    """The kinds that a worker takes, by key; those of packages too."""
+    return {key: kind for key, kind in JOBS.items() if kind.places}
+
+
+def check_queued(key: object) -> None:
+    """Raise Refusal (422) for the key of a kind that its command alone runs."""
+    if isinstance(key, str) and key in JOBS and not JOBS[key].places:
+        command = " ".join(JOBS[key].program_words())
+        raise Refusal(
+            f"{key} works on files of the machine where it is typed, so no worker takes it; run {command} there",
+            422,
+            code="job.terminal_only",
+        )
 
 
 def job_of(key: str, params: Mapping[str, Any]) -> Job | None:

@@ -25,6 +25,7 @@ from headlab.models.allattention.modelling import (
 )
 from headlab.models.checkpoint import alone
 from headlab.models.files import checkpoint_beside
+from headlab.parallel import timed_pass
 from headlab.records import Floats, Ints, content_key
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
@@ -44,6 +45,7 @@ from headlab.training.steps import (
     Steps,
     Watch,
     fits_in_memory,
+    fitting,
     own_randomness,
     torch_seed,
     trained_parameters,
@@ -255,7 +257,9 @@ def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAtte
     ends = {
         name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
     }
-    return sized(options, len(tokenizer), **ends)
+    # Where a text has <unk> or <|end|> as a word, as WikiText has, ids have gaps and exceed the number of entries.
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
+    return sized(options, vocabulary, **ends)
 
 
 def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:
@@ -276,6 +280,40 @@ def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionF
         model = AllAttentionForCausalLM(config)
         torch.nn.Module.to(model, device)
     return model
+
+
+def seconds_a_window(config: AllAttentionConfig, options: Windows, device: str) -> float:
+    """How long a window of a training step takes now, forward and back, on made-up tokens.
+
+    Args:
+        config: Sizes of the model, which is made for this alone.
+        options: Of the training.
+        device: Where it is trained.
+
+    Returns:
+        Seconds of one window of `options.block` tokens.
+
+    Raises:
+        HeadlabError: The model, or a step on a single window, does not fit in memory.
+    """
+    place = torch.device(device)
+    with own_randomness(place):
+        model = new_model(config, place)
+        model.train(True)
+        state = new_state(model, options.weight_decay)
+
+        def time_step(rows: int) -> float:
+            shape = (rows, options.block + 1)
+            ids = torch.randint(config.vocab_size, shape, device=place)
+
+            def step() -> None:
+                logits = model(ids[:, :-1]).logits
+                cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+                state.optimizer.step()
+
+            return timed_pass(step, place) / rows
+
+        return fitting(state, options.micro_batch or options.batch, time_step)
 
 
 def keep_beside(out: Path, key: str, watch: Watch[LmStep]) -> Keep:

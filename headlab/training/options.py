@@ -15,6 +15,7 @@ from headlab.json_types import Json
 from headlab.l0_gates import HardConcrete
 from headlab.models.allattention import POSITIONS, RELATIVE
 from headlab.options import Options, OptionValue, integer_in, option
+from headlab.tables import clock
 
 # Fine-tuning: its options, named presets, and how examples form batches.
 
@@ -168,6 +169,11 @@ class FinetuneStep(StepMade):
     """A finished step with its learning rate."""
 
     learning_rate: float = 0.0
+
+    @property
+    def note(self) -> str:
+        """The step in words: loss, learning rate, time left."""
+        return f"training, loss {self.loss:.3f}, rate {self.learning_rate:.2g}, {clock(self.left)} left"
 
 
 # Hyper-parameters by task, method and base, each with its source.
@@ -504,6 +510,12 @@ class LmStep(StepMade):
 
     part: str = ""
     open: int | None = None
+
+    @property
+    def note(self) -> str:
+        """The step in words: its part, loss, open gates, time left in that part."""
+        gates = "" if self.open is None else f", {self.open} gates open"
+        return f"{self.part}, loss {self.loss:.3f}{gates}, {clock(self.left)} left of this part"
 
 
 # Options of training a translation model: sizes, length, learning rate.

@@ -25,6 +25,7 @@ from headlab.json_types import JsonObject, JsonRecord
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import checkpoint_beside
+from headlab.parallel import timed_pass
 from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
@@ -42,6 +43,8 @@ from headlab.training.steps import (
     ExampleSteps,
     Keep,
     State,
+    fits_in_memory,
+    fitting,
     own_randomness,
     torch_seed,
     trained_parameters,
@@ -249,15 +252,7 @@ def new_model(
 ) -> Model:
     """A model with weights drawn from the seed, its heads located and self-tested."""
     padding = int(tokenizer.pad_token_id)
-    config = MarianConfig(
-        vocab_size=len(tokenizer), pad_token_id=padding, decoder_start_token_id=padding,
-        eos_token_id=int(tokenizer.eos_token_id), forced_eos_token_id=int(tokenizer.eos_token_id),
-        max_position_embeddings=512, d_model=options.width, scale_embedding=True, activation_function="relu",
-        encoder_layers=options.encoder_layers, encoder_attention_heads=options.encoder_heads,
-        decoder_layers=options.decoder_layers, decoder_attention_heads=options.decoder_heads,
-        encoder_ffn_dim=options.feed_forward, decoder_ffn_dim=options.feed_forward, dropout=options.dropout,
-        init_std=options.width**-0.5,
-    )  # fmt: skip
+    config = config_of(options, len(tokenizer), padding, int(tokenizer.eos_token_id))
     with alone():
         torch.manual_seed(torch_seed(options.seed))
         module = MarianMTModel(config)
@@ -267,6 +262,66 @@ def new_model(
     )  # fmt: skip
     torch.nn.Module.to(module, device)
     return attach(Checkpoint("trained from scratch", "training", "", module, tokenizer))
+
+
+def config_of(options: TranslationOptions, vocabulary: int, padding: int, end: int) -> MarianConfig:
+    """The model's configuration.
+
+    Args:
+        options: Of the training.
+        vocabulary: Number of tokens.
+        padding: The token that pads a text and starts a translation.
+        end: The token that ends a text.
+    """
+    return MarianConfig(
+        vocab_size=vocabulary, pad_token_id=padding, decoder_start_token_id=padding,
+        eos_token_id=end, forced_eos_token_id=end,
+        max_position_embeddings=512, d_model=options.width, scale_embedding=True, activation_function="relu",
+        encoder_layers=options.encoder_layers, encoder_attention_heads=options.encoder_heads,
+        decoder_layers=options.decoder_layers, decoder_attention_heads=options.decoder_heads,
+        encoder_ffn_dim=options.feed_forward, decoder_ffn_dim=options.feed_forward, dropout=options.dropout,
+        init_std=options.width**-0.5,
+    )  # fmt: skip
+
+
+def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) -> float:
+    """How long a sentence of a training step takes now, forward and back, on made-up tokens.
+
+    Args:
+        options: Of the training; a model of these sizes is made for this alone.
+        tokens: Of a source and of a target.
+        device: Where it is trained.
+
+    Returns:
+        Seconds of one sentence.
+
+    Raises:
+        HeadlabError: The model, or a step on a single sentence, does not fit in memory.
+    """
+    place = torch.device(device)
+    padding = options.vocabulary
+    with own_randomness(place):
+        with (
+            alone(),
+            fits_in_memory("the model does", "train a model of less width or fewer layers"),
+        ):
+            module = MarianMTModel(config_of(options, options.vocabulary + 1, padding, end=0))
+            torch.nn.Module.to(module, place)
+        module.train(True)
+        parameters = trained_parameters(module)
+        state = State(parameters, AdamW(parameters.values(), lr=options.learning_rate))
+
+        def time_step(rows: int) -> float:
+            ids = torch.randint(options.vocabulary, (rows, tokens), device=place)
+
+            def step() -> None:
+                logits = module(input_ids=ids, decoder_input_ids=ids).logits
+                cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
+                state.optimizer.step()
+
+            return timed_pass(step, place) / rows
+
+        return fitting(state, options.micro_batch or options.batch, time_step)
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:

@@ -12,7 +12,7 @@ import streamlit as st
 from headlab.jobs.fields import Place, SimpleValue
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
-from headlab.jobs.table import BUILT_IN, JOBS
+from headlab.jobs.table import BUILT_IN, JOBS, queued_kinds
 from headlab.methods.costs import caution, cost_of, spec_of, target_of
 from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
@@ -132,7 +132,7 @@ class JobForm:
 
 def offered_kinds() -> dict[str, type[Job]]:
     """The kinds of job that the form offers, by key; those of packages too."""
-    return {key: job_class for key, job_class in JOBS.items() if job_class.on_jobs_page}
+    return {key: job_class for key, job_class in queued_kinds().items() if job_class.on_jobs_page}
 
 
 def main_options(method: str) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import Field, create_model
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place, Strict
 from headlab.jobs.job import Job
-from headlab.jobs.table import JOBS
+from headlab.jobs.table import JOBS, queued_kinds
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import SAVED, TASKS, names, source, task
@@ -41,8 +41,11 @@ class Submission(Strict):
 
 
 def submission_type() -> Any:
-    """The union of the requests for every kind of job, told apart by `kind`; packages may have added some."""
-    requests = tuple(_request_type(job_class) for job_class in JOBS.values())
+    """The union of the requests for every kind of job that a worker takes, told apart by `kind`.
+
+    Packages may have added some.
+    """
+    requests = tuple(_request_type(job_class) for job_class in queued_kinds().values())
     return Annotated[Union[requests], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
 
 

@@ -37,6 +37,7 @@ from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
 from headlab.jobs.fields import reason_of
 from headlab.jobs.job import Refusal
 from headlab.jobs.known import Estimate, Known, Measured
+from headlab.jobs.table import check_queued
 from headlab.locks import LockedFile
 from headlab.methods.forecast import Forecast
 from headlab.store import Store
@@ -282,6 +283,8 @@ def _admit(request: Submission, admit: Callable[[str], str]) -> None:
         admit(str(model))
 
 
+UNKNOWN_KIND = "union_tag_invalid"
+"""Pydantic's type of the error of a request for a kind that is not in the union of requests."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
@@ -407,8 +410,15 @@ def _say(_: Request, error: Exception) -> Response:
     if isinstance(
         error, RequestValidationError
     ):  # the field and the reason, never the value: it may be a sentence
+        for problem in error.errors():
+            if problem["type"] == UNKNOWN_KIND:
+                try:
+                    check_queued(problem["ctx"]["tag"])
+                except Refusal as refusal:
+                    return refused(refusal.status, str(refusal), code=refusal.code)
         parts = [
-            f"{_where(e['loc'])}: {reason_of(e['type'], e['msg'])}" for e in error.errors()[:5]
+            f"{_where(problem['loc'])}: {reason_of(problem['type'], problem['msg'])}"
+            for problem in error.errors()[:5]
         ]
         return refused(422, "; ".join(parts), code="request.field_invalid")
     assert isinstance(error, HTTPException)

@@ -41,9 +41,11 @@ def run(place, capsys, *more, out="out", mask="mask.json"):
 
 
 def test_json_has_what_scripts_were_promised(place, capsys):
-    code, out, _ = run(place, capsys, "--task", "intents", "--languages", "de", "--json")
+    code, out, err = run(place, capsys, "--task", "intents", "--languages", "de", "--json")
     found = json.loads(out)
     assert code == 0
+    # three models on 5 examples, and 6 rounds of two models on 32, each timed pass after another
+    assert err.startswith("shrink: 783 forwards, about ")
     assert found["parameters_before"] - found["parameters_after"] == 4 * (4 * 24 * 8 + 3 * 8)
     assert found["max_logit_difference"] <= found["tolerance"]
     low, high = found["latency_interval"]
@@ -81,6 +83,10 @@ def test_without_a_task_the_embedded_tasks_sentences_are_compared(place, capsys)
     ("more", "words"),
     [
         (("--languages", "de"), "--languages would be about a task, but none is given"),
+        (
+            ("--languages", "de", "--data", "here", "--label-map", "x=y"),
+            "--data and --label-map and --languages would be about a task, but none is given",
+        ),
         (("--task", "nope"), "nope"),
         (("--dtype", "int8"), "unknown dtype 'int8'; use one of float32"),
     ],

@@ -37,6 +37,12 @@ def test_a_job_of_another_package_or_version_has_no_class_but_raises_nothing() -
         job_class("no-such")
 
 
+def test_scores_of_another_split_than_dev_have_no_command() -> None:
+    fields = {"model": "m", "task": "intents", "languages": ["de"]}
+    assert JOBS["score"].model_validate({**fields, "split": "dev"}).terminal_lines()
+    assert JOBS["score"].model_validate({**fields, "split": "test"}).terminal_lines() == ""
+
+
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_every_kind_says_what_it_is(kind: str) -> None:
     job = JOBS[kind]

@@ -336,7 +336,11 @@ def test_the_command_trains_and_tells_the_perplexity(
     command = ["train", "lm", "--data", str(data), "--out", str(out), "--device", "cpu"]
     command += [f"--{name}={value}" for name, value in sizes.items()]
     assert main(command) == OK
-    said = capsys.readouterr().out
+    said, messages = capsys.readouterr()
+    assert re.search(
+        r"^train lm: \d+ forwards, about 0 s: 2 steps of 4 windows of 8 tokens; .* measured now; ",
+        messages,
+    )
     assert "2 heads" in said
     assert "test: perplexity" in said
     assert "passages" in said
@@ -347,6 +351,16 @@ def test_the_command_trains_and_tells_the_perplexity(
     assert (options["clip"], options["pre_norm"]) == (None, False)
     assert main([*command, "-o", "steps=3"]) == FAILED
     assert "steps is set by --steps" in capsys.readouterr().err
+
+
+def test_a_text_that_names_what_is_unknown_is_trained_on(tmp_path: Path) -> None:
+    lines = {
+        split: ["the <unk> bird", "a <|end|> tree"] * 20 for split in ("train", "valid", "test")
+    }
+    folder = train_lm(lines, tmp_path / "lm", replace(TINY, vocabulary=500))
+    vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+    ids = make_tokenizer(lines["train"], "word", 500)("the <unk> bird\na <|end|> tree\n").input_ids
+    assert max(ids) == vocabulary - 1
 
 
 def test_a_training_tells_how_it_goes_where_there_is_no_terminal(

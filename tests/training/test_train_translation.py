@@ -217,7 +217,9 @@ def test_the_commands_train_and_evaluate_from_end_to_end(
         "6",
     ]
     assert main([*command, *options, "--device", "cpu", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    text, messages = capsys.readouterr()
+    assert re.search(r"^train translation: \d+ forwards, about \d s: 6 steps of 16 ", messages)
+    told = json.loads(text)
     dev = told["training"]["measured"]["dev"]
     assert {
         "accuracy",

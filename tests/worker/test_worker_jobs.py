@@ -95,6 +95,18 @@ def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, 
     assert worker.client.jobs() == []
 
 
+@pytest.mark.parametrize("kind", ["shrink", "train lm"])
+def test_a_job_of_the_terminal_alone_is_refused_with_its_command(
+    worker: Running, kind: str
+) -> None:
+    for path in ("/jobs", "/forecast"):
+        answer = httpx.post(worker.url + path, json={"kind": kind, "spec": {"out": "/tmp/x"}})
+        assert answer.status_code == 422
+        assert answer.json()["code"] == "job.terminal_only"
+        assert f"run headlab {kind} there" in answer.json()["error"]
+    assert worker.client.jobs() == []
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [

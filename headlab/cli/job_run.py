@@ -1,0 +1,28 @@
+"""A job in this process, as a command runs it: its cost on stderr, then its work with a bar of progress."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import typer
+
+from headlab.cli.output import Say
+from headlab.jobs.job import Job, Outcome
+from headlab.jobs.local import LocalJob, LocalLab, forecast_here
+
+
+def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]) -> Outcome:
+    """What a job comes to; its cost is printed on stderr first.
+
+    Args:
+        job: It is resolved.
+        lab: What it works with.
+        progress: Shows how far it is.
+    """
+    typer.echo(f"{job.key}: {forecast_here(job, lab).sentence}", err=True)
+    with progress as show:
+        return job.run(lab, LocalJob(show, _say))
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,213 @@
+"""What the trainings from scratch have in common: commands of `headlab train` that write the folder of a new model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypedDict, TypeVar
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.jobs.command import (
+    HERE,
+    OPTION_FLAG,
+    Flag,
+    FlagValue,
+    Surroundings,
+    flag_of,
+    pairs_of,
+    setting_words,
+)
+from headlab.jobs.fields import SEED, LocalPath, Place
+from headlab.jobs.job import Details, Job, shown_value
+from headlab.jobs.known import Known, MeasureRequest
+from headlab.methods.forecast import Part
+from headlab.options import Options, option_words, parse_options
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+FORWARDS_LEARNED = 3
+"""Forward passes that a training example costs: it goes forward and back."""
+RECORD = "training.json"
+SEED_OPTION = "seed"
+OUT = Flag("--out", "folder to write", Path, required=True)
+
+
+class TrainingOutcome(TypedDict):
+    """What a finished training says: its folder, and the record in it."""
+
+    folder: str
+    training: dict[str, Any]
+
+
+class LoggedStep(TypedDict):
+    """A step as the output of --json lists it. seconds: since the start."""
+
+    step: int
+    loss: float
+    seconds: float
+
+
+class TrainingJob(Job):
+    """A model trained from scratch, written to a folder of this machine.
+
+    A subclass has a field `training` with the options of its kind. Some of them have a flag of their own; the others
+    are given as name=value.
+
+    Attributes:
+        options_class: Of the field `training`.
+        flag_names: The options with a flag of their own, in the order of the help.
+    """
+
+    out: LocalPath
+
+    places: ClassVar[tuple[Place, ...]] = ()
+    options_class: ClassVar[type[Options]]
+    flag_names: ClassVar[tuple[str, ...]] = ()
+
+    def outcome(self) -> TrainingOutcome:
+        """What stands in the folder that was written."""
+        return {"folder": str(self.out), "training": read_json(self.out / RECORD)}
+
+    def training_record(self) -> dict[str, Any]:
+        """The options of the training by name."""
+        return self.value("training").record()  # type: ignore[no-any-return]  # of its own class
+
+    def _option_rows(self) -> Details:
+        """The options that differ from their defaults."""
+        table = self.options_class.table()
+        return [
+            (f"Option {name}", f"{shown_value(value)} (default {shown_value(table[name].default)})")
+            for name, value in self.training_record().items()
+            if value != table[name].default
+        ]
+
+    # What it will cost.
+
+    def timing(self) -> MeasureRequest:
+        """A request to time its steps on a model of its sizes; there is none to be loaded."""
+        return MeasureRequest(model="", task="", language="", job=self)
+
+    # Its command, and back.
+
+    @classmethod
+    def training_flags(cls) -> Sequence[Flag]:
+        """The flags of the options that have one."""
+        table = cls.options_class.table()
+        return [flag_of(name, table[name]) for name in cls.flag_names]
+
+    @classmethod
+    def options_given(
+        cls, values: Mapping[str, FlagValue]
+    ) -> tuple[dict[str, object], dict[str, object]]:
+        """The options of a command: those given by flags, the seed among them, and those as name=value.
+
+        Raises:
+            HeadlabError: A pair is malformed, or its option has a flag.
+        """
+        by_flag: dict[str, object] = {
+            flag.key: values.get(flag.key, flag.default) for flag in cls.training_flags()
+        }
+        by_flag[SEED_OPTION] = values.get(SEED_OPTION, SEED.default)
+        pairs = parse_options(pairs_of(values, "option"), cls.options_class.table())
+        for name in pairs:
+            if name in by_flag:
+                raise cls.set_elsewhere(name)
+        return by_flag, dict(pairs)
+
+    @classmethod
+    def set_elsewhere(cls, name: str) -> HeadlabError:
+        """The refusal of an option as name=value that has a flag."""
+        return HeadlabError(
+            f"{name} is set by --{name.replace('_', '-')}, not by -o", code="option.set_elsewhere"
+        )
+
+    def training_words(
+        self, around: Surroundings = HERE, *, left_out: Sequence[str] = ()
+    ) -> list[str]:
+        """The flags of all settings and options that differ from their defaults, the seed last.
+
+        Args:
+            around: What the command names besides the job.
+            left_out: Options that follow from others.
+        """
+        table = self.options_class.table()
+        values = self.training_record()
+        seed = values.pop(SEED_OPTION)
+        with_flags = {name: table[name] for name in self.flag_names}
+        others = {
+            name: value
+            for name, value in values.items()
+            if name not in with_flags and name not in left_out
+        }
+        return [
+            *setting_words(values, with_flags),
+            *option_words(OPTION_FLAG, others, table),
+            *self.setting_words(around),
+            *setting_words({SEED_OPTION: seed}, {SEED_OPTION: SEED}),
+        ]
+
+
+def training_options(options_class: type[AnyOptions], value: object) -> AnyOptions:
+    """The options of a training from a field of a job, unchanged where they are ones already.
+
+    Args:
+        options_class: Their class.
+        value: They, or their values by name.
+
+    Raises:
+        HeadlabError: For an unknown name, and for a value that does not fit.
+        ValueError: It is neither.
+    """
+    if isinstance(value, options_class):
+        return value
+    if isinstance(value, Mapping):
+        return options_class.of(value)
+    raise ValueError(f"give {options_class.__name__}, or options by name")
+
+
+def options_record(value: object) -> object:
+    """The options of a training by name; what is none of them stays, so that a check can say what it is."""
+    return value.record() if isinstance(value, Options) else value
+
+
+def steps_part(steps: int, batch: int, what: str, pace: float | None, pace_basis: str) -> Part:
+    """Cost of the steps of a training.
+
+    Args:
+        steps: How many.
+        batch: Examples of a step.
+        what: An example, in the plural.
+        pace: Seconds an example, forward and back; None where unknown.
+        pace_basis: What that is based on.
+    """
+    return Part(steps * batch, pace, (f"{steps:,} steps of {batch} {what}", pace_basis))
+
+
+def judging_part(passes: int, words: str, pace: float | None) -> Part:
+    """Cost of measuring the trained model.
+
+    Args:
+        passes: Forward passes of an example each.
+        words: What they are.
+        pace: Seconds of a training example, which goes forward and back; None where unknown.
+    """
+    return Part(passes, None if pace is None else pace / FORWARDS_LEARNED, (words,))
+
+
+def measured_pace(known: Known) -> tuple[float | None, str]:
+    """Seconds of a training example as just timed, None if it was not, and what that is based on."""
+    if known.measured is None:
+        return None, "how long a step takes here is not known yet"
+    seconds = known.measured.seconds
+    return seconds, learned_pace_words(seconds, "measured now")
+
+
+def learned_pace_words(pace: float, why: str) -> str:
+    """A pace in words.
+
+    Args:
+        pace: Seconds of a training example, forward and back.
+        why: What that is based on.
+    """
+    return f"{1000 * pace:.3g} ms an example, forward and back, {why}"

@@ -1,0 +1,208 @@
+"""Jobs of the terminal alone: they work on files of the machine where their command is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from errors import raises
+from pydantic import TypeAdapter
+
+from headlab.jobs.job import Job, Refusal
+from headlab.jobs.known import Known, Measured
+from headlab.jobs.lm import LmJob, LmPruneJob
+from headlab.jobs.reading import read_command
+from headlab.jobs.shrink import ShrinkJob
+from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
+from headlab.jobs.translation import TranslationJob
+from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
+from headlab.ui.job_form import offered_kinds
+from headlab.worker.catalogue import submission_type
+
+TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")
+LINES = {  # a command of each kind, of files that do not exist, with the heading of its job
+    "headlab shrink --mask no/mask.json --out no/small --model m": (
+        "Smaller model, m without the heads of mask.json"
+    ),
+    "headlab shrink --mask mask.json --out small --model m --task intents --languages de,th "
+    "--dtype bfloat16 --onnx": "Smaller model, m without the heads of mask.json",
+    "headlab train lm --data no/text.txt --out lm --steps 30 -o clip=0.5 --seed 4": (
+        "Language model, all-attention, trained on text.txt"
+    ),
+    "headlab train lm-prune no/lm --data text.txt --out lm-pruned --no-warm-up -o tune_rate=0.1": (
+        "Pruned language model, lm on text.txt"
+    ),
+    "headlab train translation --out model --language en-fr --mask no/mask.json -o steps=30 "
+    "--beams 2": "Translation model, en-fr",
+}
+
+
+def known(root: Path, **measured: Any) -> Known:
+    """What a forecast goes by: nothing is stored; what was measured now, if anything."""
+    return Known((), (), "cpu", root, Measured(**measured) if measured else None)
+
+
+def text_file(folder: Path) -> Path:
+    """Forty lines of four words and their ends, of which the last four are held out."""
+    path = folder / "text.txt"
+    path.write_text("one two three four\n" * 40)
+    return path
+
+
+def test_only_they_are_not_taken_by_a_worker() -> None:
+    assert tuple(key for key, kind in BUILT_IN.items() if not kind.places) == TERMINAL
+    assert not set(TERMINAL) & (set(queued_kinds()) | set(offered_kinds()))
+    schema = json.dumps(TypeAdapter(submission_type()).json_schema())
+    assert "ScoreSubmission" in schema
+    assert "Shrink" not in schema
+    assert "LmJob" not in schema
+
+
+@pytest.mark.parametrize("kind", TERMINAL)
+def test_a_request_for_one_is_refused_with_its_command(kind: str) -> None:
+    with raises("job.terminal_only", f"headlab {kind}", kind=Refusal):
+        check_queued(kind)
+    for queued in (*queued_kinds(), "no-such"):
+        check_queued(queued)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_is_read_without_its_files_and_written_again(line: str) -> None:
+    job = read_command(line)
+    assert job.terminal_lines() == line
+    assert job.title() == LINES[line]
+    assert read_command(job.terminal_lines()) == job
+
+
+def test_the_options_that_were_changed_are_among_the_details() -> None:
+    job = LmJob(data=Path("text.txt"), training=LmOptions(steps=30))
+    assert ("Option steps", "30 (default 3000)") in job.details()
+    assert ("Data", "text.txt") in job.details()
+    shrunk = ShrinkJob(mask=Path("mask.json"), out=Path("small"))
+    assert ("Mask", "mask.json") in shrunk.details()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("headlab train lm --data t -o steps=3", "option.set_elsewhere"),
+        ("headlab train lm --data t -o seed=3", "option.set_elsewhere"),
+        ("headlab train lm --data t -o nothing=3", "option.unknown"),
+        ("headlab train lm --data t --heads 7", "training.width_mismatch"),
+        ("headlab train lm-prune lm --data t -o block=3", "lm.block_fixed"),
+        ("headlab train translation --out m -o seed=3", "option.seed_elsewhere"),
+        ("headlab train nothing --data t", "command.no_job"),
+        ("headlab train", "command.no_job"),
+        ("headlab shrink --mask m", "command.value_invalid"),
+        ("headlab shrink --mask m --out s --repeats 5", "job.field_invalid"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_line_is_read(line: str, code: str) -> None:
+    with raises(code):
+        read_command(line)
+
+
+def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) -> None:
+    options = LmOptions(steps=30, batch=4, block=5)
+    job = LmJob(data=text_file(tmp_path), out=tmp_path / "lm", training=options)
+    first = job.forecast(known(tmp_path))
+    windows = 4 * 5 // (5 // 2)  # four held-out lines of four words and their ends
+    assert first.ask is not None
+    assert first.ask.job == job
+    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + windows, None)
+    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
+    assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed.basis
+
+
+def pruned(folder: Path, record: dict[str, Any]) -> LmPruneJob:
+    """A job on a model whose training left this record."""
+    model = folder / "lm"
+    model.mkdir()
+    (model / "perplexity.json").write_text('{"block": 5}')
+    (model / "training.json").write_text(json.dumps(record))
+    options = LmGateOptions(steps=20, tune_steps=10, batch=4)
+    out = folder / "pruned"
+    return LmPruneJob(model=model, data=text_file(folder), out=out, training=options).resolve()
+
+
+def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path) -> None:
+    record = {
+        "options": {"steps": 10, "batch": 8},
+        "took": {"seconds": 24.0, "device": "cpu"},
+    }
+    job = pruned(tmp_path, record)
+    assert job.training.block == 5
+    estimate = job.forecast(known(tmp_path))
+    assert estimate.ask is None
+    windows = 2 * (4 * 5 // (5 // 2))  # after the heads are removed, and after the last step
+    assert estimate.forecast.forwards == 30 * 4 + windows
+    assert estimate.forecast.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"options": {"steps": 10, "batch": 8}, "took": {"seconds": 9.0, "device": "cuda:0"}},
+        {"options": {"steps": 10, "batch": 8}, "took": {"seconds": 0.0, "device": "cpu"}},
+    ],
+)
+def test_a_training_that_says_nothing_of_this_device_is_no_measure(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    estimate = pruned(tmp_path, record).forecast(known(tmp_path))
+    assert estimate.forecast.seconds is None
+    assert estimate.ask is not None
+
+
+def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path) -> None:
+    job = pruned(tmp_path, {})
+    with raises("output.is_model"):
+        job.model_copy(update={"out": job.model / "below"}).resolve()
+    with raises("lm.folder_missing"):
+        job.model_copy(update={"model": tmp_path}).resolve()
+
+
+def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: Path) -> None:
+    options = TranslationOptions(steps=30, batch=4)
+    job = TranslationJob(out=tmp_path / "mt", training=options, size=9, beams=2)
+    first = job.forecast(known(tmp_path))
+    assert first.ask is not None
+    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + 9 * 4, None)
+    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
+
+
+def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: Path) -> None:
+    mask = tmp_path / "mask.json"
+    for job in (
+        TranslationJob(out=tmp_path / "mt", mask=mask),
+        ShrinkJob(mask=mask, out=tmp_path / "small"),
+    ):
+        with raises("file.unreadable", str(mask)):
+            job.resolve()
+
+
+def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
+    job = ShrinkJob(mask=Path("mask.json"), out=tmp_path / "small", size=20, repeats=6)
+    timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
+    first = job.forecast(known(tmp_path))
+    assert first.ask is not None
+    assert (first.forecast.forwards, first.forecast.seconds) == (3 * 20 + timing, None)
+    timed = job.forecast(known(tmp_path, heads=4, seconds=0.01)).forecast
+    assert timed.seconds == pytest.approx((3 * 20 + timing) * 0.01)
+    more = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(known(tmp_path))
+    assert more.forecast.forwards == 3 * 3 * 20 + timing
+
+
+@pytest.mark.parametrize("kind", TERMINAL)
+def test_options_of_another_type_are_refused(kind: str) -> None:
+    job_class: type[Job] = JOBS[kind]
+    fields = {"mask": "m", "out": "o", "data": "d", "model": "m", "training": 3, "size": "many"}
+    given = {name: value for name, value in fields.items() if job_class.has(name)}
+    job = job_class.model_construct(**given)
+    with raises("job.field_invalid"):
+        job.validated()
