@@ -22,7 +22,7 @@ from headlab.studies.pareto import (
     within,
 )
 from headlab.studies.savings import Costs, LayerCost
-from headlab.studies.table import FRONT as FRONT_STUDY
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -65,7 +65,7 @@ def spec_of(**options: Any) -> dict[str, Any]:
         "format": 1, "kind": "report", "experiment": "front", "version": 1, "model": IDENTITY,
         "task": {"name": "intents", "language": ",".join(LANGUAGES), "split": "dev,test",
                  "sizes": {"dev": [512, 512], "test": [1000, 1000]}, "seed": 0, "data_hash": "0" * 64},
-        "ablation": "zero", "options": FRONT_STUDY.resolve({"points": GRID.size + 1} | options), "seed": 0,
+        "ablation": "zero", "options": STUDIES["front"].resolve({"points": GRID.size + 1} | options), "seed": 0,
     }  # fmt: skip
 
 

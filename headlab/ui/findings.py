@@ -17,7 +17,7 @@ from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS
-from headlab.studies.table import BOUND, FRONT, METHOD
+from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
 from headlab.tables import Report, is_number, p_is
 from headlab.ui.names import counted, front_params, language_title, languages_words, report_params
@@ -52,14 +52,14 @@ def findings(
 
     Args:
         scores: By language, as the page shows them.
-        reports: Those of each experiment, and of the front, the preferred one first (see `preferred`). The first
+        reports: Those of each study, the preferred one first (see `preferred`). The first
             that has something to say is the one that is told.
         chosen: Codes of the languages chosen in the sidebar.
     """
     sentences = [*_of_scores(scores, chosen)]
     for key, sentences_of in (
         ("targeted", _targeted),
-        (FRONT.key, _front),
+        ("front", _front),
         ("agreement", _agreement),
     ):
         told = ([*sentences_of(result, chosen)] for result in reports.get(key, ()))

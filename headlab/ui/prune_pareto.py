@@ -32,8 +32,7 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, ORDERS, WITHIN, earlier_scores
-from headlab.studies.table import FRONT as ABOUT
+from headlab.studies.table import BOUND, ESTIMATE, ORDERS, STUDIES, WITHIN, earlier_scores
 from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments, form_values
@@ -55,6 +54,8 @@ from headlab.ui.notices import notify, pick_one
 from headlab.ui.presses import Button, button, give, row, uninterrupted
 from headlab.ui.prune_page import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
+
+ABOUT = STUDIES["front"]
 
 # Stored fronts: which one to show, and its points as dots. No streamlit here.
 

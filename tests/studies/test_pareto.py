@@ -42,7 +42,7 @@ from headlab.studies.pareto import (
 from headlab.studies.pareto_run import sentences
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.savings import Costs, LayerCost
-from headlab.studies.table import FRONT as STUDY
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 
 OPTIONS = {"method": "leave-one-out", "points": 4, "within": 3.0, "by": "estimate"}
@@ -177,15 +177,15 @@ def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
 
 
 def test_a_front_answers_one_question():
-    assert STUDY.resolve({})["within"] == 1.0
-    assert STUDY.resolve({"heads": 5})["within"] is None
+    assert STUDIES["front"].resolve({})["within"] == 1.0
+    assert STUDIES["front"].resolve({"heads": 5})["within"] is None
     with raises("front.two_questions"):
-        STUDY.resolve({"heads": 5, "within": 1.0})
+        STUDIES["front"].resolve({"heads": 5, "within": 1.0})
     with raises("experiment.list_item_unknown", "orders", "best"):
-        STUDY.resolve({"orders": "mean,best"})
+        STUDIES["front"].resolve({"orders": "mean,best"})
     for loss in (-1.0, 200.0):
         with raises("experiment.option_invalid", "a float from 0 to 100"):
-            STUDY.resolve({"within": loss})
+            STUDIES["front"].resolve({"within": loss})
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +386,7 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
 )
 def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, words):
     lost = Verdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
-    options = STUDY.resolve({"within": within})
+    options = STUDIES["front"].resolve({"within": within})
     told = sentences([], {"smallest": point(removed=2)}, [lost], options)[1]
     assert words in told
     assert (
@@ -400,7 +400,7 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
         return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)
 
     by_chance = [seen("xx", 0.03), *(seen(f"y{i}", 0.9) for i in range(14))]
-    options = STUDY.resolve({"heads": 4})
+    options = STUDIES["front"].resolve({"heads": 4})
     words = sentences([], {"best with 4 heads": point(removed=2)}, by_chance, options)
     assert words[1] == (
         f"On test none of the languages xx, {', '.join(f'y{i}' for i in range(14))} is shown to lose (no p by Holm "
@@ -421,7 +421,7 @@ def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
         [],
         {"smallest within 1 point in every language": chosen},
         sure,
-        STUDY.resolve({"within": 1.0}),
+        STUDIES["front"].resolve({"within": 1.0}),
     )
     assert words[0].startswith(
         "Smallest within 1 point in every language (languages: xx, yy): 2 heads are removed"

@@ -36,7 +36,7 @@ from headlab.plots.lines import front_figure, front_figures
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
-from headlab.studies.table import FRONT
+from headlab.studies.table import STUDIES
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
@@ -434,7 +434,7 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     ],
 )
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
-    full = FRONT.resolve(options)
+    full = STUDIES["front"].resolve(options)
     own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
     wanted = FrontJob.model_construct(
         model="m",
