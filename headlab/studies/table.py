@@ -14,6 +14,7 @@ from headlab.methods.table import method as method_of
 from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
 from headlab.tables import Table
 
+HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"
 METHOD_VERSIONS = (
     "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
@@ -31,7 +32,10 @@ class Experiment:
     made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
     holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
     {option: minimum number of names in it}, 1 by default.  always: scores taken whatever the options, {name in its
-    tables: (method, its options)}.
+    tables: (method, its options)}.  result: the class of what `run` returns, as "module:Class", a
+    `headlab.studies.result.StudyResult`; empty where `run` returns tables and notes.  figures: module of
+    `figures(result)`, which gives {name: Plotly figure}, relative to headlab.plots.studies or as a full dotted path;
+    empty for a study without figures.  Neither module is imported before its result or figures are asked for.
     """
 
     key: str
@@ -46,6 +50,8 @@ class Experiment:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
     always: Mapping[str, tuple[str, Mapping[str, OptionValue]]] = field(default_factory=dict)
+    result: str = ""
+    figures: str = ""
 
     def renewed(self, options: Mapping[str, object]) -> dict[str, tuple[Method, int]]:
         """The scores taken whose settings have meant something else before.
@@ -151,6 +157,8 @@ BUILT_IN: dict[str, Experiment] = {
             {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
             "agreement",
             least_languages=2,
+            result="agreement:AgreementResult",
+            figures="agreement",
         ),
         Experiment(
             "targeted",
@@ -352,6 +360,11 @@ def experiment(key: str) -> Experiment:
     return EXPERIMENTS[key]
 
 
+def known_study(key: str) -> Experiment | None:
+    """An experiment, or the front, by its key; None for an unknown one."""
+    return FRONT if key == FRONT.key else EXPERIMENTS.get(key)
+
+
 def earlier_scores(spec: Mapping[str, Json]) -> str:
     """Which scores of a stored report are from before their settings were renewed, and how they differ, in a sentence.
 
@@ -361,7 +374,7 @@ def earlier_scores(spec: Mapping[str, Json]) -> str:
     Returns:
         The sentence, empty where there are none.
     """
-    about = {**EXPERIMENTS, FRONT.key: FRONT}.get(str(spec.get("experiment")))
+    about = known_study(str(spec.get("experiment")))
     options = spec.get("options")
     if about is None or not isinstance(options, Mapping):
         return ""
