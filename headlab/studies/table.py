@@ -14,6 +14,7 @@ from headlab.methods.table import method as method_of
 from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
 from headlab.tables import Table
 
+HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"
 METHOD_VERSIONS = (
     "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
@@ -37,6 +38,10 @@ class Experiment:
     tables: (method, its options)}.  job: the key of the kind of job that runs it, whose page shows it; another than
     the default if it has a command and a page of its own.  complete: takes all options, each valid by itself, and
     returns them with what one says of another filled in; raises HeadlabError for those that exclude each other.
+    result: the class of what `run` returns, as "module:Class", a `headlab.studies.result.StudyResult`; empty where
+    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: Plotly figure}, relative
+    to headlab.plots.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
+    before its result or figures are asked for.
     """
 
     key: str
@@ -51,6 +56,8 @@ class Experiment:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
     always: Mapping[str, tuple[str, Mapping[str, OptionValue]]] = field(default_factory=dict)
+    result: str = ""
+    figures: str = ""
     job: str = EXPERIMENT
     complete: Callable[[Mapping[str, OptionValue]], dict[str, OptionValue]] = dict
 
@@ -188,6 +195,8 @@ BUILT_IN: dict[str, Experiment] = {
             {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
             "agreement",
             least_languages=2,
+            result="agreement:AgreementResult",
+            figures="agreement",
         ),
         Experiment(
             "targeted",

@@ -16,7 +16,9 @@ from headlab.pictures import MINUS, adjusted
 from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
+from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, COLUMNS
+from headlab.studies.result import readable_rows
 from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
 from headlab.tables import Report, is_number, p_is
@@ -280,28 +282,32 @@ def _mean_on_test(report: Report) -> str:
 def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
     report = result.record
-    rows = _rows(report, "agreement", ("rho", "low", "high"))
-    rows = [
-        row
-        for row in rows
-        if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)
-    ]
-    if not rows:
+    pairs, intervals = list[PairAgreement](), list[RhoInterval]()
+    for pair in readable_rows(report, "agreement", PairAgreement):
+        interval = pair.correlation.interval
+        if interval is not None:
+            pairs.append(pair)
+            intervals.append(interval)
+    if not pairs:
         return
-    lowest = min(rows, key=lambda row: row["rho"])
-    highest = max(rows, key=lambda row: row["rho"])
+    rhos = [interval.rho for interval in intervals]
+    lowest, highest = (
+        _pair(pairs[index], intervals[index])
+        for index in (rhos.index(min(rhos)), rhos.index(max(rhos)))
+    )
     size = _sizes(report, "dev")
     by_method = f"by {_method_words(report)}, on {f'{size} examples a language' if size else 'dev'}"
-    if len(rows) == 1:
-        sentence = f"{_pair(lowest)}: rank correlation of the heads {by_method}"
+    if len(pairs) == 1:
+        sentence = f"{lowest}: rank correlation of the heads {by_method}"
     else:
-        middle = float(np.median([row["rho"] for row in rows]))
+        middle = float(np.median(rhos))
         sentence = (
-            f"Of {languages_words(languages_of(report), chosen)}, {_pair(lowest)} rank the heads least alike, "
-            f"{_pair(highest)} most, the median of {len(rows):,} pairs is {_written(middle, '.2f')} ({by_method})"
+            f"Of {languages_words(languages_of(report), chosen)}, {lowest} rank the heads least alike, "
+            f"{highest} most, the median of {len(pairs):,} pairs is {_written(middle, '.2f')} ({by_method})"
         )
+    correlations = [pair.correlation for pair in pairs]
     ceilings = [
-        row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))
+        one.ceiling for one in correlations if one.noise == CLEAR and one.ceiling is not None
     ]
     limit = (
         f" With this noise two equal rankings would show about {np.median(ceilings):.2f}."
@@ -324,9 +330,9 @@ def _all_of(languages: Sequence[str]) -> str:
     return "both" if len(languages) == 2 else f"these {len(languages)} languages"
 
 
-def _pair(row: Mapping[str, Any]) -> str:
-    names = " and ".join(language_title(row[name]) for name in ("language", "other"))
-    rho, low, high = (_written(row[name], ".2f") for name in ("rho", "low", "high"))
+def _pair(pair: PairAgreement, interval: RhoInterval) -> str:
+    names = f"{language_title(pair.language)} and {language_title(pair.other)}"
+    rho, low, high = (_written(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
 
 

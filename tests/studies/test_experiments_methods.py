@@ -24,8 +24,10 @@ from headlab.studies import methods
 from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
 from headlab.studies.methods import (
     MEAN,
+    MethodAgreement,
+    Scores,
     Verdict,
-    agreement_table,
+    agreement_records,
     compare,
     level_of,
     listed,
@@ -36,6 +38,7 @@ from headlab.studies.methods import (
     verdict,
     verdict_table,
 )
+from headlab.studies.result import table_of
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
@@ -47,6 +50,10 @@ OPTIONS: dict[str, Any] = {
     "top": 4,
 }
 NAMES = ("shapley", "gradient", "confidence")
+
+
+def agreement_table(scores: Scores, seed: int) -> Table:
+    return table_of(agreement_records(scores, seed), MethodAgreement, "methods-agreement")
 
 
 @pytest.fixture(scope="module")
