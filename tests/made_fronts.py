@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,17 @@ import numpy as np
 
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
+from headlab.studies.differences import Difference
 from headlab.studies.pareto import (
+    FrontResult,
     Order,
     Point,
     Verdict,
-    choice_table,
-    confirmed_table,
-    front_table,
-    languages_table,
-    orders_table,
+    answer_records,
+    confirmed_records,
+    language_records,
+    model_records,
+    order_records,
     within,
 )
 from headlab.studies.savings import Costs, LayerCost
@@ -69,6 +71,23 @@ def spec_of(**options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def front_result(
+    rules: Mapping[str, Point],
+    points: Sequence[Point],
+    orders: Sequence[Order],
+    grid: HeadGrid,
+    verdicts: Sequence[Verdict] = (),
+) -> FrontResult:
+    """What a front found, with a mean on test that is made up."""
+    return FrontResult(
+        answers=answer_records(rules),
+        confirmed=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
+        models=model_records(points),
+        languages=language_records(points),
+        orders=order_records(orders, grid),
+    )
+
+
 def made_front(
     points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
 ) -> Report:
@@ -78,10 +97,7 @@ def made_front(
     verdicts = [
         Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
     ]
-    tables = (
-        choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points),
-        languages_table(points), orders_table(ORDERS, GRID),
-    )  # fmt: skip
+    tables = front_result(rules, points, ORDERS, GRID, verdicts).tables()
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
@@ -113,11 +129,8 @@ def made_wide(fingerprint: str) -> Report:
     verdicts = [
         Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
     ]
-    tables = (
-        choice_table({"smallest within 2 points in every language, by the lower bound": points[1]}),
-        confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points), languages_table(points),
-        orders_table([order], grid),
-    )  # fmt: skip
+    rules = {"smallest within 2 points in every language, by the lower bound": points[1]}
+    tables = front_result(rules, points, [order], grid, verdicts).tables()
     return Report(
         "front",
         tables,

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
 from headlab.plots.heads import share_map
-from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
+from headlab.plots.lines import Dots, Line, dots, orderings_figure
 from headlab.plots.matrices import sign_matrix, transfer_matrix
 from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
@@ -249,5 +249,4 @@ DRAW: Mapping[str, Draw] = {
     "heads": _heads,
     "separators": _separators,
     "gap": _gap,
-    "front": front_figures,
 }

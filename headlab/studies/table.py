@@ -346,6 +346,8 @@ BUILT_IN: dict[str, Experiment] = {
             "pareto_run",
             version=2,
             lists={"orders": tuple(ORDERS)},
+            result="pareto:FrontResult",
+            figures="front",
             job="front",
             complete=one_question,
         ),

@@ -18,6 +18,7 @@ from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, COLUMNS
+from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
 from headlab.studies.result import readable_rows
 from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
@@ -229,10 +230,10 @@ def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
-    choices = _rows(report, "front-choice", ("heads kept", "heads removed"))
-    if not is_number(loss) or not choices or not languages:
+    answer = next(readable_rows(report, CHOICE, FrontAnswer), None)
+    if not is_number(loss) or answer is None or not languages:
         return
-    kept, removed = choices[0]["heads kept"], choices[0]["heads removed"]
+    kept, removed = answer.kept, answer.removed
     limit = f"{loss:g} point{'s' * (loss != 1)}"
     rule = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
     several = len(languages) > 1
@@ -254,8 +255,9 @@ def _verdict(report: Report) -> str:
     """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
     languages = languages_of(report)
     p_by_language = {
-        row.get("language"): row["p of the loss"]
-        for row in _rows(report, "front-confirmed", ("p of the loss",))
+        row.language: row.p_loss
+        for row in readable_rows(report, CONFIRMED, TestedLanguage)
+        if row.p_loss is not None
     }
     if not p_by_language:
         return "not tested"
@@ -273,10 +275,13 @@ def _verdict(report: Report) -> str:
 def _mean_on_test(report: Report) -> str:
     """The mean difference on test over a front's languages; empty for one language, or without its figures."""
     languages = languages_of(report)
-    rows = [row for row in _rows(report, "front-confirmed", ENDS) if row.get("language") == MEAN]
-    if not rows or len(languages) < 2:
+    if len(languages) < 2:
         return ""
-    return f"; mean of {_all_of(languages)} {_points(rows[0])}"
+    for row in readable_rows(report, CONFIRMED, TestedLanguage):
+        ends = row.difference, row.low, row.high
+        if row.language == MEAN and None not in ends:
+            return f"; mean of {_all_of(languages)} {_interval_words(*ends)}"
+    return ""
 
 
 def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
@@ -364,7 +369,12 @@ def _sizes(report: Report, split: str) -> str:
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    difference, low, high = (_written(row[name], "+.1f") for name in ENDS)
+    return _interval_words(*(row[name] for name in ENDS))
+
+
+def _interval_words(*ends: float | None) -> str:
+    """A difference with its interval. ends: the difference, then the ends of the interval; none is None."""
+    difference, low, high = (_written(end, "+.1f") for end in ends if end is not None)
     return f"{difference} [{low}, {high}] points"
 
 

@@ -21,6 +21,7 @@ from headlab.store import Store
 from headlab.studies.pareto import (
     CONFIRMED,
     FRONT,
+    FrontResult,
     Judge,
     Point,
     Verdict,
@@ -33,8 +34,6 @@ from headlab.studies.pareto import (
     pareto,
     per_parameter,
     points_of,
-    read_order,
-    read_points,
     verdict,
     weakest_first,
     within,
@@ -206,7 +205,7 @@ def front(model, tmp_path_factory):
 
 
 def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
-    points = read_points(front[1])
+    points = FrontResult.from_report(front[1]).points()
     assert [p.removed for p in points if p.order == "mean"] == [0, 4, 8, 12]
     chosen = next(p for p in points if (p.order, p.removed) == ("weakest", 4))
     mask = mask_at(front[1], "weakest", 4, model.grid)
@@ -302,14 +301,16 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
     report = Report.from_json(json.loads(json.dumps(front[1].to_json())))
-    assert [p.difference for p in read_points(report)] == [
-        p.difference for p in read_points(front[1])
+    assert [p.difference for p in FrontResult.from_report(report).points()] == [
+        p.difference for p in FrontResult.from_report(front[1]).points()
     ]
-    assert np.array_equal(np.sort(read_order(report, "mean", model.grid)), np.arange(12))
+    assert np.array_equal(
+        np.sort(FrontResult.from_report(report).removal_order("mean", model.grid)), np.arange(12)
+    )
     with raises("front.order_invalid"):
-        read_order(report, "best", model.grid)
+        FrontResult.from_report(report).removal_order("best", model.grid)
     with raises("report.table_unknown"):
-        read_points(Report("front", ()))
+        FrontResult.from_report(Report("front", ()))
 
 
 def made_curve(rng, language, right, wrong):

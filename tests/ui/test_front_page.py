@@ -32,7 +32,8 @@ from headlab.errors import HeadlabError
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
-from headlab.plots.lines import front_figure, front_figures
+from headlab.plots.lines import front_figure
+from headlab.plots.report import report_figures
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
@@ -402,7 +403,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
 
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
-    (figure,) = front_figures(made_front(within=1.0)).values()
+    (figure,) = report_figures(made_front(within=1.0)).values()
     pairs = [(point.parameters / 1e6, 100 * point.worst) for point in POINTS]
     best = sorted(
         {pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top}
