@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import offered_experiments
 from headlab.tables import Report
 from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import ExperimentForm
@@ -13,14 +13,15 @@ from headlab.ui.shell import listing, page
 
 def pick(task):
     experiments.begin(task)
+    studies = offered_experiments()
     key = st.selectbox(
         "What do you want to know?",
-        list(EXPERIMENTS),
-        format_func=lambda k: f"{EXPERIMENTS[k].title}: {EXPERIMENTS[k].question}",
+        list(studies),
+        format_func=lambda k: f"{studies[k].title}: {studies[k].question}",
         key="experiment",
     )
     st.caption(
-        f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}."
+        f"{studies[key].question} After {studies[key].paper}."
     )  # a phone truncates the line above
     return key
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from headlab.methods.costs import remarks
-from headlab.plots.matrices import agreement_matrix, dendrogram
+from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
@@ -23,10 +23,11 @@ TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
     compared = experiments_report.compared(scores)
-    pairs, languages, clusters, *_ = agreement.agreement_tables(compared)
+    result = agreement.agreement_result(compared)
+    pairs, languages, clusters, *_ = result.tables()
     st.caption(f"Spearman ρ over {compared.heads} heads.")
-    if words := agreement.outlier_words(compared):
-        st.markdown(plain(words))
+    for sentence in result.notes:
+        st.markdown(plain(sentence))
     if compared.found.noise is None:
         st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
@@ -37,11 +38,10 @@ def matrix(scores):
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
-        figure(
-            agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART, about=about
-        )
+        figure(agreement_matrix(result, similar=similar), "agreement", alt=CHART, about=about)
     with tree:
-        figure(dendrogram(clusters, languages), "agreement-clusters", alt=TREE, about=about)
+        tree_figure = dendrogram(result.merges.rows, result.languages.rows)
+        figure(tree_figure, "agreement-clusters", alt=TREE, about=about)
         st.caption(
             "Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %."
         )

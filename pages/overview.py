@@ -5,7 +5,7 @@ import streamlit as st
 from headlab.pictures import maps_of
 from headlab.records import part
 from headlab.store import default_root
-from headlab.studies.table import EXPERIMENTS, FRONT
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 from headlab.ui import contrast, experiments, experiments_report, headgrid, job_actions, job_offer
 from headlab.ui.findings import findings, preferred
@@ -34,7 +34,7 @@ def found_so_far(choice, results):
         key: preferred(
             experiments.matching(kept, choice, key), choice.languages, choice.method, ablation
         )
-        for key in (*EXPERIMENTS, FRONT.key)
+        for key in STUDIES
     }
     sentences = findings(results.scores, reports, choice.languages)
     if not sentences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headlab.store import Store
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
 
 COLUMNS = ("language", "stack", "layer", "head", "difference, points", "p")
@@ -29,7 +29,7 @@ def made_up(
         ),
         Table("heads-specific", "Heads of one language only", COLUMNS, FORMATS, specific),
     )
-    about = EXPERIMENTS[experiment]
+    about = STUDIES[experiment]
     spec = {
         "format": 1, "kind": "report", "experiment": experiment, "version": about.version, "ablation": "zero",
         "model": {"name": model, "revision": "made-up", "fingerprint": "0" * 64},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,21 @@ import numpy as np
 
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
+from headlab.studies.differences import Difference
 from headlab.studies.pareto import (
+    FrontResult,
     Order,
     Point,
     Verdict,
-    choice_table,
-    confirmed_table,
-    front_table,
-    languages_table,
-    orders_table,
+    answer_records,
+    confirmed_records,
+    language_records,
+    model_records,
+    order_records,
     within,
 )
 from headlab.studies.savings import Costs, LayerCost
-from headlab.studies.table import FRONT as FRONT_STUDY
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 from headlab.worker.schemas import LoadedModel
 
@@ -66,8 +68,25 @@ def spec_of(**options: Any) -> dict[str, Any]:
         "format": 1, "kind": "report", "experiment": "front", "version": 1, "model": IDENTITY,
         "task": {"name": "intents", "language": ",".join(LANGUAGES), "split": "dev,test",
                  "sizes": {"dev": [512, 512], "test": [1000, 1000]}, "seed": 0, "data_hash": "0" * 64},
-        "ablation": "zero", "options": FRONT_STUDY.resolve({"points": GRID.size + 1} | options), "seed": 0,
+        "ablation": "zero", "options": STUDIES["front"].resolve({"points": GRID.size + 1} | options), "seed": 0,
     }  # fmt: skip
+
+
+def front_result(
+    rules: Mapping[str, Point],
+    points: Sequence[Point],
+    orders: Sequence[Order],
+    grid: HeadGrid,
+    verdicts: Sequence[Verdict] = (),
+) -> FrontResult:
+    """What a front found, with a mean on test that is made up."""
+    return FrontResult(
+        answers=answer_records(rules),
+        confirmed=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
+        models=model_records(points),
+        languages=language_records(points),
+        orders=order_records(orders, grid),
+    )
 
 
 def made_front(
@@ -79,10 +98,7 @@ def made_front(
     verdicts = [
         Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
     ]
-    tables = (
-        choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points),
-        languages_table(points), orders_table(ORDERS, GRID),
-    )  # fmt: skip
+    tables = front_result(rules, points, ORDERS, GRID, verdicts).tables()
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
@@ -114,11 +130,8 @@ def made_wide(fingerprint: str) -> Report:
     verdicts = [
         Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
     ]
-    tables = (
-        choice_table({"smallest within 2 points in every language, by the lower bound": points[1]}),
-        confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points), languages_table(points),
-        orders_table([order], grid),
-    )  # fmt: skip
+    rules = {"smallest within 2 points in every language, by the lower bound": points[1]}
+    tables = front_result(rules, points, [order], grid, verdicts).tables()
     return Report(
         "front",
         tables,

@@ -40,7 +40,7 @@ from headlab.methods.table import BUILT_IN, METHODS, MethodCost
 from headlab.options import Option
 from headlab.store import Store
 from headlab.studies.run import Pieces, forecast, run_experiment
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import STUDIES
 from headlab.tasks import TASKS, problems
 from headlab.worker import catalogue
 from headlab.worker.model_host import Resident
@@ -48,7 +48,7 @@ from headlab.worker.model_host import Resident
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 REGISTRIES: dict[str, Any] = {
     "headlab.methods": METHODS,
-    "headlab.studies": EXPERIMENTS,
+    "headlab.studies": STUDIES,
     "headlab.tasks": TASKS,
     "headlab.jobs": JOBS,
 }
@@ -133,7 +133,7 @@ def test_the_examples_are_short_and_whole():
 
 
 def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path):
-    assert (METHODS["entropy"].title, EXPERIMENTS["depth"].title) == (
+    assert (METHODS["entropy"].title, STUDIES["depth"].title) == (
         "Attention entropy",
         "Heads by depth",
     )
@@ -145,10 +145,8 @@ def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path
         ("baseline",),
     ]
     assert all(registry.problems == [] for registry in REGISTRIES.values())
-    told = (
-        EXPERIMENTS["gap"].options["method"].choices
-    )  # this one needs a sign, which entropy has not
-    assert ("entropy" in EXPERIMENTS["depth"].options["method"].choices, "entropy" in told) == (
+    told = STUDIES["gap"].options["method"].choices  # this one needs a sign, which entropy has not
+    assert ("entropy" in STUDIES["depth"].options["method"].choices, "entropy" in told) == (
         True,
         False,
     )
@@ -410,6 +408,33 @@ def test_what_does_not_fit_is_left_out_with_a_reason(
     assert why in problem
     assert f"{key} ({value} of bad)" in problem
     assert problem in caplog.text
+
+
+STUDY = "from headlab.studies.table import Experiment\nSTUDY = Experiment('{}', 't', 'q', 'p', {{}}, 'bad'{})\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "why"),
+    [
+        ("gap", "", "has a name that is taken"),
+        ("front", "", "has a name that is taken"),
+        ("roles", "", "has a name that is taken"),
+        ("bad", ", job='front'", "is not what docs/extending.md asks for"),
+    ],
+)
+def test_a_study_that_does_not_fit_is_left_out_with_a_reason(
+    installed, key: str, more: str, why: str
+):
+    before = tuple(STUDIES)
+    project = (
+        '[project]\nname = "bad"\nversion = "1"\n'
+        f'[project.entry-points."headlab.studies"]\n{key} = "bad:STUDY"\n'
+    )
+    installed(project, {"bad.py": STUDY.format(key, more)})
+    sys.modules.pop("bad", None)
+    assert tuple(STUDIES) == before
+    (problem,) = STUDIES.problems
+    assert why in problem
 
 
 SIZE = "setting(Option(1, 'of it', kind=int))"

@@ -30,14 +30,14 @@ from headlab.methods.table import METHODS
 from headlab.options import Option, integer_in, number_in, option_words, parse_options
 from headlab.records import HeadGrid, Stack
 from headlab.roles.table import OPTIONS as ROLES
-from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
-    **{f"experiment {key}": about.options for key, about in EXPERIMENTS.items()},
-    "front": FRONT.options,
+    **{f"experiment {key}": about.options for key, about in offered_experiments().items()},
+    "front": STUDIES["front"].options,
     "roles": ROLES,
     "gates": GateOptions.table(),
 }
@@ -80,7 +80,9 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
 
 
 FRONT_OPTIONS = {
-    name: value for name, value in FRONT.resolve({}).items() if not name.startswith(METHOD)
+    name: value
+    for name, value in STUDIES["front"].resolve({}).items()
+    if not name.startswith(METHOD)
 }
 MASK = full_mask(HeadGrid((Stack("encoder", (2, 2)),))).to_json()
 BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
@@ -216,7 +218,7 @@ def of_experiments() -> st.SearchStrategy[dict[str, Any]]:
     """A job of any experiment with any method that it may use."""
     return st.one_of(
         of_study(about, method)
-        for about in EXPERIMENTS.values()
+        for about in offered_experiments().values()
         for method in (about.options[METHOD].choices if METHOD in about.options else [None])
     )
 
@@ -253,7 +255,9 @@ def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
     asked = st.fixed_dictionaries(
         {"within": st.floats(0, 100), "heads": st.none()}
     ) | st.fixed_dictionaries({"within": st.none(), "heads": st.integers(0, 500)})
-    jobs = st.one_of(of_study(FRONT, method) for method in FRONT.options[METHOD].choices)
+    jobs = st.one_of(
+        of_study(STUDIES["front"], method) for method in STUDIES["front"].options[METHOD].choices
+    )
     return st.tuples(jobs, asked).map(
         lambda pair: {**pair[0], "options": {**pair[0]["options"], **pair[1]}}
     )

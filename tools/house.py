@@ -61,7 +61,7 @@ LEVELS = {
         "lm_eval",
     ),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
-    "pictures, and one question a file": ("pictures", "plots", "cluster", "studies", "api"),
+    "pictures, and one question a file": ("pictures", "cluster", "studies", "api", "plots"),
     "kinds of jobs": ("jobs",),
     "whole pieces of work": ("worker", "reproduce", "report"),
     "what a person uses": ("cli", "ui", "app", "pages"),

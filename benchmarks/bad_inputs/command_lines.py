@@ -42,7 +42,7 @@ from bad_inputs.commands import (
 )
 from headlab.cli.main import main
 from headlab.methods.table import METHODS
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import STUDIES
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import LmOptions, TranslationOptions
 
@@ -219,7 +219,7 @@ def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) ->
     if not spellings:
         return wrong_value(rng, command, flags)
     tables = [METHODS[name].options for name in METHODS] + [
-        about.options for about in EXPERIMENTS.values()
+        about.options for about in STUDIES.values()
     ]
     tables += [GateOptions.table(), LmOptions.table(), TranslationOptions.table()]
     known = sorted({name for table in tables for name in table})

@@ -21,7 +21,7 @@ from headlab.files import write_atomic, write_json
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.json_types import JsonRecord
 from headlab.options import OptionValue
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
     from headlab.records import Progress
@@ -103,9 +103,9 @@ def reported(key: str, pieces: Pieces, options: Mapping[str, OptionValue]) -> Re
 def show_list(*, json: bool) -> None:
     """Every experiment with its options, as text or as JSON."""
     if json:
-        print_json({"experiments": [listed(about) for about in EXPERIMENTS.values()]})
+        print_json({"experiments": [listed(about) for about in offered_experiments().values()]})
         return
-    for about in EXPERIMENTS.values():
+    for about in offered_experiments().values():
         typer.echo(f"{about.key}: {about.question} ({about.paper})")
         for name, option in about.options.items():
             if name != METHOD and (name != METHOD_OPTIONS or METHOD not in about.options):

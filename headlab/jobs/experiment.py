@@ -57,12 +57,13 @@ from headlab.records import HeadGrid, content_key, part
 from headlab.scores import HeadScores
 from headlab.store import Run
 from headlab.studies.table import (
-    EXPERIMENTS,
-    FRONT,
+    EXPERIMENT,
     METHOD,
     METHOD_OPTIONS,
+    STUDIES,
     Experiment,
-    experiment,
+    studies_of,
+    study_run_by,
 )
 from headlab.tasks.base import Example, Split, Task
 
@@ -104,7 +105,7 @@ class ExperimentJob(TaskJob):
     seed: Seed = setting(SEED)
     ablation: Ablation = setting(ABLATION)
 
-    key: ClassVar[str] = "experiment"
+    key: ClassVar[str] = EXPERIMENT
     name: ClassVar[str] = "Experiment"
     about: ClassVar[str] = "An analysis from a paper, with its tables and figures."
     summary: ClassVar[str] = "An experiment, run on the worker's own device."
@@ -113,12 +114,12 @@ class ExperimentJob(TaskJob):
     assembled: ClassVar[bool] = True
 
     def study(self) -> Experiment:
-        """The experiment itself. Raises HeadlabError for an unknown one."""
-        return experiment(self.experiment)
+        """The experiment itself. Raises HeadlabError for an unknown one, or one that another job runs."""
+        return study_run_by(self.key, self.experiment)
 
     def known_study(self) -> Experiment | None:
         """The experiment itself; None if it is unknown here."""
-        return EXPERIMENTS.get(self.experiment)
+        return studies_of(self.key).get(self.experiment)
 
     def study_options(self) -> dict[str, Any]:
         """The options as the experiment takes them, including the method and its options if it uses one."""
@@ -258,7 +259,7 @@ class ExperimentJob(TaskJob):
     def flags(cls) -> tuple[Flag, ...]:
         """The experiment, where it is done, the method and both kinds of options, the settings."""
         return (
-            Flag("key", f"one of {', '.join(EXPERIMENTS)}"),
+            Flag("key", f"one of {', '.join(studies_of(cls.key))}"),
             *where_flags(),
             Flag(
                 "--method",
@@ -272,7 +273,7 @@ class ExperimentJob(TaskJob):
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for an experiment or an option that is unknown or invalid."""
-        study = experiment(str(values.get("key") or ""))
+        study = study_run_by(cls.key, str(values.get("key") or ""))
         options = parse_options(pairs_of(values, "option"), study.options)
         if values.get("method") is not None:
             _check_takes_method(study)
@@ -346,6 +347,9 @@ class ExperimentJob(TaskJob):
         return super().is_stated(spec) and has_sizes and isinstance(spec.get("options"), Mapping)
 
 
+FRONT = STUDIES["front"]
+
+
 class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
@@ -363,19 +367,11 @@ class FrontJob(ExperimentJob):
     )
     test_size: int | None = setting(examples_of_test(TESTING))
 
-    key: ClassVar[str] = FRONT.key
+    key: ClassVar[str] = FRONT.job
     name: ClassVar[str] = FRONT.title
     about: ClassVar[str] = "The smallest model that is good enough in every language."
     summary: ClassVar[str] = "A front of smaller models, computed on the worker's own device."
     page: ClassVar[str] = "prune"
-
-    def study(self) -> Experiment:
-        """The front as an experiment."""
-        return FRONT
-
-    def known_study(self) -> Experiment:
-        """The front as an experiment."""
-        return FRONT
 
     def subject(self) -> str:
         """The front, and the method that orders the heads."""

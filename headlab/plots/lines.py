@@ -12,7 +12,6 @@ from headlab.pictures import CHANCE, LINES, UNSURE
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, finish, interval, stroke
 from headlab.records import Bools, Floats, Ints
 from headlab.scores import Band, Curve, curve_names
-from headlab.tables import Report
 
 # Accuracy as heads are removed, as lines.
 
@@ -251,26 +250,3 @@ def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int)
         # Dots that are not selected stay as they are: the page marks the choice with a ring.
         selected={"marker": {"opacity": 1.0}}, unselected={"marker": {"opacity": FADED}},
     )  # fmt: skip
-
-
-def front_figures(report: Report) -> dict[str, go.Figure]:
-    """The figure of a stored front, from its tables alone: cost against the weakest language's difference.
-
-    Costs are parameters kept where known, else heads kept; which models are best for their size is the table's own.
-    """
-    table, choice = report.table("front"), report.table("front-choice")
-    names = ("order", "heads removed", "heads kept", "weakest, points", "lower bound, points", "weakest language",
-             "best for its size")  # fmt: skip
-    parameters = table.column("parameters")
-    counted = None not in parameters
-    costs = [number / MILLION for number in parameters] if counted else table.column("heads kept")
-    rows = zip(*(table.column(name) for name in names), strict=True)
-    dots = [
-        FrontDot(order, gone, cost, worst, low, best, f"{kept} heads kept, {weakest} {worst:+.1f}")
-        for cost, (order, gone, kept, worst, low, weakest, best) in zip(costs, rows, strict=True)
-    ]
-    chosen = (choice.column("order")[0], choice.column("heads removed")[0])
-    loss = dict(report.spec.get("options", {})).get("within")
-    about = "parameters kept, millions" if counted else "heads kept"
-    title = "difference of the weakest language, points"
-    return {"front": front_figure(dots, about, title, loss=loss, chosen=chosen)}

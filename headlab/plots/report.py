@@ -1,26 +1,30 @@
-"""The figures of an experiment's report, drawn from its tables alone."""
+"""The figures of an experiment's report, drawn from what it found."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.errors import HeadlabError
+from headlab.extensions import implementation
 from headlab.plots.heads import share_map
-from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
-from headlab.plots.matrices import (
-    agreement_matrix,
-    correlation_matrix,
-    dendrogram,
-    sign_matrix,
-    transfer_matrix,
-)
+from headlab.plots.lines import Dots, Line, dots, orderings_figure
+from headlab.plots.matrices import sign_matrix, transfer_matrix
+from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
+from headlab.studies.agreement import Correlation
+from headlab.studies.methods import MethodAgreement
+from headlab.studies.result import records_of, result_of
+from headlab.studies.table import STUDIES
 from headlab.tables import Cell, Report, Table
 
+log = logging.getLogger(__name__)
+HOME = "headlab.plots.studies"  # package of the modules that the table of studies names by one word
 Figures = dict[str, go.Figure]
 Draw = Callable[[Report], Figures]
 Columns = tuple[str, str, str]  # of a value and the ends of its interval
@@ -30,9 +34,32 @@ SURE = 0.05  # dots of differences with a p below this are filled
 
 
 def report_figures(report: Report) -> Figures:
-    """{name, usable as a file name: figure} of a report; empty for an experiment without figures."""
-    draw = DRAW.get(report.name)
-    return {} if draw is None else draw(report)
+    """{name, usable as a file name: figure} of a report; empty for a study without figures.
+
+    Raises:
+        HeadlabError: If the report does not hold what its study finds, or the study cannot draw it, as one from
+            another package may not.
+    """
+    if report.name in DRAW:
+        return DRAW[report.name](report)
+    study = STUDIES.get(report.name)
+    if study is None or not study.figures:
+        return {}
+    try:
+        result = result_of(report)
+        figures: Figures = implementation(study.figures, HOME).figures(result)
+        for name, figure in figures.items():
+            if not isinstance(figure, go.Figure):
+                raise TypeError(f"{name} is no Plotly figure")
+    except HeadlabError:
+        raise
+    except Exception as error:  # a package can raise anything
+        log.warning("the figures of %s cannot be drawn", report.name, exc_info=True)
+        raise HeadlabError(
+            f"study {report.name} cannot draw them ({type(error).__name__}: {error})",
+            code="figure.study_failed",
+        ) from error
+    return figures
 
 
 def column(table: Table, name: str) -> Floats:
@@ -97,14 +124,16 @@ def _curves(points: Table) -> Figures:
 
 
 def _methods(report: Report) -> Figures:
-    pairs, verdicts = report.table("methods-agreement"), report.table("methods-verdict")
-    names = list(dict.fromkeys([*pairs.column("method"), *pairs.column("other")]))
+    verdicts = report.table("methods-verdict")
+    pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
+    for pair in records_of(report.table("methods-agreement"), MethodAgreement).rows:
+        pairs = pairs_by_language.setdefault(pair.language, [])
+        pairs.append((pair.method, pair.other, pair.correlation))
+    names = names_of([pair for pairs in pairs_by_language.values() for pair in pairs])
     out = {}
-    for (place,), rows in sorted(
-        rows_by(pairs, "language").items(), key=lambda item: item[0] != ("mean",)
-    ):
-        out[f"methods-agreement-{place}"] = correlation_matrix(
-            rows, names, ("method", "other"), "the same method"
+    for language in sorted(pairs_by_language, key=lambda name: name != "mean"):
+        out[f"methods-agreement-{language}"] = correlation_matrix(
+            pairs_by_language[language], names, "the same method"
         )
     cells = zip(*(verdicts.column(name) for name in ("language", "best", "next")), strict=True)
     against = {"the next method": ("minus next, points", *POINTS[1:]),
@@ -128,15 +157,6 @@ def _separators(report: Report) -> Figures:
     out["separator-kinds"] = dots(
         names, series, "sentences that look at separators only, %", zero=False
     )
-    return out
-
-
-def _agreement(report: Report) -> Figures:
-    pairs, languages = report.table("agreement"), report.table("agreement-languages")
-    out = {"agreement": agreement_matrix(pairs, languages)}
-    if len(languages.rows) > 2:
-        merges = report.table("agreement-clusters")
-        out["agreement-clusters"] = dendrogram(merges, languages)
     return out
 
 
@@ -222,7 +242,6 @@ def _heads(report: Report) -> Figures:
 
 
 DRAW: Mapping[str, Draw] = {
-    "agreement": _agreement,
     "targeted": _targeted,
     "transfer": _transfer,
     "iterative": _iterative,
@@ -230,5 +249,4 @@ DRAW: Mapping[str, Draw] = {
     "heads": _heads,
     "separators": _separators,
     "gap": _gap,
-    "front": front_figures,
 }

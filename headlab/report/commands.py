@@ -25,7 +25,7 @@ from headlab.report.again import Again, joined
 from headlab.roles.table import NAME as ROLES
 from headlab.store.folder import kind_of
 from headlab.store.places import NOT_KNOWN, Places
-from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
+from headlab.studies.table import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 
@@ -44,7 +44,10 @@ def kind_of_job(kind: str, spec: Spec) -> str:
     if kind != "report":
         return kind
     name = str(spec.get("experiment"))
-    return name if name in (ROLES, FRONT.key) else ExperimentJob.key
+    if name == ROLES:
+        return ROLES
+    study = STUDIES.get(name)
+    return ExperimentJob.key if study is None else study.job
 
 
 def job_that_makes(kind: str, spec: Spec) -> Job:
@@ -176,11 +179,7 @@ def _cannot(kind: str, spec: Spec) -> str:
         )
     if kind == "score" and part(spec, "task", "split") != "dev":
         return "Scores of another split than dev are made from Python: headlab.score(…, split=…)."
-    if kind == "report" and str(name := spec.get("experiment")) not in (
-        ROLES,
-        FRONT.key,
-        *EXPERIMENTS,
-    ):
+    if kind == "report" and str(name := spec.get("experiment")) not in (ROLES, *STUDIES):
         return f"No command is known here for reports of {name}."
     if kind != "curve":
         return ""
@@ -423,10 +422,10 @@ def _mask_of_front(file: MaskFile) -> Again:
 
 def _bare(mask: Mask, model: str) -> dict[str, Any]:
     """The spec of a front, reconstructed as far as possible from a mask that does not carry it."""
-    chosen = mask.choice
+    about, chosen = STUDIES["front"], mask.choice
     asked = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
-        "experiment": FRONT.key, "model": {**mask.model, "name": model}, "options": FRONT.resolve(asked), "seed": 0,
+        "experiment": about.key, "model": {**mask.model, "name": model}, "options": about.resolve(asked), "seed": 0,
         "task": {"name": chosen["task"], "language": ",".join(chosen["languages"]),
                  "sizes": {"dev": [DEV_SIZE], "test": []}},
         "ablation": chosen.get("ablation", "zero"),

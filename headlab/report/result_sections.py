@@ -88,7 +88,7 @@ from headlab.scores import (
     omission_notes,
 )
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
+from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
 from headlab.tables import Cell, Report, Table
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.training.l0_table import SPLITS, gates_table, run_notes
@@ -640,10 +640,10 @@ def reports_section(item: Item[Report], known: Known) -> Section:
         ]
     except HeadlabError as error:
         notes.append(f"The figures are left out: {error}.")
-    about = FRONT if report.name == FRONT.key else EXPERIMENTS.get(report.name)
+    about = STUDIES.get(report.name)
     title = about.title if about else TITLES.get(report.name, f"Report {report.name}")
     languages = str(part(report.spec, "task", "language") or "").replace(",", ", ")
-    kind = f"experiment {report.name}" if report.name in EXPERIMENTS else report.name
+    kind = f"experiment {report.name}" if report.name in offered_experiments() else report.name
     took = spent(report.example_forwards, report.seconds)
     if sentence := earlier_scores(report.spec):
         notes.append(sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
@@ -14,22 +14,185 @@ from headlab.records import Floats
 from headlab.scores import HeadScores
 from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
 from headlab.stats.agreement import LOWEST_CEILING
-from headlab.studies.table import Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
+from headlab.studies.table import Say
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 
-# Agreement between languages as tables: pure functions of head scores, without a model.
+# Agreement between languages: pure functions of head scores, without a model.
 
-PAIR_COLUMNS = (
-    "language", "other", "rho", "low", "high", "ceiling", "ceiling, low", "ceiling, high",
-    "corrected", "corrected, low", "corrected, high", "across halves", "noise",
-)  # fmt: skip
 CLEAR, UNCLEAR, UNKNOWN = "", "too noisy", "unknown"
 RHO = ".2f"
-PAIR_FORMATS = ("", "", *[RHO] * 10, "")
+
+
+class Correlation(NamedTuple):
+    """A rank correlation of two scores, and what noise leaves of it.
+
+    Attributes:
+        rho: Spearman's; None where a score is the same for all heads.
+        low: Lower end of its interval.
+        high: Upper end.
+        ceiling: What two scores of the same true ranking would show; None where it is not known.
+        ceiling_low: Lower end of its interval.
+        ceiling_high: Upper end.
+        corrected: rho over the ceiling; None where the ceiling is too low to say.
+        corrected_low: Lower end of its interval.
+        corrected_high: Upper end.
+        across_halves: The same from halves of other examples.
+        noise: CLEAR, UNCLEAR or UNKNOWN; None of a mean of correlations, which has no ceiling.
+    """
+
+    rho: float | None
+    low: float | None
+    high: float | None
+    ceiling: float | None = None
+    ceiling_low: float | None = None
+    ceiling_high: float | None = None
+    corrected: float | None = None
+    corrected_low: float | None = None
+    corrected_high: float | None = None
+    across_halves: float | None = None
+    noise: str | None = None
+
+    @property
+    def interval(self) -> RhoInterval | None:
+        """The correlation with its interval; None where one of them is not known."""
+        if self.rho is None or self.low is None or self.high is None:
+            return None
+        return RhoInterval(self.rho, self.low, self.high)
+
+
+class RhoInterval(NamedTuple):
+    """A rank correlation with its 95 % interval."""
+
+    rho: float
+    low: float
+    high: float
+
+
+CORRELATION = Columns(
+    (
+        "rho",
+        "low",
+        "high",
+        "ceiling",
+        "ceiling, low",
+        "ceiling, high",
+        "corrected",
+        "corrected, low",
+        "corrected, high",
+        "across halves",
+        "noise",
+    ),
+    (*[RHO] * 10, ""),
+)
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """How alike two languages rank the heads."""
+
+    language: Annotated[str, Column("language")]
+    other: Annotated[str, Column("other")]
+    correlation: Annotated[Correlation, CORRELATION]
+
+
+@dataclass(frozen=True)
+class LanguageAgreement:
+    """How a language agrees with the others.
+
+    Attributes:
+        language: Its code.
+        place: In the order that puts similar languages side by side, from 1.
+        number: Of the language in the tree of clusters, from 0.
+        mean_rho: Mean correlation with the others, with its interval.
+        low: Lower end of the interval.
+        high: Upper end.
+        reliability: What a second measurement of the same size would correlate with this one.
+        reliability_low: Lower end of its interval.
+        reliability_high: Upper end.
+        outlier_percent: Share of resamples in which the language agrees least with the others.
+        outlier_percent_across_halves: The same for correlations corrected for noise.
+    """
+
+    language: Annotated[str, Column("language")]
+    place: Annotated[int, Column("place", "d")]
+    number: Annotated[int, Column("number", "d")]
+    mean_rho: Annotated[float | None, Column("mean rho", RHO)]
+    low: Annotated[float | None, Column("low", RHO)]
+    high: Annotated[float | None, Column("high", RHO)]
+    reliability: Annotated[float | None, Column("reliability", RHO)]
+    reliability_low: Annotated[float | None, Column("reliability, low", RHO)]
+    reliability_high: Annotated[float | None, Column("reliability, high", RHO)]
+    outlier_percent: Annotated[float | None, Column("outlier, %", ".0f")]
+    outlier_percent_across_halves: Annotated[
+        float | None, Column("outlier across halves, %", ".0f")
+    ]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Two clusters of languages that the tree joins, numbered as in `scipy.cluster.hierarchy.linkage`.
+
+    Attributes:
+        number: Of the cluster that arises.
+        left: What is merged: the number of a language or of an earlier merge.
+        right: The other part.
+        languages: Its languages, comma-separated.
+        size: Their number.
+        distance: 1 − rho, mean over the pairs of the two parts.
+        support_percent: Share of resamples of heads whose own tree has the same cluster.
+    """
+
+    number: Annotated[int, Column("merge", "d")]
+    left: Annotated[int, Column("left", "d")]
+    right: Annotated[int, Column("right", "d")]
+    languages: Annotated[str, Column("languages")]
+    size: Annotated[int, Column("size", "d")]
+    distance: Annotated[float, Column("1 − rho", RHO)]
+    support_percent: Annotated[float, Column("support, %", ".0f")]
+
+
+@dataclass(frozen=True)
+class OutlierRecord:
+    """The language that agrees least with the others.
+
+    Attributes:
+        language: Its code.
+        by: What agreement is measured by: RHO_ITSELF or ACROSS_HALVES.
+        share_percent: Share of resamples of heads in which it is the lowest.
+        following: The language that agrees least but for it.
+        gap: Mean correlation of that language with the others, minus that of this one.
+        low: Lower end of its interval.
+        high: Upper end.
+    """
+
+    language: Annotated[str, Column("language")]
+    by: Annotated[str, Column("by")]
+    share_percent: Annotated[float, Column("share of resamples, %", ".0f")]
+    following: Annotated[str, Column("next")]
+    gap: Annotated[float | None, Column("gap", RHO)]
+    low: Annotated[float | None, Column("low", RHO)]
+    high: Annotated[float | None, Column("high", RHO)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementResult(StudyResult):
+    """How alike languages rank the heads.
+
+    Attributes:
+        pairs: Every pair of languages, each once.
+        languages: Each language, similar ones side by side.
+        merges: The tree of languages, nearest first; its leaves are numbered as `languages`.
+        outliers: Which language stands apart, by each measure that can say; None for two languages.
+    """
+
+    pairs: Annotated[Records[PairAgreement], TableName("agreement")]
+    languages: Annotated[Records[LanguageAgreement], TableName("agreement-languages")]
+    merges: Annotated[Records[Merge], TableName("agreement-clusters")]
+    outliers: Annotated[Records[OutlierRecord] | None, TableName("agreement-outlier")] = None
 
 
 @dataclass(frozen=True)
@@ -65,45 +228,65 @@ def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compar
     return Compared(tuple(scores), values.shape[1], found, sizes)
 
 
-def agreement_tables(compared: Compared) -> tuple[Table, ...]:
-    """Tables of pairs, languages, clusters and, for three languages or more, the outlier."""
-    tables = (pair_table(compared), language_table(compared), cluster_table(compared))
-    return (*tables, outlier_table(compared)) if compared.found.outlier else tables
+def agreement_result(compared: Compared) -> AgreementResult:
+    """What the agreement is: pairs, languages, the tree and, for three languages or more, the outlier."""
+    outliers = outlier_records(compared) if compared.found.outlier else None
+    sentence = outlier_words(compared)
+    return AgreementResult(
+        pairs=pair_records(compared),
+        languages=language_records(compared),
+        merges=merge_records(compared),
+        outliers=outliers,
+        notes=(sentence,) if sentence else (),
+    )
 
 
-def _cells(estimate: Estimate, *at: int) -> tuple[float | None, ...]:
-    """Value, low and high at an index; None for NaN."""
-    return tuple(None if np.isnan(part[at]) else float(part[at]) for part in estimate)
+def number_at(values: Floats, *index: int) -> float | None:
+    """A number at an index; None for NaN."""
+    value = float(values[index])
+    return None if np.isnan(value) else value
 
 
-def pair_rows(compared: Compared) -> list[tuple[Cell, ...]]:
-    """Cells of `PAIR_COLUMNS` for every pair of names, each pair once."""
-    found, noise, rows = compared.found, compared.found.noise, []
-    for a, b in combinations(range(len(compared.names)), 2):
-        pair = (compared.names[a], compared.names[b], *_cells(found.rho, a, b))
-        if noise is None or np.isnan(noise.ceiling.value[a, b]):
-            rows.append((*pair, *[None] * 7, UNKNOWN))
-            continue
-        clear = bool(noise.clear[a, b])
-        corrected = (
-            (*_cells(noise.corrected, a, b), *_cells(noise.across, a, b)[:1])
-            if clear
-            else [None] * 4
-        )
-        rows.append((*pair, *_cells(noise.ceiling, a, b), *corrected, CLEAR if clear else UNCLEAR))
-    return rows
+def correlation_at(compared: Compared, one: int, other: int) -> Correlation:
+    """The correlation of two names, by their indices."""
+    rho, noise = compared.found.rho, compared.found.noise
+    value, low, high = (number_at(part, one, other) for part in rho)
+    plain = Correlation(value, low, high, noise=UNKNOWN)
+    if noise is None or np.isnan(noise.ceiling.value[one, other]):
+        return plain
+    ceiling, low, high = (number_at(part, one, other) for part in noise.ceiling)
+    limited = plain._replace(ceiling=ceiling, ceiling_low=low, ceiling_high=high, noise=UNCLEAR)
+    if not noise.clear[one, other]:
+        return limited
+    corrected, low, high = (number_at(part, one, other) for part in noise.corrected)
+    return limited._replace(
+        corrected=corrected,
+        corrected_low=low,
+        corrected_high=high,
+        across_halves=number_at(noise.across.value, one, other),
+        noise=CLEAR,
+    )
 
 
-def pair_table(compared: Compared) -> Table:
-    """One row per pair of languages, each pair once."""
-    return Table(
-        "agreement", f"Spearman correlation of the scores of {compared.heads} heads, every pair of languages",
-        PAIR_COLUMNS, PAIR_FORMATS, tuple(pair_rows(compared)), pair_notes(compared),
-    )  # fmt: skip
+def correlations(compared: Compared) -> list[tuple[str, str, Correlation]]:
+    """Every pair of names with their correlation, each pair once."""
+    return [
+        (compared.names[one], compared.names[other], correlation_at(compared, one, other))
+        for one, other in combinations(range(len(compared.names)), 2)
+    ]
+
+
+def pair_records(compared: Compared) -> Records[PairAgreement]:
+    """Every pair of languages, each once."""
+    return Records(
+        f"Spearman correlation of the scores of {compared.heads} heads, every pair of languages",
+        tuple(PairAgreement(*pair) for pair in correlations(compared)),
+        pair_notes(compared),
+    )
 
 
 def pair_notes(compared: Compared) -> tuple[str, ...]:
-    """Notes that explain the columns of `pair_table`."""
+    """Notes that explain the correlations of pairs."""
     resampled = "low, high: 95 % interval by resampling heads (2,000 times)."
     if compared.found.noise is None:
         return (resampled, no_halves())
@@ -142,26 +325,39 @@ def no_halves(names: Sequence[str] = ()) -> str:
     )
 
 
-def language_table(compared: Compared) -> Table:
-    """One row per language, similar ones side by side."""
-    found, noise, rows = compared.found, compared.found.noise, []
-    for place, i in enumerate(order(compared), 1):
-        reliability = _cells(noise.reliability, i) if noise else (None,) * 3
-        row: list[Cell] = [compared.names[i], place, i, *_cells(found.mean, i), *reliability]
-        row += [_share(found.outlier, i), _share(noise.outlier if noise else None, i)]
-        rows.append(tuple(row))
-    columns = (
-        "language", "place", "number", "mean rho", "low", "high", "reliability", "reliability, low",
-        "reliability, high", "outlier, %", "outlier across halves, %",
-    )  # fmt: skip
-    return Table(
-        "agreement-languages", "Each language: how it agrees with the others, and how much of its own ranking is noise",
-        columns, ("", "d", "d", *[RHO] * 6, ".0f", ".0f"), tuple(rows),
-        ("place: in the order that puts similar languages side by side; number: in the table of clusters. reliability: "
-         "what a second measurement of the same size would correlate with this one (Spearman of the two halves, "
-         "stepped up by Spearman–Brown). outlier: share of resamples of heads in which the language agrees least with "
-         "the others; across halves: the same for correlations corrected for noise, where no ceiling is too low.",),
-    )  # fmt: skip
+def language_records(compared: Compared) -> Records[LanguageAgreement]:
+    """Each language, similar ones side by side."""
+    agreed, noise = compared.found, compared.found.noise
+    rows = []
+    for place, number in enumerate(order(compared), 1):
+        mean_rho, low, high = (number_at(part, number) for part in agreed.mean)
+        row = LanguageAgreement(
+            language=compared.names[number],
+            place=place,
+            number=number,
+            mean_rho=mean_rho,
+            low=low,
+            high=high,
+            reliability=number_at(noise.reliability.value, number) if noise else None,
+            reliability_low=number_at(noise.reliability.low, number) if noise else None,
+            reliability_high=number_at(noise.reliability.high, number) if noise else None,
+            outlier_percent=_outlier_percent(agreed.outlier, number),
+            outlier_percent_across_halves=_outlier_percent(
+                noise.outlier if noise else None, number
+            ),
+        )
+        rows.append(row)
+    return Records(
+        "Each language: how it agrees with the others, and how much of its own ranking is noise",
+        tuple(rows),
+        (
+            "place: in the order that puts similar languages side by side; number: in the table of "
+            "clusters. reliability: what a second measurement of the same size would correlate with "
+            "this one (Spearman of the two halves, stepped up by Spearman–Brown). outlier: share of "
+            "resamples of heads in which the language agrees least with the others; across halves: "
+            "the same for correlations corrected for noise, where no ceiling is too low.",
+        ),
+    )
 
 
 def order(compared: Compared) -> list[int]:
@@ -173,65 +369,84 @@ def order(compared: Compared) -> list[int]:
     return placed[-1]
 
 
-def _share(outlier: Outlier | None, row: int) -> float | None:
+def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
     return None if outlier is None else 100 * float(outlier.share[row])
 
 
-def cluster_table(compared: Compared) -> Table:
-    """One row per merge of the tree, nearest first, numbered as in `scipy.cluster.hierarchy.linkage`."""
+def merge_records(compared: Compared) -> Records[Merge]:
+    """The merges of the tree, nearest first."""
     tree, names = compared.found.tree, compared.names
-    rows = [
-        (merge, int(left), int(right), ", ".join(names[i] for i in order(compared) if i in members), len(members),
-         float(height), 100 * float(share))
-        for merge, ((left, right, height, _), members, share) in enumerate(
-            zip(tree, clusters(tree), compared.found.support, strict=True), len(names)
+    merges = zip(tree, clusters(tree), compared.found.support, strict=True)
+    rows = []
+    for number, ((left, right, height, _), members, share) in enumerate(merges, len(names)):
+        languages = [names[index] for index in order(compared) if index in members]
+        row = Merge(
+            number=number,
+            left=int(left),
+            right=int(right),
+            languages=", ".join(languages),
+            size=len(members),
+            distance=float(height),
+            support_percent=100 * float(share),
         )
-    ]  # fmt: skip
-    return Table(
-        "agreement-clusters", "Clusters of languages: average linkage on 1 − rho",
-        ("merge", "left", "right", "languages", "size", "1 − rho", "support, %"),
-        ("d", "d", "d", "", "d", RHO, ".0f"), tuple(rows),
-        ("left, right: what is merged, languages by their number or earlier merges. support: share of resamples of "
-         "heads whose own tree has the same cluster.",),
-    )  # fmt: skip
+        rows.append(row)
+    return Records(
+        "Clusters of languages: average linkage on 1 − rho",
+        tuple(rows),
+        (
+            "left, right: what is merged, languages by their number or earlier merges. support: "
+            "share of resamples of heads whose own tree has the same cluster.",
+        ),
+    )
 
 
-def outlier_table(compared: Compared) -> Table:
+RHO_ITSELF, ACROSS_HALVES = "rho", "across halves"
+
+
+def outlier_records(compared: Compared) -> Records[OutlierRecord]:
     """The language that agrees least with the others, by rho and by rho corrected for noise."""
     noise = compared.found.noise
-    kinds = {"rho": compared.found.outlier, "across halves": noise.outlier if noise else None}
-    rows = [
-        (
-            compared.names[o.row],
-            by,
-            100 * float(o.share[o.row]),
-            compared.names[o.next],
-            *_cells(o.gap),
+    outliers = {RHO_ITSELF: compared.found.outlier, ACROSS_HALVES: noise.outlier if noise else None}
+    rows = []
+    for by, outlier in outliers.items():
+        if outlier is None:
+            continue
+        gap, low, high = (number_at(part) for part in outlier.gap)
+        row = OutlierRecord(
+            language=compared.names[outlier.row],
+            by=by,
+            share_percent=100 * float(outlier.share[outlier.row]),
+            following=compared.names[outlier.next],
+            gap=gap,
+            low=low,
+            high=high,
         )
-        for by, o in kinds.items()
-        if o is not None
-    ]
-    return Table(
-        "agreement-outlier", "The language that agrees least with the others",
-        ("language", "by", "share of resamples, %", "next", "gap", "low", "high"),
-        ("", "", ".0f", "", RHO, RHO, RHO), tuple(rows),
-        ("gap: mean correlation with the others of the next language, minus that of this one, 95 % interval.",),
-    )  # fmt: skip
+        rows.append(row)
+    return Records(
+        "The language that agrees least with the others",
+        tuple(rows),
+        (
+            "gap: mean correlation with the others of the next language, minus that of this one, "
+            "95 % interval.",
+        ),
+    )
 
 
 def outlier_words(compared: Compared) -> str:
     """One or two sentences on which language stands apart and how sure that is; empty for fewer than three."""
-    table = outlier_table(compared) if compared.found.outlier else None
-    if table is None:
+    if not compared.found.outlier:
         return ""
     words = []
-    for name, by, share, following, gap, low, high in table.rows:
-        sure = low is not None and float(low) > 0
-        kind = "mean ρ" if by == "rho" else "mean ρ corrected for noise (across halves)"
+    for outlier in outlier_records(compared).rows:
+        measure = "mean ρ"
+        if outlier.by == ACROSS_HALVES:
+            measure = "mean ρ corrected for noise (across halves)"
+        is_sure = outlier.low is not None and outlier.low > 0
         words.append(
-            f"By {kind}, {name} agrees least with the others: it is the lowest in {share:.0f} % of resamples of heads, "
-            f"{gap:.2f} [{low:.2f}, {high:.2f}] below {following}"
-            + ("." if sure else ", so which language is the outlier is not settled.")
+            f"By {measure}, {outlier.language} agrees least with the others: it is the lowest in "
+            f"{outlier.share_percent:.0f} % of resamples of heads, "
+            f"{outlier.gap:.2f} [{outlier.low:.2f}, {outlier.high:.2f}] below {outlier.following}"
+            + ("." if is_sure else ", so which language is the outlier is not settled.")
         )
     if compared.found.noise and not compared.found.noise.outlier:
         why = "the noise ceiling is too low, or unknown"
@@ -246,7 +461,7 @@ def square(compared: Compared, estimate: Estimate) -> Floats:
     return np.asarray(estimate.value[np.ix_(at, at)])
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> AgreementResult:
     """Rank correlations of every pair of languages with their noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
@@ -255,9 +470,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
         language: pieces.scored(language, options) for language in pieces.each("agreement", report)
     }
     report("agreement: resampling heads")
-    compared = compare_languages(scores, pieces.seed)
-    sentence = outlier_words(compared)
-    return agreement_tables(compared), (sentence,) if sentence else ()
+    return agreement_result(compare_languages(scores, pieces.seed))
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from headlab.scores import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
 from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
 from headlab.studies.agreement import (
-    PAIR_COLUMNS,
-    PAIR_FORMATS,
+    CORRELATION,
     Compared,
+    Correlation,
     compare_languages,
-    pair_rows,
+    correlations,
+    number_at,
 )
 from headlab.studies.iterative import (
     RANDOM,
@@ -37,6 +38,7 @@ from headlab.studies.iterative import (
     point_table,
     walked,
 )
+from headlab.studies.result import Column, Records, table_of
 from headlab.studies.table import Found, Say
 from headlab.tables import Cell, Table
 
@@ -51,22 +53,38 @@ HIGHEST, LOWEST = "highest", "lowest"
 Scores = Mapping[str, Mapping[str, HeadScores]]  # language, method
 
 
-def agreement_table(scores: Scores, seed: int) -> Table:
-    """One row per language (and their mean) and pair of methods: Spearman's rho and its noise ceiling."""
-    compared = {language: compare_languages(of, seed) for language, of in scores.items()}
-    rows: list[tuple[Cell, ...]] = [
-        (name, *row) for name, one in compared.items() for row in pair_rows(one)
+@dataclass(frozen=True)
+class MethodAgreement:
+    """How alike two methods rank the heads in a language, or MEAN over the languages."""
+
+    language: Annotated[str, Column("language")]
+    method: Annotated[str, Column("method")]
+    other: Annotated[str, Column("other")]
+    correlation: Annotated[Correlation, CORRELATION]
+
+
+def agreement_records(scores: Scores, seed: int) -> Records[MethodAgreement]:
+    """Every pair of methods in each language, and its mean over the languages."""
+    compared = {
+        language: compare_languages(by_method, seed) for language, by_method in scores.items()
+    }
+    rows = [
+        MethodAgreement(language, *pair)
+        for language, of_language in compared.items()
+        for pair in correlations(of_language)
     ]
     first = next(iter(compared.values()))
     if len(scores) > 1:
         rho = mean_rho(scores, seed)
-        for a, b in combinations(range(len(first.names)), 2):
-            cells = (None if np.isnan(part[a, b]) else float(part[a, b]) for part in rho)
-            rows.append((MEAN, first.names[a], first.names[b], *cells, *[None] * 8))
-    return Table(
-        "methods-agreement", f"Spearman correlation of the scores of {first.heads} heads, every pair of methods",
-        ("language", "method", *PAIR_COLUMNS[1:]), ("", *PAIR_FORMATS), tuple(rows), agreement_notes(scores, first),
-    )  # fmt: skip
+        for one, other in combinations(range(len(first.names)), 2):
+            value, low, high = (number_at(part, one, other) for part in rho)
+            mean = Correlation(value, low, high)
+            rows.append(MethodAgreement(MEAN, first.names[one], first.names[other], mean))
+    return Records(
+        f"Spearman correlation of the scores of {first.heads} heads, every pair of methods",
+        tuple(rows),
+        agreement_notes(scores, first),
+    )
 
 
 def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
@@ -304,7 +322,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
         language: {name: of[name][0].scores for name in names} for language, of in orders.items()
     }
     tables = (
-        agreement_table(scores, pieces.seed),
+        table_of(agreement_records(scores, pieces.seed), MethodAgreement, "methods-agreement"),
         overlap_table(scores, integer_in(options, "top")),
     )
     (first, *judged), words = judge(pieces, orders, names, number_in(options, "loss"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from scipy.stats import rankdata
@@ -12,12 +12,13 @@ from scipy.stats import rankdata
 from headlab.errors import HeadlabError
 from headlab.json_types import JsonLike
 from headlab.masks import Mask, removal_order
-from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, Ints
+from headlab.records import Bools, Floats, HeadGrid, Ints, part
 from headlab.scores import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
-from headlab.studies.differences import NOTHING, Gain, corrected, over_languages
+from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
+from headlab.studies.result import Column, HeadCells, Records, StudyResult, TableName
 from headlab.studies.savings import Costs
-from headlab.tables import Cell, Report, Table
+from headlab.tables import Report, is_number
 
 # Points of a front, and the choice among them: pure functions of numbers.
 
@@ -328,14 +329,264 @@ def all_within(verdicts: Sequence[Verdict]) -> float:
     return max(one.p_loss for one in verdicts if one.p_loss is not None)
 
 
-# The tables of a front, and the points, orders and chosen mask read back from them.
+# What a front found: its models, the orders, the answer and its confirmation, as records that are shown as tables.
 
-FRONT, LANGUAGES, ORDERS_TABLE, CHOICE, CONFIRMED = (
-    "front", "front-languages", "front-orders", "front-choice", "front-confirmed",
-)  # fmt: skip
-POINTS = ("difference, points", "low, points", "high, points")
-MEANS = ("mean, points", "mean low, points", "mean high, points")
+FRONT = "front"
+LANGUAGES = "front-languages"
+ORDERS_TABLE = "front-orders"
+CHOICE = "front-choice"
+CONFIRMED = "front-confirmed"
 MEAN = "mean"
+PERCENT, POINTS = ".1f", "+.2f"
+P_VALUE = ".4f"
+
+
+@dataclass(frozen=True)
+class FrontAnswer:
+    """The model that answers a question on dev.
+
+    Attributes:
+        question: In words.
+        order: Key of the order along which its heads left.
+        removed: Heads removed.
+        kept: Heads left.
+        parameters: Parameters left; None where heads cannot be removed from the weights.
+        weakest_language: Code of the language that loses most.
+        weakest: Its difference from the untouched model, in points.
+        lower_bound: The smallest lower bound over the languages, in points.
+        mean: Mean difference over the languages, in points.
+    """
+
+    question: Annotated[str, Column("question")]
+    order: Annotated[str, Column("order")]
+    removed: Annotated[int, Column("heads removed", "d")]
+    kept: Annotated[int, Column("heads kept", "d")]
+    parameters: Annotated[int | None, Column("parameters", ",d")]
+    weakest_language: Annotated[str, Column("weakest language")]
+    weakest: Annotated[float, Column("weakest, points", POINTS)]
+    lower_bound: Annotated[float, Column("lower bound, points", POINTS)]
+    mean: Annotated[float, Column("mean, points", POINTS)]
+
+
+@dataclass(frozen=True)
+class TestedLanguage:
+    """The chosen model on test in one language, or on average (`MEAN`).
+
+    Where no head is removed the difference is 0 by definition, and what a test would give is None. Of the mean
+    there are the difference, its interval and p alone.
+
+    Attributes:
+        language: Its code, or `MEAN`.
+        answers: Number of answers.
+        untouched: Accuracy of the untouched model, in percent.
+        accuracy: Accuracy of the chosen model, in percent.
+        difference: Between them, in points.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        bound: Its one-sided lower bound, at 95 %.
+        p: Two-sided, of no difference.
+        p_holm: The same, adjusted over the languages.
+        p_loss: One-sided, of more being lost than was allowed; None if no loss was given.
+        p_loss_holm: The same, adjusted over the languages.
+    """
+
+    language: Annotated[str, Column("language")]
+    answers: Annotated[int | None, Column("answers", "d")]
+    untouched: Annotated[float | None, Column("untouched, %", PERCENT)]
+    accuracy: Annotated[float | None, Column("accuracy, %", PERCENT)]
+    difference: Annotated[float | None, Column("difference, points", POINTS)]
+    low: Annotated[float | None, Column("low, points", POINTS)]
+    high: Annotated[float | None, Column("high, points", POINTS)]
+    bound: Annotated[float | None, Column("bound, points", POINTS)]
+    p: Annotated[float | None, Column("p", P_VALUE)]
+    p_holm: Annotated[float | None, Column("p (Holm)", P_VALUE)]
+    p_loss: Annotated[float | None, Column("p of the loss", P_VALUE)]
+    p_loss_holm: Annotated[float | None, Column("p of the loss (Holm)", P_VALUE)]
+
+    __test__ = False  # pytest would take it for a test
+
+
+@dataclass(frozen=True)
+class SmallerModel:
+    """A model of the front on dev, against the untouched one. Differences are in points.
+
+    Attributes:
+        order: Key of the order along which its heads left.
+        removed: Heads removed.
+        kept: Heads left.
+        parameters: Parameters left; None where heads cannot be removed from the weights.
+        weakest_language: Code of the language that loses most.
+        weakest: Its difference.
+        lower_bound: The smallest lower bound over the languages.
+        mean: Mean difference over the languages.
+        mean_low: Lower end of its 95 % interval.
+        mean_high: Upper end.
+        is_best: Whether no other model here is as small and loses less in its weakest language.
+        is_best_on_average: Whether none is as small and loses less on average.
+    """
+
+    order: Annotated[str, Column("order")]
+    removed: Annotated[int, Column("heads removed", "d")]
+    kept: Annotated[int, Column("heads kept", "d")]
+    parameters: Annotated[int | None, Column("parameters", ",d")]
+    weakest_language: Annotated[str, Column("weakest language")]
+    weakest: Annotated[float, Column("weakest, points", POINTS)]
+    lower_bound: Annotated[float, Column("lower bound, points", POINTS)]
+    mean: Annotated[float, Column("mean, points", POINTS)]
+    mean_low: Annotated[float, Column("mean low, points", POINTS)]
+    mean_high: Annotated[float, Column("mean high, points", POINTS)]
+    is_best: Annotated[bool, Column("best for its size")]
+    is_best_on_average: Annotated[bool, Column("best on average")]
+
+
+@dataclass(frozen=True)
+class ModelInLanguage:
+    """A model of the front in one language, on dev.
+
+    Attributes:
+        order: Key of the order along which its heads left.
+        removed: Heads removed.
+        language: Its code.
+        accuracy: In percent.
+        difference: From the untouched model, in points.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        bound: Its one-sided lower bound.
+    """
+
+    order: Annotated[str, Column("order")]
+    removed: Annotated[int, Column("heads removed", "d")]
+    language: Annotated[str, Column("language")]
+    accuracy: Annotated[float, Column("accuracy, %", PERCENT)]
+    difference: Annotated[float, Column("difference, points", POINTS)]
+    low: Annotated[float, Column("low, points", POINTS)]
+    high: Annotated[float, Column("high, points", POINTS)]
+    bound: Annotated[float, Column("bound, points", POINTS)]
+
+
+@dataclass(frozen=True)
+class OrderedHead:
+    """A head in an order: a mask removes those at the first places.
+
+    Attributes:
+        order: Key of the order.
+        place: From 1.
+        head: The head.
+    """
+
+    order: Annotated[str, Column("order")]
+    place: Annotated[int, Column("place", "d")]
+    head: HeadCells
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontResult(StudyResult):
+    """The models of a front, and the one that answers its question.
+
+    Attributes:
+        answers: To the question first, then by the other rule.
+        confirmed: The first answer on test, a record a language and one for their mean.
+        models: Each model.
+        languages: Each model in each language.
+        orders: The heads of each order, in removal order.
+        loss: Points that may be lost; None if the question was another.
+    """
+
+    answers: Annotated[Records[FrontAnswer], TableName(CHOICE)]
+    confirmed: Annotated[Records[TestedLanguage], TableName(CONFIRMED)]
+    models: Annotated[Records[SmallerModel], TableName(FRONT)]
+    languages: Annotated[Records[ModelInLanguage], TableName(LANGUAGES)]
+    orders: Annotated[Records[OrderedHead], TableName(ORDERS_TABLE)]
+    loss: float | None = None
+
+    @property
+    def answer(self) -> FrontAnswer:
+        """The model that answers the question."""
+        return self.answers.rows[0]
+
+    @classmethod
+    def from_report(cls, report: Report) -> Self:
+        """The front that a report shows.
+
+        Raises:
+            HeadlabError: The report is not of a front, or a table holds something else.
+        """
+        try:
+            records = cls.records_in(report)
+        except HeadlabError as error:
+            if error.code != "table.column_unreadable":
+                raise
+            raise unreadable(str(error)) from error
+        if not records["answers"].rows:
+            raise unreadable(f"table {CHOICE} is empty")
+        loss = part(report.spec, "options", "within")
+        return cls(notes=report.notes, loss=loss if is_number(loss) else None, **records)
+
+    def points(self) -> list[Point]:
+        """The models as points of the front, in their order.
+
+        Raises:
+            HeadlabError: A model has no languages.
+        """
+        languages: dict[tuple[str, int], list[ModelInLanguage]] = {}
+        for row in self.languages.rows:
+            languages.setdefault((row.order, row.removed), []).append(row)
+        points = []
+        for model in self.models.rows:
+            rows = languages.get((model.order, model.removed))
+            if not rows:
+                raise HeadlabError(
+                    f"the front has no languages at {model.removed} heads of order {model.order}; make it again",
+                    code="front.languages_missing",
+                )
+            points.append(_point(model, rows))
+        return points
+
+    def removal_order(self, key: str, grid: HeadGrid) -> Ints:
+        """The heads in removal order, int [head].
+
+        Args:
+            key: Of the order.
+            grid: Of the front's model.
+
+        Raises:
+            HeadlabError: The order does not name each head of the grid once.
+        """
+        ordered = sorted((row.place, row.head) for row in self.orders.rows if row.order == key)
+        indices = np.array([grid.index(head) for _, head in ordered], dtype=np.int64)
+        if not np.array_equal(np.sort(indices), np.arange(grid.size)):
+            raise HeadlabError(
+                f"the front's order {key} does not name every head of this model once; make it again",
+                code="front.order_invalid",
+            )
+        return indices
+
+
+def unreadable(problem: str) -> HeadlabError:
+    """The error of a stored front that cannot be read. problem: what is wrong."""
+    return HeadlabError(
+        f"the tables of the front cannot be read ({problem}); make it again",
+        code="front.unreadable",
+    )
+
+
+def _point(model: SmallerModel, languages: Sequence[ModelInLanguage]) -> Point:
+    """A model as a point of the front. languages: the model in each language."""
+    return Point(
+        order=model.order,
+        removed=model.removed,
+        kept=model.kept,
+        parameters=model.parameters,
+        languages=tuple(row.language for row in languages),
+        accuracy=tuple(row.accuracy / 100 for row in languages),
+        difference=tuple(row.difference / 100 for row in languages),
+        low=tuple(row.low / 100 for row in languages),
+        high=tuple(row.high / 100 for row in languages),
+        bound=tuple(row.bound / 100 for row in languages),
+        mean=model.mean / 100,
+        mean_low=model.mean_low / 100,
+        mean_high=model.mean_high / 100,
+    )
 
 
 def cost_of(points: Sequence[Point]) -> Floats:
@@ -343,23 +594,30 @@ def cost_of(points: Sequence[Point]) -> Floats:
     return np.array([point.cost[0] for point in points], dtype=np.float64)
 
 
-def front_table(points: Sequence[Point]) -> Table:
-    """One row per point: what is left, what the weakest language and the mean lose, and whether it is on the front."""
+def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
+    """What is left of each point, what its weakest language and the mean lose, and whether it is on the front."""
     cost = cost_of(points)
-    worst = pareto(cost, np.array([p.worst for p in points]))
-    mean = pareto(cost, np.array([p.mean for p in points]))
-    rows: list[tuple[Cell, ...]] = []
-    for at, p in enumerate(points):
-        rows.append(
-            (p.order, p.removed, p.kept, p.parameters, p.weakest, 100 * p.worst, 100 * p.worst_bound, 100 * p.mean,
-             100 * p.mean_low, 100 * p.mean_high, bool(worst[at]), bool(mean[at]))
-        )  # fmt: skip
-    return Table(
-        FRONT,
+    is_best = pareto(cost, np.array([point.worst for point in points]))
+    is_best_on_average = pareto(cost, np.array([point.mean for point in points]))
+    rows = [
+        SmallerModel(
+            order=point.order,
+            removed=point.removed,
+            kept=point.kept,
+            parameters=point.parameters,
+            weakest_language=point.weakest,
+            weakest=100 * point.worst,
+            lower_bound=100 * point.worst_bound,
+            mean=100 * point.mean,
+            mean_low=100 * point.mean_low,
+            mean_high=100 * point.mean_high,
+            is_best=bool(is_best[index]),
+            is_best_on_average=bool(is_best_on_average[index]),
+        )
+        for index, point in enumerate(points)
+    ]
+    return Records(
         "Smaller models on dev, against the untouched one",
-        ("order", "heads removed", "heads kept", "parameters", "weakest language", "weakest, points",
-         "lower bound, points", *MEANS, "best for its size", "best on average"),
-        ("", "d", "d", ",d", "", "+.2f", "+.2f", "+.2f", "+.2f", "+.2f", "", ""),
         tuple(rows),
         ("weakest: the smallest difference over the languages; lower bound: the smallest of theirs, one-sided, at 95 % "
          "divided among the orders. best for its size: no other model here is as small and loses less in its "
@@ -367,69 +625,99 @@ def front_table(points: Sequence[Point]) -> Table:
     )  # fmt: skip
 
 
-def languages_table(points: Sequence[Point]) -> Table:
-    """One row per point and language."""
-    rows: list[tuple[Cell, ...]] = []
-    for p in points:
-        for at, language in enumerate(p.languages):
-            parts = (100 * part[at] for part in (p.accuracy, p.difference, p.low, p.high, p.bound))
-            rows.append((p.order, p.removed, language, *parts))
-    return Table(
-        LANGUAGES,
-        "The same, language by language",
-        ("order", "heads removed", "language", "accuracy, %", *POINTS, "bound, points"),
-        ("", "d", "", ".1f", "+.2f", "+.2f", "+.2f", "+.2f"),
-        tuple(rows),
-    )
+def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
+    """Each point in each language."""
+    rows = [
+        ModelInLanguage(
+            order=point.order,
+            removed=point.removed,
+            language=language,
+            accuracy=100 * point.accuracy[index],
+            difference=100 * point.difference[index],
+            low=100 * point.low[index],
+            high=100 * point.high[index],
+            bound=100 * point.bound[index],
+        )
+        for point in points
+        for index, language in enumerate(point.languages)
+    ]
+    return Records("The same, language by language", tuple(rows))
 
 
-def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
-    """One row per order and head, in removal order: each mask removes the first heads of an order."""
+def order_records(orders: Sequence[Order], grid: HeadGrid) -> Records[OrderedHead]:
+    """Each order's heads, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
     rows = [
-        (one.key, place, *heads[i])
-        for one in orders
-        for place, i in enumerate(one.order.tolist(), 1)
+        OrderedHead(order.key, place, heads[index])
+        for order in orders
+        for place, index in enumerate(order.order.tolist(), 1)
     ]
-    columns, forms = ("order", "place", *HEAD), ("", "d", *HEAD_FORMATS)
-    return Table(ORDERS_TABLE, "The orders in which heads leave", columns, forms, tuple(rows))
+    return Records("The orders in which heads leave", tuple(rows))
 
 
-def choice_table(rules: Mapping[str, Point]) -> Table:
-    """One row per rule, the one asked for first. rules: {question in words: answer}."""
-    rows: list[tuple[Cell, ...]] = []
-    for rule, p in rules.items():
-        rows.append((rule, p.order, p.removed, p.kept, p.parameters, p.weakest, 100 * p.worst, 100 * p.worst_bound,
-                     100 * p.mean))  # fmt: skip
-    return Table(
-        CHOICE,
-        "What is chosen on dev",
-        ("question", "order", "heads removed", "heads kept", "parameters", "weakest language", "weakest, points",
-         "lower bound, points", "mean, points"),
-        ("", "", "d", "d", ",d", "", "+.2f", "+.2f", "+.2f"),
-        tuple(rows),
-    )  # fmt: skip
+def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
+    """The answer by each rule, the one asked for first. rules: {question in words: answer}."""
+    rows = [
+        FrontAnswer(
+            question=question,
+            order=point.order,
+            removed=point.removed,
+            kept=point.kept,
+            parameters=point.parameters,
+            weakest_language=point.weakest,
+            weakest=100 * point.worst,
+            lower_bound=100 * point.worst_bound,
+            mean=100 * point.mean,
+        )
+        for question, point in rules.items()
+    ]
+    return Records("What is chosen on dev", tuple(rows))
 
 
-def confirmed_table(
-    verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]
-) -> Table:
-    """One row per language on test, and one for their mean. mean: difference, 95 % interval, p; 0.01 is one point."""
-    adjusted, losses = (
-        corrected([one.p for one in verdicts]),
-        corrected([one.p_loss for one in verdicts]),
+def confirmed_records(verdicts: Sequence[Verdict], mean: Difference) -> Records[TestedLanguage]:
+    """The chosen model on test.
+
+    Args:
+        verdicts: On each language.
+        mean: Over the languages.
+    """
+    p_holm = corrected([verdict.p for verdict in verdicts])
+    p_loss_holm = corrected([verdict.p_loss for verdict in verdicts])
+    rows = [
+        TestedLanguage(
+            language=verdict.language,
+            answers=verdict.n,
+            untouched=_percent(verdict.untouched),
+            accuracy=_percent(verdict.accuracy),
+            difference=_percent(verdict.difference),
+            low=_percent(verdict.low),
+            high=_percent(verdict.high),
+            bound=_percent(verdict.bound),
+            p=verdict.p,
+            p_holm=p_holm[index],
+            p_loss=verdict.p_loss,
+            p_loss_holm=p_loss_holm[index],
+        )
+        for index, verdict in enumerate(verdicts)
+    ]
+    rows.append(
+        TestedLanguage(
+            language=MEAN,
+            answers=None,
+            untouched=None,
+            accuracy=None,
+            difference=_percent(mean.mean),
+            low=_percent(mean.low),
+            high=_percent(mean.high),
+            bound=None,
+            p=mean.p,
+            p_holm=None,
+            p_loss=None,
+            p_loss_holm=None,
+        )
     )
-    rows: list[tuple[Cell, ...]] = []
-    for one, p, loss in zip(verdicts, adjusted, losses, strict=True):
-        shares = (one.untouched, one.accuracy, one.difference, one.low, one.high, one.bound)
-        rows.append((one.language, one.n, *_percent(shares), one.p, p, one.p_loss, loss))
-    rows.append((MEAN, None, None, None, *_percent(mean[:3]), None, mean[3], None, None, None))
-    return Table(
-        CONFIRMED,
+    return Records(
         "The chosen mask on test, against the untouched model",
-        ("language", "answers", "untouched, %", "accuracy, %", *POINTS, "bound, points", "p", "p (Holm)",
-         "p of the loss", "p of the loss (Holm)"),
-        ("", "d", ".1f", ".1f", "+.2f", "+.2f", "+.2f", "+.2f", ".4f", ".4f", ".4f", ".4f"),
         tuple(rows),
         ("low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % lower bound, one-sided. "
          "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones. "
@@ -437,86 +725,31 @@ def confirmed_table(
     )  # fmt: skip
 
 
-def _percent(shares: Sequence[float | None]) -> list[float | None]:
-    return [None if share is None else 100 * share for share in shares]
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
-def read_points(report: Report) -> list[Point]:
-    """The points of a report, in its order. Raises HeadlabError for a report that is not of a front."""
-    try:
-        return _points(report)
-    except (TypeError, ValueError) as error:  # a cell holds no number, as headlab writes none
-        raise HeadlabError(
-            f"the tables of the front cannot be read ({error}); make it again",
-            code="front.unreadable",
-        ) from error
-
-
-def _points(report: Report) -> list[Point]:
-    table, by = report.table(FRONT), _by_point(report.table(LANGUAGES))
-    names = ("order", "heads removed", "heads kept", "parameters", *MEANS)
-    out = []
-    for order, removed, kept, parameters, *mean in zip(
-        *(table.column(name) for name in names), strict=True
-    ):
-        rows = by.get((order, removed))
-        if not rows:
-            raise HeadlabError(
-                f"the front has no languages at {removed} heads of order {order}; make it again",
-                code="front.languages_missing",
-            )
-        languages, *parts = zip(*rows, strict=True)
-        accuracy, difference, low, high, bound = (
-            tuple(float(v) / 100 for v in part) for part in parts
-        )
-        ends = [float(v) / 100 for v in mean]
-        out.append(
-            Point(
-                str(order),
-                int(removed),
-                int(kept),
-                parameters,
-                tuple(languages),
-                accuracy,
-                difference,
-                low,
-                high,
-                bound,
-                *ends,
-            )
-        )
-    return out
-
-
-def _by_point(table: Table) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
-    names = ("order", "heads removed", "language", "accuracy, %", *POINTS, "bound, points")
-    out: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    for order, removed, *rest in zip(*(table.column(name) for name in names), strict=True):
-        out.setdefault((order, removed), []).append(tuple(rest))
-    return out
-
-
-def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
-    """The heads in removal order, int [head]. Raises HeadlabError unless it names each head of the grid once."""
-    table = report.table(ORDERS_TABLE)
-    rows = zip(*(table.column(name) for name in ("order", "place", *HEAD)), strict=True)
-    own = sorted(
-        (place, Head(stack, layer, head))
-        for order, place, stack, layer, head in rows
-        if order == key
-    )
-    found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
-    if not np.array_equal(np.sort(found), np.arange(grid.size)):
-        raise HeadlabError(
-            f"the front's order {key} does not name every head of this model once; make it again",
-            code="front.order_invalid",
-        )
-    return found
+# Masks of a stored front.
 
 
 def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
-    """The mask without the first `removed` heads of an order, and how it was chosen. Raises as `read_order`."""
-    spec, gone = report.spec, read_order(report, order, grid)[:removed]
+    """The mask without the first `removed` heads of an order, and how it was chosen.
+
+    Args:
+        report: A front.
+        order: Key of the order.
+        removed: Number of heads.
+        grid: Of the front's model.
+
+    Raises:
+        HeadlabError: The report is not of a front of such a model.
+    """
+    return _mask_of(FrontResult.from_report(report), report, order, removed, grid)
+
+
+def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
+    """As `mask_at`. result: what the report found."""
+    spec, removed_heads = report.spec, result.removal_order(order, grid)[:removed]
     task, options = spec.get("task", {}), spec.get("options", {})
     chosen: dict[str, JsonLike] = {
         "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
@@ -524,41 +757,44 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
         "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),
     }  # fmt: skip
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
-    return Mask(grid, kept_without(gone, grid.size), model, chosen)
+    return Mask(grid, kept_without(removed_heads, grid.size), model, chosen)
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
     """The mask that answers the report's question, with its measured accuracies on test."""
-    table = report.table(CHOICE)
-    order, removed = table.column("order")[0], table.column("heads removed")[0]
-    mask, options = mask_at(report, order, removed, grid), report.spec.get("options", {})
-    asked = {
+    result = FrontResult.from_report(report)
+    answer = result.answer
+    mask = _mask_of(result, report, answer.order, answer.removed, grid)
+    options = report.spec.get("options", {})
+    question = {
         name: options[name] for name in ("within", "heads", "by") if options.get(name) is not None
     }
-    seen = {
+    evaluation = {
         "task": mask.chosen["task"],
         "ablation": mask.chosen["ablation"],
-        "languages": _figures(report),
+        "languages": _figures(result.confirmed.rows),
     }
-    chosen = {**mask.chosen, **asked, "evaluated": {"test": seen}}
+    chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
     return Mask(grid, mask.kept, mask.model, chosen)
 
 
-def _figures(report: Report) -> dict[str, dict[str, float]]:
-    table = report.table(CONFIRMED)
-    shares = {"baseline": "untouched, %", "accuracy": "accuracy, %"} | dict(
-        zip(("difference", "low", "high"), POINTS, strict=True)
-    )
-    out = {}
-    for at, language in enumerate(table.column("language")):
-        if language != MEAN:
-            found = {name: table.column(column)[at] for name, column in shares.items()}
-            p = table.column("p")[at]  # missing, like the interval, where no head is removed
-            out[str(language)] = {
-                name: value / 100 for name, value in found.items() if value is not None
-            }
-            out[str(language)] |= {
-                "n": table.column("answers")[at],
-                **({} if p is None else {"p": p}),
-            }
-    return out
+def _figures(confirmed: Sequence[TestedLanguage]) -> dict[str, dict[str, float]]:
+    """The figures on test that a mask file carries, by language; shares instead of percent."""
+    figures: dict[str, dict[str, float]] = {}
+    for row in confirmed:
+        if row.language == MEAN:
+            continue
+        percents = {
+            "baseline": row.untouched,
+            "accuracy": row.accuracy,
+            "difference": row.difference,
+            "low": row.low,
+            "high": row.high,
+        }
+        shares = {name: value / 100 for name, value in percents.items() if value is not None}
+        if row.answers is not None:
+            shares["n"] = row.answers
+        if row.p is not None:  # missing, like the interval, where no head is removed
+            shares["p"] = row.p
+        figures[row.language] = shares
+    return figures

@@ -15,24 +15,25 @@ from headlab.records import Progress
 from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
 from headlab.scores import Curve, HeadScores, kept_without
 from headlab.studies.curves import curve_spec, measured
-from headlab.studies.differences import NOTHING, Gain, over_languages
+from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
 from headlab.studies.pareto import (
     ALPHA,
+    FrontResult,
     Judge,
     Order,
     Point,
     Verdict,
     all_within,
+    answer_records,
     at_heads,
     candidate_orders,
-    choice_table,
-    confirmed_table,
+    confirmed_records,
     counts_of,
-    front_table,
-    languages_table,
+    language_records,
     losing,
+    model_records,
     no_order_by_cost,
-    orders_table,
+    order_records,
     points_of,
     untouched,
     verdict,
@@ -41,7 +42,7 @@ from headlab.studies.pareto import (
 from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.studies.table import BOUND, ESTIMATE, Found, Say
+from headlab.studies.table import BOUND, ESTIMATE, Say
 from headlab.tasks.base import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
@@ -142,8 +143,8 @@ class Plan:
     costs: Costs
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> Found:
-    """Tables of the front, the choice that answers the question and the chosen mask's results on test; and notes."""
+def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> FrontResult:
+    """The front, the choice that answers the question and the chosen mask's results on test."""
     plan = plan_of(
         pieces, options, {name: pieces.scored(name, options) for name in pieces.languages}
     )
@@ -159,11 +160,15 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> Found:
     rules = choices(points, options)
     chosen = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen)
-    tables = (
-        choice_table(rules), confirmed_table(verdicts, mean), front_table(points), languages_table(points),
-        orders_table(plan.orders, pieces.model.grid),
-    )  # fmt: skip
-    return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
+    return FrontResult(
+        answers=answer_records(rules),
+        confirmed=confirmed_records(verdicts, mean),
+        models=model_records(points),
+        languages=language_records(points),
+        orders=order_records(plan.orders, pieces.model.grid),
+        loss=optional_number_in(options, "within"),
+        notes=(*plan.notes, *sentences(points, rules, verdicts, options)),
+    )
 
 
 def check(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
@@ -224,10 +229,8 @@ def _points(count: float) -> str:
     return f"{count:g} point{'s' * (count != 1)}"
 
 
-def confirm(
-    pieces: Pieces, plan: Plan, chosen: Point
-) -> tuple[list[Verdict], tuple[float, float | None, float | None, float | None]]:
-    """The chosen mask on test: a verdict per language, and their mean with its 95 % interval and p."""
+def confirm(pieces: Pieces, plan: Plan, chosen: Point) -> tuple[list[Verdict], Difference]:
+    """The chosen mask on test: a verdict per language, and the mean difference over them."""
     order = next(one for one in plan.orders if one.key == chosen.order)
     kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
     within_points = optional_number_in(plan.options, "within")
@@ -248,7 +251,7 @@ def confirm(
         if chosen.removed
         else NOTHING
     )
-    return verdicts, (mean.mean, mean.low, mean.high, mean.p)
+    return verdicts, mean
 
 
 def sentences(

@@ -35,7 +35,8 @@ from headlab.run_spec import ModelSpec, RunSpec, TaskSpec
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
-from headlab.studies.table import Experiment, Say, scored_with, study
+from headlab.studies.result import shown_parts
+from headlab.studies.table import HOME, Experiment, Say, scored_with, study
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.tasks.equal_texts import notes_by_language
@@ -568,7 +569,6 @@ def _told(seconds: float) -> str:
 # Running an experiment: its cost, its pieces, and the report that is stored.
 
 SPLITS: tuple[Split, ...] = ("dev", "test")
-HOME = "headlab.studies"  # package of the modules that the table names by one word
 
 
 def run_experiment(
@@ -595,10 +595,11 @@ def run_experiment(
     before, began = pieces.forwards, time.perf_counter()
     expected = sum(ask.forwards for ask in _missing(about, pieces, resolved))
     with _Watch(pieces, expected, on_progress) as watch:
-        tables, notes = implementation(about.module, HOME).run(pieces, resolved, watch.say)
+        outcome = implementation(about.module, HOME).run(pieces, resolved, watch.say)
+    tables, notes = shown_parts(outcome)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
     forwards = pieces.forwards - before
-    report = Report(about.key, tuple(tables), notes, spec, forwards, time.perf_counter() - began)
+    report = Report(about.key, tables, notes, spec, forwards, time.perf_counter() - began)
     if run is not None:
         run.finish(report, made_now())
     return report

@@ -1,4 +1,4 @@
-"""Experiments, and the settings of jobs; read by the command line, pages and documents, and no model is needed."""
+"""The studies, and the settings of jobs; read by the command line, pages and documents, and no model is needed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from headlab.methods.table import method as method_of
 from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
 from headlab.tables import Table
 
+HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"
 METHOD_VERSIONS = (
     "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
+)
+EXPERIMENT = (
+    "experiment"  # the kind of job, and the command, that runs a study without one of its own
 )
 Say = Callable[[str], None]  # takes a sentence on where the work is
 Found = tuple[tuple[Table, ...], tuple[str, ...]]  # what a study's `run` returns: tables and notes
@@ -31,7 +35,13 @@ class Experiment:
     made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
     holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
     {option: minimum number of names in it}, 1 by default.  always: scores taken whatever the options, {name in its
-    tables: (method, its options)}.
+    tables: (method, its options)}.  job: the key of the kind of job that runs it, whose page shows it; another than
+    the default if it has a command and a page of its own.  complete: takes all options, each valid by itself, and
+    returns them with what one says of another filled in; raises HeadlabError for those that exclude each other.
+    result: the class of what `run` returns, as "module:Class", a `headlab.studies.result.StudyResult`; empty where
+    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: Plotly figure}, relative
+    to headlab.plots.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
+    before its result or figures are asked for.
     """
 
     key: str
@@ -46,6 +56,10 @@ class Experiment:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
     always: Mapping[str, tuple[str, Mapping[str, OptionValue]]] = field(default_factory=dict)
+    result: str = ""
+    figures: str = ""
+    job: str = EXPERIMENT
+    complete: Callable[[Mapping[str, OptionValue]], dict[str, OptionValue]] = dict
 
     def renewed(self, options: Mapping[str, object]) -> dict[str, tuple[Method, int]]:
         """The scores taken whose settings have meant something else before.
@@ -82,7 +96,7 @@ class Experiment:
     def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: given ones checked, the rest at their defaults; options of methods are completed too.
 
-        Raises HeadlabError for an unknown option or an invalid value.
+        Raises HeadlabError for an unknown option, an invalid value, or options that exclude each other.
         """
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
@@ -99,7 +113,7 @@ class Experiment:
             out[name] = METHODS[key].resolve(options_in(out, name))
         for name in self.lists:
             out[name] = self._list(name, text_in(out, name))
-        return out
+        return self.complete(out)
 
     def _list(self, name: str, text: str) -> str:
         """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
@@ -140,6 +154,36 @@ POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
 HELD = "Held & Yang, EACL 2023"
 
+BOUND, ESTIMATE = "bound", "estimate"  # by which a front measures a loss
+WITHIN = (
+    1.0  # points that a front may lose, where it is asked neither that nor for a number of heads
+)
+ORDERS: Mapping[str, str] = {
+    "mean": "by the mean score over the languages",
+    "weakest": "by its best rank in any language, so that a head stays while one language needs it",
+    "own": "by each language's own scores, an order a language",
+    "cost": "by the mean score per parameter, where heads cost differently",
+}
+
+
+def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options of a front, with `within` at its default if neither `within` nor `heads` is given.
+
+    Raises:
+        HeadlabError: Both are given.
+    """
+    completed = dict(options)
+    if completed["within"] is not None and completed["heads"] is not None:
+        raise HeadlabError(
+            "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
+            "not both",
+            code="front.two_questions",
+        )
+    if completed["within"] is None and completed["heads"] is None:
+        completed["within"] = WITHIN
+    return completed
+
+
 BUILT_IN: dict[str, Experiment] = {
     experiment.key: experiment
     for experiment in (
@@ -151,6 +195,8 @@ BUILT_IN: dict[str, Experiment] = {
             {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
             "agreement",
             least_languages=2,
+            result="agreement:AgreementResult",
+            figures="agreement",
         ),
         Experiment(
             "targeted",
@@ -262,94 +308,105 @@ BUILT_IN: dict[str, Experiment] = {
             {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
             "gap",
         ),
+        Experiment(
+            "front",
+            "Front of smaller models",
+            "What is the smallest model that is good enough in every language, or the best one with so many heads?",
+            "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
+            {
+                METHOD: ANY_METHOD,
+                METHOD_OPTIONS: OF_METHOD,
+                "orders": Option(
+                    "mean,weakest,cost", "in which orders heads leave, comma-separated; also own"
+                ),
+                "points": Option(
+                    25,
+                    "counts of removed heads to measure; 0 heads and all among them",
+                    kind=int,
+                    low=2,
+                    optional=True,
+                ),
+                "within": Option(
+                    None,
+                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
+                    kind=float,
+                    low=0,
+                    high=100,
+                    optional=True,
+                ),
+                "heads": Option(
+                    None, "heads to keep, in place of within", kind=int, low=0, optional=True
+                ),
+                "by": Option(
+                    BOUND,
+                    "whether a loss is measured by the lower bound or the estimate",
+                    (BOUND, ESTIMATE),
+                ),
+            },
+            "pareto_run",
+            version=2,
+            lists={"orders": tuple(ORDERS)},
+            result="pareto:FrontResult",
+            figures="front",
+            job="front",
+            complete=one_question,
+        ),
     )
 }
 
 
-# The front of smaller models: run and stored like an experiment, with its own command, job and page.
-
-BOUND, ESTIMATE = "bound", "estimate"
-WITHIN = 1.0
-ORDERS: Mapping[str, str] = {
-    "mean": "by the mean score over the languages",
-    "weakest": "by its best rank in any language, so that a head stays while one language needs it",
-    "own": "by each language's own scores, an order a language",
-    "cost": "by the mean score per parameter, where heads cost differently",
-}
-
-
-class Front(Experiment):
-    """The front as an experiment: asks for the smallest model within a loss, or the best with a number of heads."""
-
-    def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
-        """As in `Experiment`; within is 1.0 if neither within nor heads is given. Raises HeadlabError for both."""
-        out = super().resolve(given)
-        if out["within"] is not None and out["heads"] is not None:
-            raise HeadlabError(
-                "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
-                "not both",
-                code="front.two_questions",
-            )
-        if out["within"] is None and out["heads"] is None:
-            out["within"] = WITHIN
-        return out
-
-
-FRONT = Front(
-    "front",
-    "Front of smaller models",
-    "What is the smallest model that is good enough in every language, or the best one with so many heads?",
-    "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
-    {
-        METHOD: ANY_METHOD,
-        METHOD_OPTIONS: OF_METHOD,
-        "orders": Option(
-            "mean,weakest,cost", "in which orders heads leave, comma-separated; also own"
-        ),
-        "points": Option(
-            25,
-            "counts of removed heads to measure; 0 heads and all among them",
-            kind=int,
-            low=2,
-            optional=True,
-        ),
-        "within": Option(
-            None,
-            f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
-            kind=float,
-            low=0,
-            high=100,
-            optional=True,
-        ),
-        "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
-        "by": Option(
-            BOUND,
-            "whether a loss is measured by the lower bound or the estimate",
-            (BOUND, ESTIMATE),
-        ),
-    },
-    "pareto_run",
-    version=2,
-    lists={"orders": tuple(ORDERS)},
-)
-TAKEN = ("roles", FRONT.key)  # names of reports that are not of experiments
+TAKEN = ("roles",)  # names of reports that are of no study
 
 
 def _fits(key: str, entry: object) -> bool:
-    return isinstance(entry, Experiment) and entry.key == key and key not in TAKEN
+    """Whether a package's entry is a study of this key, and one that `headlab experiment` runs."""
+    return isinstance(entry, Experiment) and entry.key == key and entry.job == EXPERIMENT
 
 
-EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _fits)
+STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _fits, taken=TAKEN)
 
 
-def experiment(key: str) -> Experiment:
-    """An experiment by its key. Raises HeadlabError for an unknown one."""
-    if key not in EXPERIMENTS:
+def studies_of(job: str) -> dict[str, Experiment]:
+    """The studies that a kind of job runs, by key.
+
+    Args:
+        job: Key of the kind of job.
+    """
+    return {key: about for key, about in STUDIES.items() if about.job == job}
+
+
+def offered_experiments() -> dict[str, Experiment]:
+    """The studies that `headlab experiment` and the Experiments page offer, by key."""
+    return studies_of(EXPERIMENT)
+
+
+def study(key: str) -> Experiment:
+    """A study by its key, whatever runs it. Raises HeadlabError for an unknown one."""
+    if key not in STUDIES:
         raise HeadlabError(
-            f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}",
+            f"unknown experiment {key!r}; choose from {', '.join(offered_experiments())}",
             code="experiment.unknown",
         )
-    return EXPERIMENTS[key]
+    return STUDIES[key]
+
+
+def study_run_by(job: str, key: str) -> Experiment:
+    """A study that this kind of job runs.
+
+    Args:
+        job: Key of the kind of job, which is its command too.
+        key: Of the study.
+
+    Raises:
+        HeadlabError: The study is unknown, or another kind of job runs it.
+    """
+    named = study(key)
+    if named.job != job:
+        raise HeadlabError(
+            f"{key!r} is no experiment; it has a command of its own: headlab {named.job}",
+            code="experiment.unknown",
+        )
+    return named
 
 
 def earlier_scores(spec: Mapping[str, Json]) -> str:
@@ -361,7 +418,7 @@ def earlier_scores(spec: Mapping[str, Json]) -> str:
     Returns:
         The sentence, empty where there are none.
     """
-    about = {**EXPERIMENTS, FRONT.key: FRONT}.get(str(spec.get("experiment")))
+    about = STUDIES.get(str(spec.get("experiment")))
     options = spec.get("options")
     if about is None or not isinstance(options, Mapping):
         return ""
@@ -383,8 +440,3 @@ def scored_with(
 ) -> tuple[str, Mapping[str, OptionValue]]:
     """The method that a study's resolved options name, and the method's own options."""
     return text_in(options, METHOD), options_in(options, METHOD_OPTIONS)
-
-
-def study(key: str) -> Experiment:
-    """An experiment, or the front, by its key. Raises HeadlabError for an unknown one."""
-    return FRONT if key == FRONT.key else experiment(key)

@@ -18,7 +18,7 @@ from headlab.records import part
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
 from headlab.tables import Report
 from headlab.tasks.languages import language_titles
 from headlab.ui.form_values import Form, Values, wrong
@@ -49,18 +49,19 @@ def remember(experiment: str, report: str = "") -> None:
 def begin(task: str) -> None:
     """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
     asked, sentence = _asked(), None
+    offered = offered_experiments()
     kept = st.session_state.get(KEPT, ("", ""))
-    if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
+    if asked[0] in offered and asked != st.session_state.get(WRITTEN):
         give("experiment", asked[0])
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
-        named = ", ".join(EXPERIMENTS)
+        named = ", ".join(offered)
         sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
     notify("experiment", sentence)
     linked = asked[0] != "" and asked == kept != st.session_state.get(WRITTEN)
     fits = [
         key
-        for key, about in EXPERIMENTS.items()
+        for key, about in offered.items()
         if about.least_languages <= max(1, len(languages_of(task)))
     ]
     start_with("experiment", kept[0] if linked or kept[0] in fits else fits[0])
@@ -117,7 +118,7 @@ class ExperimentForm:
     @property
     def study(self) -> Experiment:
         """The experiment itself."""
-        return EXPERIMENTS[self.experiment]
+        return STUDIES[self.experiment]
 
     @property
     def uses_method(self) -> bool:
@@ -368,7 +369,7 @@ def sizes_words(job: ExperimentJob) -> str:
 
 def changed_options(job: ExperimentJob) -> dict[str, object]:
     """The experiment's options that are not at their defaults, but for those of methods."""
-    study = EXPERIMENTS.get(job.experiment)
+    study = job.known_study()
     if study is None:
         return {}
     changed: dict[str, object] = {}

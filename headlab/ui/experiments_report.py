@@ -23,7 +23,7 @@ from headlab.scores import HeadScores
 from headlab.store import Result, Store
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, FRONT, earlier_scores
+from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
 from headlab.tables import Report, Table
 from headlab.tasks.languages import language_titles
 from headlab.ui.attention_page import KINDS
@@ -167,7 +167,7 @@ def _figures(report: Report) -> None:
         title = ", ".join(
             filter(
                 None,
-                [about.title if (about := EXPERIMENTS.get(report.name)) else report.name, rest],
+                [about.title if (about := STUDIES.get(report.name)) else report.name, rest],
             )
         )
         figure(figures[name], name, alt=title, about=_subject(report))
@@ -182,7 +182,7 @@ def _subject(report: Report) -> str:
 
 def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
-        if about := EXPERIMENTS.get(result.record.name):
+        if about := STUDIES.get(result.record.name):
             st.caption(f"After {about.paper}.")
         commands = made_again("report", result)
         how_made(facts(result), commands, result.record, result.record.name, result.key)
@@ -245,14 +245,14 @@ def view(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]
 
 
 def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> Iterator[str]:
-    """Keys of the newest report of each experiment on these weights and exactly these languages."""
+    """Keys of the newest report of each study on these weights and exactly these languages."""
     models = [s.spec.get("model") for s in scores]
     kept = [
         result for result in store.reports().results
         if result.record.spec.get("model") in models
         and sorted(str(part(result.record.spec, "task", "language")).split(",")) == sorted(choice.languages)
     ]  # fmt: skip
-    for name in (*EXPERIMENTS, FRONT.key):
+    for name in dict.fromkeys((*offered_experiments(), *STUDIES)):
         yield from (result.key for result in matching(kept, choice, name)[:1])
 
 

@@ -16,8 +16,11 @@ from headlab.pictures import MINUS, adjusted
 from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
+from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, COLUMNS
-from headlab.studies.table import BOUND, FRONT, METHOD
+from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
+from headlab.studies.result import readable_rows
+from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
 from headlab.tables import Report, is_number, p_is
 from headlab.ui.names import counted, front_params, language_title, languages_words, report_params
@@ -52,14 +55,14 @@ def findings(
 
     Args:
         scores: By language, as the page shows them.
-        reports: Those of each experiment, and of the front, the preferred one first (see `preferred`). The first
+        reports: Those of each study, the preferred one first (see `preferred`). The first
             that has something to say is the one that is told.
         chosen: Codes of the languages chosen in the sidebar.
     """
     sentences = [*_of_scores(scores, chosen)]
     for key, sentences_of in (
         ("targeted", _targeted),
-        (FRONT.key, _front),
+        ("front", _front),
         ("agreement", _agreement),
     ):
         told = ([*sentences_of(result, chosen)] for result in reports.get(key, ()))
@@ -227,10 +230,10 @@ def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
-    choices = _rows(report, "front-choice", ("heads kept", "heads removed"))
-    if not is_number(loss) or not choices or not languages:
+    answer = next(readable_rows(report, CHOICE, FrontAnswer), None)
+    if not is_number(loss) or answer is None or not languages:
         return
-    kept, removed = choices[0]["heads kept"], choices[0]["heads removed"]
+    kept, removed = answer.kept, answer.removed
     limit = f"{loss:g} point{'s' * (loss != 1)}"
     rule = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
     several = len(languages) > 1
@@ -252,8 +255,9 @@ def _verdict(report: Report) -> str:
     """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
     languages = languages_of(report)
     p_by_language = {
-        row.get("language"): row["p of the loss"]
-        for row in _rows(report, "front-confirmed", ("p of the loss",))
+        row.language: row.p_loss
+        for row in readable_rows(report, CONFIRMED, TestedLanguage)
+        if row.p_loss is not None
     }
     if not p_by_language:
         return "not tested"
@@ -271,37 +275,44 @@ def _verdict(report: Report) -> str:
 def _mean_on_test(report: Report) -> str:
     """The mean difference on test over a front's languages; empty for one language, or without its figures."""
     languages = languages_of(report)
-    rows = [row for row in _rows(report, "front-confirmed", ENDS) if row.get("language") == MEAN]
-    if not rows or len(languages) < 2:
+    if len(languages) < 2:
         return ""
-    return f"; mean of {_all_of(languages)} {_points(rows[0])}"
+    for row in readable_rows(report, CONFIRMED, TestedLanguage):
+        ends = row.difference, row.low, row.high
+        if row.language == MEAN and None not in ends:
+            return f"; mean of {_all_of(languages)} {_interval_words(*ends)}"
+    return ""
 
 
 def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
     report = result.record
-    rows = _rows(report, "agreement", ("rho", "low", "high"))
-    rows = [
-        row
-        for row in rows
-        if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)
-    ]
-    if not rows:
+    pairs, intervals = list[PairAgreement](), list[RhoInterval]()
+    for pair in readable_rows(report, "agreement", PairAgreement):
+        interval = pair.correlation.interval
+        if interval is not None:
+            pairs.append(pair)
+            intervals.append(interval)
+    if not pairs:
         return
-    lowest = min(rows, key=lambda row: row["rho"])
-    highest = max(rows, key=lambda row: row["rho"])
+    rhos = [interval.rho for interval in intervals]
+    lowest, highest = (
+        _pair(pairs[index], intervals[index])
+        for index in (rhos.index(min(rhos)), rhos.index(max(rhos)))
+    )
     size = _sizes(report, "dev")
     by_method = f"by {_method_words(report)}, on {f'{size} examples a language' if size else 'dev'}"
-    if len(rows) == 1:
-        sentence = f"{_pair(lowest)}: rank correlation of the heads {by_method}"
+    if len(pairs) == 1:
+        sentence = f"{lowest}: rank correlation of the heads {by_method}"
     else:
-        middle = float(np.median([row["rho"] for row in rows]))
+        middle = float(np.median(rhos))
         sentence = (
-            f"Of {languages_words(languages_of(report), chosen)}, {_pair(lowest)} rank the heads least alike, "
-            f"{_pair(highest)} most, the median of {len(rows):,} pairs is {_written(middle, '.2f')} ({by_method})"
+            f"Of {languages_words(languages_of(report), chosen)}, {lowest} rank the heads least alike, "
+            f"{highest} most, the median of {len(pairs):,} pairs is {_written(middle, '.2f')} ({by_method})"
         )
+    correlations = [pair.correlation for pair in pairs]
     ceilings = [
-        row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))
+        one.ceiling for one in correlations if one.noise == CLEAR and one.ceiling is not None
     ]
     limit = (
         f" With this noise two equal rankings would show about {np.median(ceilings):.2f}."
@@ -324,9 +335,9 @@ def _all_of(languages: Sequence[str]) -> str:
     return "both" if len(languages) == 2 else f"these {len(languages)} languages"
 
 
-def _pair(row: Mapping[str, Any]) -> str:
-    names = " and ".join(language_title(row[name]) for name in ("language", "other"))
-    rho, low, high = (_written(row[name], ".2f") for name in ("rho", "low", "high"))
+def _pair(pair: PairAgreement, interval: RhoInterval) -> str:
+    names = f"{language_title(pair.language)} and {language_title(pair.other)}"
+    rho, low, high = (_written(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
 
 
@@ -358,7 +369,12 @@ def _sizes(report: Report, split: str) -> str:
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    difference, low, high = (_written(row[name], "+.1f") for name in ENDS)
+    return _interval_words(*(row[name] for name in ENDS))
+
+
+def _interval_words(*ends: float | None) -> str:
+    """A difference with its interval. ends: the difference, then the ends of the interval; none is None."""
+    difference, low, high = (_written(end, "+.1f") for end in ends if end is not None)
     return f"{difference} [{low}, {high}] points"
 
 

@@ -246,7 +246,8 @@ def draw_results(job_row: JobRow) -> None:
             _page_button("overview", go, ("overview", scores)),
         )
     elif job is not None and page in PAGES and not isinstance(job, ScoreJob):
-        row(_page_button(page, OPENERS.get(page, _open), (job, job_row)))
+        open_page = JOB_OPENERS.get(job.key, OPENERS.get(page, _open))
+        row(_page_button(page, open_page, (job, job_row)))
     else:
         _outcome(job, job_row)
     offer_report(job_row, keys_of(job_row))
@@ -312,16 +313,21 @@ def _open_gates(job: Job, job_row: JobRow) -> None:
 
 
 def _open_prune(job: Job, job_row: JobRow) -> None:
-    """Open the Prune page: at the job's front if it made one, else with the job's mask if it has one."""
-    is_front = isinstance(job, FrontJob)
-    if is_front and (keys := keys_of(job_row)):
-        prune_pareto.remember(keys[0])
+    """Open the Prune page: with the job's mask if it has one."""
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
-    give(PRUNE_TAB, PRUNE_TABS[int(is_front)])
+    give(PRUNE_TAB, PRUNE_TABS[0])
+    go("prune", _choice(job))
+
+
+def _open_front(job: Job, job_row: JobRow) -> None:
+    """Open the Prune page at the job's front, if it made one."""
+    if keys := keys_of(job_row):
+        prune_pareto.remember(keys[0])
+    give(PRUNE_TAB, PRUNE_TABS[1])
     go("prune", _choice(job))
 
 
@@ -332,6 +338,8 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
     "prune": _open_prune,
 }
 """By page: the function that opens it at a job's results, where more is to be set than what the job is on."""
+JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
+"""By kind of job, before `OPENERS`: the function that opens its page, where that shows the results of several."""
 
 
 # What an outcome says, of a job without a page that shows its results.

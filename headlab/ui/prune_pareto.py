@@ -24,16 +24,15 @@ from headlab.studies.pareto import (
     CHOICE,
     CONFIRMED,
     FRONT,
+    FrontResult,
     Point,
+    TestedLanguage,
     chosen_mask,
     cost_of,
     mask_at,
     pareto,
-    read_order,
-    read_points,
 )
-from headlab.studies.table import BOUND, ESTIMATE, ORDERS, WITHIN, earlier_scores
-from headlab.studies.table import FRONT as ABOUT
+from headlab.studies.table import BOUND, ESTIMATE, ORDERS, STUDIES, WITHIN, earlier_scores
 from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments, form_values
@@ -56,6 +55,8 @@ from headlab.ui.presses import Button, button, give, row, uninterrupted
 from headlab.ui.prune_page import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
 
+ABOUT = STUDIES["front"]
+
 # Stored fronts: which one to show, and its points as dots. No streamlit here.
 
 WEAKEST, MEAN, HEADS, PARAMETERS = (
@@ -69,9 +70,17 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class Front:
-    """A front with its points. grid: of the front's model."""
+    """A front with its points.
+
+    Attributes:
+        result: The stored report.
+        front: What it found.
+        points: Its models.
+        grid: Of the front's model.
+    """
 
     result: Result[Report]
+    front: FrontResult
     points: tuple[Point, ...]
     grid: HeadGrid
 
@@ -83,14 +92,13 @@ class Front:
     @property
     def answer(self) -> Point:
         """The point that answers the question."""
-        table = self.report.table(CHOICE)
-        return self.point(table.column("order")[0], table.column("heads removed")[0])
+        answer = self.front.answer
+        return self.point(answer.order, answer.removed)
 
     @property
     def loss(self) -> float | None:
         """Points that may be lost; None if the question was another."""
-        found: float | None = self.report.spec["options"].get("within")
-        return found
+        return self.front.loss
 
     @property
     def counted(self) -> bool:
@@ -106,17 +114,17 @@ class Front:
 
     def kept(self, point: Point) -> Bools:
         """Heads that a point keeps, bool [head]."""
-        return kept_without(
-            read_order(self.report, point.order, self.grid)[: point.removed], self.grid.size
-        )
+        order = self.front.removal_order(point.order, self.grid)
+        return kept_without(order[: point.removed], self.grid.size)
 
 
 def read_front(result: Result[Report], grid: HeadGrid) -> Front:
     """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
-    front = Front(result, tuple(read_points(result.record)), grid)
-    for name in dict.fromkeys(point.order for point in front.points):
-        read_order(result.record, name, grid)
-    return front
+    front = FrontResult.from_report(result.record)
+    points = tuple(front.points())
+    for order in dict.fromkeys(point.order for point in points):
+        front.removal_order(order, grid)
+    return Front(result, front, points, grid)
 
 
 def matching(
@@ -220,19 +228,23 @@ def hover(point: Point) -> str:
 
 def confirmed(front: Front) -> pd.DataFrame:
     """The answer's accuracy on test: a row per language, and one for their mean."""
-    table = front.report.table(CONFIRMED)
-    low, high = table.column("low, points"), table.column("high, points")
-    found = {
-        "Language": table.column("language"),
-        "Accuracy %": table.column("accuracy, %"),
-        "Difference": table.column("difference, points"),
-        "95 % interval": [
-            None if a is None else f"{a:+.1f} … {b:+.1f}" for a, b in zip(low, high, strict=True)
-        ],
+    rows = front.front.confirmed.rows
+    columns = {
+        "Language": [row.language for row in rows],
+        "Accuracy %": [row.accuracy for row in rows],
+        "Difference": [row.difference for row in rows],
+        "95 % interval": [interval_words(row) for row in rows],
     }
     if front.loss is not None:
-        found["p of the loss"] = table.column("p of the loss")
-    return pd.DataFrame(found)
+        columns["p of the loss"] = [row.p_loss for row in rows]
+    return pd.DataFrame(columns)
+
+
+def interval_words(row: TestedLanguage) -> str | None:
+    """The interval of a difference on test; None where there is none."""
+    if row.low is None or row.high is None:
+        return None
+    return f"{row.low:+.1f} … {row.high:+.1f}"
 
 
 def words(point: Point, *, answer: bool = False) -> str:

@@ -15,7 +15,7 @@ from headlab.jobs.fields import Place, Strict
 from headlab.jobs.job import Job
 from headlab.jobs.table import JOBS, queued_kinds
 from headlab.methods.table import METHODS
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import STUDIES
 from headlab.tasks import SAVED, TASKS, names, source, task
 from headlab.tasks.own import Draft, Upload, save
 from headlab.worker.schemas import (
@@ -70,7 +70,7 @@ IMPORTING = threading.Lock()
 def read_entry_points() -> None:
     """Read the entry points of installed packages once, before requests arrive: their modules may import torch."""
     with IMPORTING:
-        for registry in (METHODS, EXPERIMENTS, TASKS, JOBS):
+        for registry in (METHODS, STUDIES, TASKS, JOBS):
             tuple(registry)
 
 

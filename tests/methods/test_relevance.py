@@ -33,7 +33,7 @@ from headlab.methods.run import score
 from headlab.methods.table import METHODS, method
 from headlab.methods.work import Work
 from headlab.models.checkpoint import Checkpoint
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import STUDIES
 from headlab.tasks.base import Task
 
 TASKS: dict[str, Task] = {
@@ -498,8 +498,6 @@ def test_weights_get_no_gradient_and_gates_of_others_stay() -> None:
 
 def test_relevance_runs_only_where_it_is_asked_for_by_name() -> None:
     assert inspect.signature(score).parameters["method"].default != "relevance"
-    defaults = [
-        option.default for about in EXPERIMENTS.values() for option in about.options.values()
-    ]
+    defaults = [option.default for about in STUDIES.values() for option in about.options.values()]
     assert not [d for d in defaults if "relevance" in str(d)]
     assert next(iter(METHODS)) != "relevance"

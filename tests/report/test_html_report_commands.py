@@ -26,9 +26,7 @@ from headlab.report.commands import again
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.roles.table import resolve
 from headlab.store import Store
-from headlab.studies.table import EXPERIMENTS
-from headlab.studies.table import FRONT as ABOUT
-from headlab.studies.table import experiment as experiment_of
+from headlab.studies.table import STUDIES, offered_experiments
 
 SCORE = [
     "--method",
@@ -82,11 +80,11 @@ def test_running_a_reports_commands_gives_the_same_keys(tmp_path, monkeypatch):
     assert sorted(folder.name for folder in Store(Path("other")).folders()) == keys
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", offered_experiments())
 @pytest.mark.parametrize("other", [False, True])
 def test_an_experiments_command_asks_for_the_same_options(name, other):
     spec = dict(cached_reports.made_up(name).spec)
-    about = experiment_of(name)
+    about = STUDIES[name]
     if other:  # every option that has a neighbour has another value than its default
         changed = {
             key: option.default + 1 for key, option in about.options.items()
@@ -161,7 +159,7 @@ def test_the_command_of_a_front_asks_the_same_question(options):
     assert command == "front"
     found = {name: asked[name] for name in ("method", "within", "heads", "by", "orders")}
     found |= {"points": None if asked["every"] else asked["points"]}
-    assert ABOUT.resolve(found) == spec["options"]
+    assert STUDIES["front"].resolve(found) == spec["options"]
     assert (asked["languages"], asked["size"], asked["test_size"]) == ("de,th", 512, 1000)
 
 

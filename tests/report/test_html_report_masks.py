@@ -27,7 +27,7 @@ from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.studies.pareto import chosen_mask, mask_at
-from headlab.studies.table import FRONT as ABOUT
+from headlab.studies.table import STUDIES
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:
@@ -114,7 +114,7 @@ def test_the_mask_that_answers_a_front_is_made_by_the_same_question(options):
     asked = one(mask, "front")
     found = {name: asked[name] for name in ("method", "within", "heads", "by", "orders")}
     found |= {"points": None if asked["every"] else asked["points"]}
-    assert ABOUT.resolve(found) == spec_of(**options)["options"]
+    assert STUDIES["front"].resolve(found) == spec_of(**options)["options"]
     assert (asked["languages"], asked["size"], asked["test_size"]) == ("de,th", 512, 1000)
     assert asked["out"] == Path("mask.json")
     assert not any("does not record" in note for note in told(mask).notes)
@@ -128,7 +128,7 @@ def test_an_older_mask_of_a_front_asks_what_it_tells_and_says_what_it_does_not(o
     )
     asked, whole = one(mask, "front"), spec_of(**options)["options"]
     found = {name: asked[name] for name in ("method", "within", "heads", "by")}
-    assert {name: ABOUT.resolve(found)[name] for name in found} == {
+    assert {name: STUDIES["front"].resolve(found)[name] for name in found} == {
         name: whole[name] for name in found
     }
     assert (asked["languages"], asked["test_size"], asked["out"]) == (

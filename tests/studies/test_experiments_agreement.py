@@ -14,12 +14,11 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
 from headlab.methods import sampling
-from headlab.plots.matrices import agreement_matrix, dendrogram
+from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.studies import agreement
-from headlab.studies.agreement import Compared, compare_languages
-from headlab.studies.agreement import agreement_tables as tables_of
+from headlab.studies.agreement import Compared, agreement_result, compare_languages
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.tables import NOTHING, Table
 
@@ -41,6 +40,10 @@ def languages(
 @pytest.fixture(scope="module")
 def compared() -> Compared:
     return compare_languages(languages(np.random.default_rng(0)))
+
+
+def tables_of(compared: Compared) -> tuple[Table, ...]:
+    return agreement_result(compared).tables()
 
 
 def table(compared: Compared, name: str) -> Table:
@@ -182,7 +185,8 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
     compared: Compared,
 ) -> None:
     pairs, each = table(compared, "agreement"), table(compared, "agreement-languages")
-    (heat,) = agreement_matrix(pairs, each).data
+    result = agreement_result(compared)
+    (heat,) = agreement_matrix(result).data
     assert list(heat.x) == each.column("language")
     np.testing.assert_array_equal(heat.z, heat.z.T)
     row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
@@ -194,12 +198,13 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
         f"corrected {row['corrected']}",
     ):
         assert part in words
-    assert list(agreement_matrix(pairs, each, similar=False).data[0].x) == list(NAMES)
+    assert list(agreement_matrix(result, similar=False).data[0].x) == list(NAMES)
 
 
 def test_the_dendrogram_joins_what_the_table_merges(compared: Compared) -> None:
     each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
-    figure = dendrogram(merges, each)
+    result = agreement_result(compared)
+    figure = dendrogram(result.merges.rows, result.languages.rows)
     assert [max(line.x) for line in figure.data] == merges.column("1 − rho")
     assert list(figure.layout.yaxis.ticktext) == each.column("language")
     for line, size in zip(figure.data, merges.column("size"), strict=True):

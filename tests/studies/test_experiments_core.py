@@ -32,7 +32,7 @@ from headlab.studies.run import (
     missing_pieces,
     run_experiment,
 )
-from headlab.studies.table import EXPERIMENTS, experiment
+from headlab.studies.table import STUDIES, offered_experiments, study, study_run_by
 from headlab.tables import Report, duration
 from headlab.tasks.base import Task
 
@@ -336,7 +336,7 @@ def test_whatever_numbers_depend_on_names_the_report(
     from headlab.studies.run import report_spec
 
     def spec(pieces: Pieces, options: dict[str, Any]) -> str:
-        about = experiment("targeted")
+        about = STUDIES["targeted"]
         return report_spec(about, pieces, about.resolve(options)).key
 
     first = spec(make(), {})
@@ -356,7 +356,7 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
     from headlab.methods.table import METHODS
     from headlab.studies.run import report_spec
 
-    about = experiment("iterative")
+    about = STUDIES["iterative"]
     full = {f"{name}_options": METHODS[key].resolve({}) for name, key in
             (("method", "shapley"), ("monte_carlo", "monte-carlo"))}  # fmt: skip
     spaced = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}
@@ -371,9 +371,9 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
     from headlab.methods.table import ORDERINGS as MADE
 
-    assert experiment("iterative").lists["orderings"] == tuple(MADE)
+    assert STUDIES["iterative"].lists["orderings"] == tuple(MADE)
     assert (
-        experiment("iterative").resolve({})["orderings"]
+        STUDIES["iterative"].resolve({})["orderings"]
         == "random,monte-carlo,shapley,gradient,leave-one-out"
     )
 
@@ -391,12 +391,23 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
         "separators",
         "gap",
     ]
-    assert list(EXPERIMENTS) == keys
-    for about in EXPERIMENTS.values():
+    assert list(offered_experiments()) == keys
+    assert list(STUDIES) == [*keys, "front"]
+    for about in STUDIES.values():
         module = import_module(f"headlab.studies.{about.module}")
         assert callable(module.run)
         assert callable(module.cost)
         assert about.resolve({}).keys() == about.options.keys()
+
+
+def test_a_study_with_a_job_of_its_own_is_run_and_not_offered() -> None:
+    assert study("front").job == "front"
+    assert {about.job for about in offered_experiments().values()} == {"experiment"}
+    assert "front" not in offered_experiments()
+    with raises("experiment.unknown", "'front'", "headlab front"):
+        study_run_by("experiment", "front")
+    with raises("experiment.unknown", "'nothing'"):
+        study("nothing")
 
 
 @pytest.mark.parametrize(
@@ -550,11 +561,13 @@ def test_the_command_lists_the_experiments_without_a_model(
     for words in (["experiment", "--list"], ["experiment"]):
         assert main(words) == 0
         out = capsys.readouterr().out
-        assert all(f"{about.key}: {about.question}" in out for about in EXPERIMENTS.values())
+        assert all(
+            f"{about.key}: {about.question}" in out for about in offered_experiments().values()
+        )
         assert "--option k=none: heads to remove" in out
     assert main(["experiment", "--list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["experiments"]
-    assert [about["key"] for about in listed] == list(EXPERIMENTS)
+    assert [about["key"] for about in listed] == list(offered_experiments())
     assert listed[1]["options"]["runs"] == {
         "default": 10, "help": "random choices of heads", "fits": "a whole number of 1 or more"
     }  # fmt: skip
@@ -565,6 +578,7 @@ def test_the_command_lists_the_experiments_without_a_model(
     ("words", "said"),
     [
         (["nothing"], "unknown experiment 'nothing'"),
+        (["front"], "'front' is no experiment; it has a command of its own: headlab front"),
         (["gap", "--option", "heads=3"], "no option heads"),
         (["gap", "-o", "sampels=3"], "has no option sampels"),
         (["gap", "--method", "magic"], "unknown method 'magic'"),
@@ -602,10 +616,10 @@ def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("key", EXPERIMENTS)
+@pytest.mark.parametrize("key", offered_experiments())
 def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
     about, page = (
-        EXPERIMENTS[key],
+        STUDIES[key],
         (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8"),
     )
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))

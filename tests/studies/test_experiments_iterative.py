@@ -20,10 +20,10 @@ from headlab.store import Store
 from headlab.studies import iterative
 from headlab.studies.iterative import area_table, cost, difference_table
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.table import experiment
+from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
 
-OPTIONS: dict[str, Any] = experiment("iterative").resolve(
+OPTIONS: dict[str, Any] = STUDIES["iterative"].resolve(
     {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}
 )
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])
@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Repor
     pieces = Pieces(
         made[1].model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=6, test_size=6
     )
-    options = experiment("iterative").resolve({"orderings": "random", "runs": 3, "points": 3})
+    options = STUDIES["iterative"].resolve({"orderings": "random", "runs": 3, "points": 3})
     said: list[str] = []
 
     def stop_at_the_third(text: str) -> None:
@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Repor
 
 @pytest.mark.parametrize("given", ["", "shapley,size", "Random"])
 def test_orderings_that_there_are_not_are_refused(given: str) -> None:
-    about = experiment("iterative")
+    about = STUDIES["iterative"]
     with raises("experiment.list_item_unknown", "random, monte-carlo"):
         about.resolve({"orderings": given})
     assert about.resolve({"orderings": "shapley, random,shapley"})["orderings"] == "shapley,random"

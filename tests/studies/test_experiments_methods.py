@@ -24,8 +24,10 @@ from headlab.studies import methods
 from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
 from headlab.studies.methods import (
     MEAN,
+    MethodAgreement,
+    Scores,
     Verdict,
-    agreement_table,
+    agreement_records,
     compare,
     level_of,
     listed,
@@ -36,8 +38,9 @@ from headlab.studies.methods import (
     verdict,
     verdict_table,
 )
+from headlab.studies.result import table_of
 from headlab.studies.run import Pieces, forecast, run_experiment
-from headlab.studies.table import experiment
+from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = {
@@ -47,6 +50,10 @@ OPTIONS: dict[str, Any] = {
     "top": 4,
 }
 NAMES = ("shapley", "gradient", "confidence")
+
+
+def agreement_table(scores: Scores, seed: int) -> Table:
+    return table_of(agreement_records(scores, seed), MethodAgreement, "methods-agreement")
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +156,11 @@ def test_one_method_is_too_few_and_unknown_ones_are_refused(made: tuple[Report, 
     with raises("experiment.list_item_unknown", "methods", "size", "monte-carlo, shapley"):
         run_experiment("methods", made[1], options={"methods": "shapley,size"})
     with raises("experiment.list_item_unknown", "methods", "random"):
-        experiment("methods").resolve({"methods": "random,shapley"})
+        STUDIES["methods"].resolve({"methods": "random,shapley"})
 
 
 def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
-    about = experiment("methods")
+    about = STUDIES["methods"]
     assert "relevance" not in about.resolve({})["methods"]
     assert (
         about.resolve({"methods": "relevance,gradient-token"})["methods"]
@@ -186,7 +193,7 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
 ) -> None:
     _, pieces = made
     names = ("shapley", "gradient")
-    plan = methods.plan_of(("random", *names), experiment("methods").resolve(OPTIONS), 0)
+    plan = methods.plan_of(("random", *names), STUDIES["methods"].resolve(OPTIONS), 0)
     of = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
     aligned = Pieces(
         pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12

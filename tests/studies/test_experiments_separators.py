@@ -20,7 +20,7 @@ from headlab.records import HeadGrid, Stack
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.separators import KINDS, Looks, cost, head_table, kind_table, looks
-from headlab.studies.table import experiment
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 from headlab.tasks.base import Task
 
@@ -132,7 +132,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10)
     plant(pieces, "xx", np.where(np.arange(12) == 0, 3.0, VALUES))
     plant(pieces, "yy", VALUES, (0, 1))
-    expected = sum(ask.forwards for ask in cost(pieces, experiment("separators").resolve({})))
+    expected = sum(ask.forwards for ask in cost(pieces, STUDIES["separators"].resolve({})))
     found = run_experiment("separators", pieces, options={"top": 3})
     assert found.example_forwards == expected == 20
     return found, pieces

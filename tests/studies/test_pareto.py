@@ -21,6 +21,7 @@ from headlab.store import Store
 from headlab.studies.pareto import (
     CONFIRMED,
     FRONT,
+    FrontResult,
     Judge,
     Point,
     Verdict,
@@ -33,8 +34,6 @@ from headlab.studies.pareto import (
     pareto,
     per_parameter,
     points_of,
-    read_order,
-    read_points,
     verdict,
     weakest_first,
     within,
@@ -42,7 +41,7 @@ from headlab.studies.pareto import (
 from headlab.studies.pareto_run import sentences
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.savings import Costs, LayerCost
-from headlab.studies.table import FRONT as STUDY
+from headlab.studies.table import STUDIES
 from headlab.tables import Report
 
 OPTIONS = {"method": "leave-one-out", "points": 4, "within": 3.0, "by": "estimate"}
@@ -177,15 +176,15 @@ def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
 
 
 def test_a_front_answers_one_question():
-    assert STUDY.resolve({})["within"] == 1.0
-    assert STUDY.resolve({"heads": 5})["within"] is None
+    assert STUDIES["front"].resolve({})["within"] == 1.0
+    assert STUDIES["front"].resolve({"heads": 5})["within"] is None
     with raises("front.two_questions"):
-        STUDY.resolve({"heads": 5, "within": 1.0})
+        STUDIES["front"].resolve({"heads": 5, "within": 1.0})
     with raises("experiment.list_item_unknown", "orders", "best"):
-        STUDY.resolve({"orders": "mean,best"})
+        STUDIES["front"].resolve({"orders": "mean,best"})
     for loss in (-1.0, 200.0):
         with raises("experiment.option_invalid", "a number from 0 to 100"):
-            STUDY.resolve({"within": loss})
+            STUDIES["front"].resolve({"within": loss})
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +205,7 @@ def front(model, tmp_path_factory):
 
 
 def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
-    points = read_points(front[1])
+    points = FrontResult.from_report(front[1]).points()
     assert [p.removed for p in points if p.order == "mean"] == [0, 4, 8, 12]
     chosen = next(p for p in points if (p.order, p.removed) == ("weakest", 4))
     mask = mask_at(front[1], "weakest", 4, model.grid)
@@ -302,14 +301,16 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
     report = Report.from_json(json.loads(json.dumps(front[1].to_json())))
-    assert [p.difference for p in read_points(report)] == [
-        p.difference for p in read_points(front[1])
+    assert [p.difference for p in FrontResult.from_report(report).points()] == [
+        p.difference for p in FrontResult.from_report(front[1]).points()
     ]
-    assert np.array_equal(np.sort(read_order(report, "mean", model.grid)), np.arange(12))
+    assert np.array_equal(
+        np.sort(FrontResult.from_report(report).removal_order("mean", model.grid)), np.arange(12)
+    )
     with raises("front.order_invalid"):
-        read_order(report, "best", model.grid)
+        FrontResult.from_report(report).removal_order("best", model.grid)
     with raises("report.table_unknown"):
-        read_points(Report("front", ()))
+        FrontResult.from_report(Report("front", ()))
 
 
 def made_curve(rng, language, right, wrong):
@@ -386,7 +387,7 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
 )
 def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, words):
     lost = Verdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
-    options = STUDY.resolve({"within": within})
+    options = STUDIES["front"].resolve({"within": within})
     told = sentences([], {"smallest": point(removed=2)}, [lost], options)[1]
     assert words in told
     assert (
@@ -400,7 +401,7 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
         return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)
 
     by_chance = [seen("xx", 0.03), *(seen(f"y{i}", 0.9) for i in range(14))]
-    options = STUDY.resolve({"heads": 4})
+    options = STUDIES["front"].resolve({"heads": 4})
     words = sentences([], {"best with 4 heads": point(removed=2)}, by_chance, options)
     assert words[1] == (
         f"On test none of the languages xx, {', '.join(f'y{i}' for i in range(14))} is shown to lose (no p by Holm "
@@ -421,7 +422,7 @@ def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
         [],
         {"smallest within 1 point in every language": chosen},
         sure,
-        STUDY.resolve({"within": 1.0}),
+        STUDIES["front"].resolve({"within": 1.0}),
     )
     assert words[0].startswith(
         "Smallest within 1 point in every language (languages: xx, yy): 2 heads are removed"

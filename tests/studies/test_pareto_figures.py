@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_fronts import made_front
+from made_fronts import GRID, ORDERS, front_result
 
-from headlab.plots.lines import front_figures
-from headlab.studies.pareto import Point, choice_table, front_table
+from headlab.plots.studies.front import figures
+from headlab.studies.pareto import Point
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,6 @@ from headlab.studies.pareto import Point, choice_table, front_table
 def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_heads_cost_differently(
     counted, best
 ):
-    front = made_front(within=2.0)
     rows = [("mean", 0, 8, 1000, 0.0), ("mean", 2, 6, 1000, -0.01), ("cost", 2, 6, 900, -0.02)]
     points = [
         Point(
@@ -37,8 +36,8 @@ def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_head
         )
         for order, gone, kept, cost, d in rows
     ]
-    tables = (choice_table({"smallest": points[2]}), front_table(points))
-    (figure,) = front_figures(replace(front, tables=tables)).values()
+    result = front_result({"smallest": points[2]}, points, ORDERS, GRID)
+    (figure,) = figures(replace(result, loss=2.0)).values()
     line, ring = figure.data[0], figure.data[-1]
     scale = 1e6 if counted else 1
     assert {(round(x * scale), y) for x, y in zip(line.x, line.y, strict=True)} == best

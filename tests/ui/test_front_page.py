@@ -32,11 +32,12 @@ from headlab.errors import HeadlabError
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
-from headlab.plots.lines import front_figure, front_figures
+from headlab.plots.lines import front_figure
+from headlab.plots.report import report_figures
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
-from headlab.studies.table import FRONT
+from headlab.studies.table import STUDIES
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
@@ -404,7 +405,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
 
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
-    (figure,) = front_figures(made_front(within=1.0)).values()
+    (figure,) = report_figures(made_front(within=1.0)).values()
     pairs = [(point.parameters / 1e6, 100 * point.worst) for point in POINTS]
     best = sorted(
         {pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top}
@@ -436,7 +437,7 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     ],
 )
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
-    full = FRONT.resolve(options)
+    full = STUDIES["front"].resolve(options)
     own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
     wanted = FrontJob.model_construct(
         model="m",

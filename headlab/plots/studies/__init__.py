@@ -1,0 +1,1 @@
+"""The figures of each study, drawn from what it found."""

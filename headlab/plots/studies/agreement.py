@@ -1,0 +1,148 @@
+"""Agreement between languages: a matrix of correlations and a tree of languages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from headlab.pictures import HELPS, UNSURE
+from headlab.plots.matrices import agreement
+from headlab.plots.style import ROW_PIXELS, finish
+from headlab.studies.agreement import (
+    RHO,
+    AgreementResult,
+    Correlation,
+    LanguageAgreement,
+    Merge,
+)
+from headlab.tables import NOTHING
+
+SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its lines to be coloured
+
+
+def figures(result: AgreementResult) -> dict[str, go.Figure]:
+    """The matrix, and of three languages or more the tree."""
+    drawn = {"agreement": agreement_matrix(result)}
+    if len(result.languages.rows) > 2:
+        drawn["agreement-clusters"] = dendrogram(result.merges.rows, result.languages.rows)
+    return drawn
+
+
+def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> go.Figure:
+    """Rank correlations of every pair of languages; interval, ceiling and corrected value on hover.
+
+    Args:
+        result: The agreement of some languages.
+        similar: Whether to put similar languages side by side, instead of keeping the order of the pairs.
+    """
+    pairs = [(pair.language, pair.other, pair.correlation) for pair in result.pairs.rows]
+    if similar:
+        names = [language.language for language in result.languages.rows]
+    else:
+        names = names_of(pairs)
+    return correlation_matrix(pairs, names, "the same language")
+
+
+def names_of(pairs: Sequence[tuple[str, str, Correlation]]) -> list[str]:
+    """The names in pairs, those that come first in one before the others."""
+    return list(dict.fromkeys([*(one for one, _, _ in pairs), *(other for _, other, _ in pairs)]))
+
+
+def correlation_matrix(
+    pairs: Iterable[tuple[str, str, Correlation]], names: Sequence[str], same: str
+) -> go.Figure:
+    """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
+
+    Args:
+        pairs: Two names and their correlation.
+        names: In the order of rows and columns.
+        same: Hover text of the diagonal.
+    """
+    index_of = {name: index for index, name in enumerate(names)}
+    rho = np.eye(len(names))
+    hover_texts = [[same] * len(names) for _ in names]
+    for one, other, correlation in pairs:
+        row, column = index_of[one], index_of[other]
+        value = np.nan if correlation.rho is None else correlation.rho
+        for cell in ((row, column), (column, row)):
+            rho[cell] = value
+            hover_texts[cell[0]][cell[1]] = _hover_text(correlation)
+    figure = agreement(rho, names)
+    return figure.update_traces(
+        customdata=hover_texts, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>"
+    )
+
+
+def _hover_text(correlation: Correlation) -> str:
+    """A pair's numbers, one line each."""
+    lines = [f"ρ = {_interval(correlation.rho, correlation.low, correlation.high)}"]
+    if correlation.noise is None:  # a mean of correlations has no ceiling
+        return lines[0]
+    if correlation.ceiling is None:
+        lines.append("noise ceiling unknown")
+    else:
+        ceiling = _interval(correlation.ceiling, correlation.ceiling_low, correlation.ceiling_high)
+        corrected = _rho_text(correlation.corrected)
+        across_halves = _rho_text(correlation.across_halves)
+        lines.append(f"noise ceiling {ceiling}")
+        lines.append(correlation.noise or f"corrected {corrected}, across halves {across_halves}")
+    return "<br>".join(lines)
+
+
+def _interval(value: float | None, low: float | None, high: float | None) -> str:
+    return f"{_rho_text(value)} [{_rho_text(low)}, {_rho_text(high)}]"
+
+
+def _rho_text(value: float | None) -> str:
+    return NOTHING if value is None else format(value, RHO)
+
+
+def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> go.Figure:
+    """The tree of languages, similar ones side by side; clusters found in most resamples are coloured.
+
+    Args:
+        merges: Of the tree, nearest first.
+        languages: In the order of its leaves.
+    """
+    # Where the line of a language or cluster begins: its height on the page and its distance.
+    ends = {language.number: (float(row), 0.0) for row, language in enumerate(languages)}
+    figure = go.Figure()
+    for merge in merges:
+        (y1, x1), (y2, x2) = ends[merge.left], ends[merge.right]
+        distance, middle = merge.distance, (y1 + y2) / 2
+        ends[merge.number] = (middle, distance)
+        is_sure = merge.support_percent >= SURE and merge.size < len(languages)
+        figure.add_scatter(
+            x=[x1, distance, distance, x2],
+            y=[y1, y1, y2, y2],
+            mode="lines",
+            showlegend=False,
+            line={"color": HELPS if is_sure else UNSURE, "width": 2},
+            hovertemplate=f"{merge.languages}<br>1 − ρ = {distance:.2f}; "
+            f"in {merge.support_percent:.0f} % of resamples<extra></extra>",
+        )
+        if merge.size < len(languages):
+            figure.add_annotation(
+                x=distance,
+                y=middle,
+                text=f"{merge.support_percent:.0f} %",
+                showarrow=False,
+                xanchor="left",
+                xshift=2,
+                yshift=8,
+                font={"size": 11},
+            )
+    figure.update_yaxes(
+        tickvals=list(range(len(languages))),
+        ticktext=[language.language for language in languages],
+        range=[len(languages) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
+    )
+    farthest = 1.06 * max((distance for _, distance in ends.values()), default=1.0)
+    figure.update_xaxes(
+        title="1 − ρ, mean over the pairs of two clusters", range=[0, farthest], zeroline=False
+    )
+    return finish(figure, height=max(220, 90 + ROW_PIXELS * len(languages)))

@@ -1,0 +1,37 @@
+"""The front of smaller models: what each keeps against what its weakest language loses."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from headlab.plots.lines import MILLION, FrontDot, front_figure
+from headlab.studies.pareto import FrontResult, SmallerModel
+
+
+def figures(result: FrontResult) -> dict[str, go.Figure]:
+    """Cost against the weakest language's difference.
+
+    Costs are parameters kept where known, else heads kept; which models are best for their size is the front's own.
+    """
+    models = result.models.rows
+    is_counted = all(model.parameters is not None for model in models)
+    cost_title = "parameters kept, millions" if is_counted else "heads kept"
+    figure = front_figure(
+        [_dot(model, is_counted=is_counted) for model in models],
+        cost_title,
+        "difference of the weakest language, points",
+        loss=result.loss,
+        chosen=(result.answer.order, result.answer.removed),
+    )
+    return {"front": figure}
+
+
+def _dot(model: SmallerModel, *, is_counted: bool) -> FrontDot:
+    """A model as it is drawn. is_counted: whether its cost is its parameters, or else its heads."""
+    cost: float = model.kept
+    if is_counted and model.parameters is not None:
+        cost = model.parameters / MILLION
+    words = f"{model.kept} heads kept, {model.weakest_language} {model.weakest:+.1f}"
+    return FrontDot(
+        model.order, model.removed, cost, model.weakest, model.lower_bound, model.is_best, words
+    )

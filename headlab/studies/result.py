@@ -1,0 +1,425 @@
+"""What a study found, as records with types: tables are views of them, and stored reports are read back into them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from headlab.errors import HeadlabError
+from headlab.extensions import implementation
+from headlab.records import HEAD, HEAD_FORMATS, Head
+from headlab.studies.table import HOME, STUDIES
+from headlab.tables import Cell, Report, Table, is_number
+
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+Names = Mapping[str, tuple[str, ...]]
+
+
+class DataClass(Protocol):
+    """A class made by `dataclass`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+RecordT = TypeVar("RecordT", bound=DataClass)
+
+
+# What a record says of itself, in the annotations of its fields.
+
+
+class Column(NamedTuple):
+    """The column that a field stands in: `rho: Annotated[float, Column("rho", ".2f")]`.
+
+    Attributes:
+        title: Name of the column. A placeholder, as in "lowest, {unit}", stands for a name in `Records.names`; a
+            field that is a mapping has a column for each of these names, which are its keys.
+        format: As in `Table.formats`.
+    """
+
+    title: str
+    format: str = ""
+
+
+class Columns(NamedTuple):
+    """The columns that a field stands in whose values are named tuples: a column for each part of them.
+
+    Attributes:
+        titles: Names of the columns.
+        formats: Of each column, as in `Table.formats`.
+    """
+
+    titles: tuple[str, ...]
+    formats: tuple[str, ...]
+
+
+class TableName(NamedTuple):
+    """The table that a field of a result is shown as: `Annotated[Records[Pair], TableName("pairs")]`."""
+
+    name: str
+
+
+HeadCells = Annotated[Head, Columns(HEAD, HEAD_FORMATS)]
+"""The head that a record is of, in the columns by which pages and figures know a head."""
+
+
+# Records, and the table that shows them.
+
+
+@dataclass(frozen=True)
+class Records(Generic[RecordT]):
+    """Records of one kind, with the words of the table that shows them.
+
+    Attributes:
+        title: One sentence.
+        rows: The records.
+        notes: Sentences below the table.
+        names: What the placeholders in titles of columns stand for.
+    """
+
+    title: str
+    rows: tuple[RecordT, ...]
+    notes: tuple[str, ...] = ()
+    names: Names = field(default_factory=dict)
+
+
+class _Part(NamedTuple):
+    """A column of a field: its title, maybe with a placeholder, its format, the types of its cells, its default."""
+
+    title: str
+    format: str
+    types: frozenset[type]
+    default: object
+
+    def fits(self, cell: Cell) -> bool:
+        """Whether a cell is of the part's types; a number is finite."""
+        if isinstance(cell, int | float) and not isinstance(cell, bool):
+            is_of_type = float in self.types or (int in self.types and isinstance(cell, int))
+            return is_of_type and is_number(cell)
+        return type(cell) in self.types
+
+    @property
+    def placeholder(self) -> str:
+        """The name between braces in the title, or empty."""
+        match = PLACEHOLDER.search(self.title)
+        return match[1] if match else ""
+
+    def titles(self, names: Names) -> list[str]:
+        """The title for each of the names that its placeholder stands for; itself without one."""
+        if not self.placeholder:
+            return [self.title]
+        braced = f"{{{self.placeholder}}}"
+        return [self.title.replace(braced, name) for name in names.get(self.placeholder, ())]
+
+    def names_in(self, titles: Sequence[str]) -> tuple[str, ...]:
+        """What the placeholder stands for in those of some titles that fit."""
+        before, after = self.title.split(f"{{{self.placeholder}}}")
+        inner = slice(len(before), -len(after) or None)
+        return tuple(
+            title[inner]
+            for title in titles
+            if title.startswith(before) and title.endswith(after) and title[inner]
+        )
+
+
+class _RecordField(NamedTuple):
+    """A field of a record, and the columns that it stands in.
+
+    Attributes:
+        name: Of the field.
+        parts: One, or one for each part of a named tuple.
+        tuple_kind: Class of the named tuple; None for another value.
+        is_mapping: Whether it stands in a column for each of its keys.
+    """
+
+    name: str
+    parts: tuple[_Part, ...]
+    tuple_kind: Any
+    is_mapping: bool
+
+    def columns(self, names: Names) -> list[tuple[str, str]]:
+        """Title and format of each of its columns."""
+        columns = []
+        for part in self.parts:
+            titles = part.titles(names)
+            shown = titles if self.is_mapping else titles[:1]
+            columns += [(title, part.format) for title in shown]
+        return columns
+
+    def cells(self, record: DataClass, names: Names) -> list[Cell]:
+        """A record's cells in these columns."""
+        value = getattr(record, self.name)
+        if self.is_mapping:
+            return [value.get(name) for name in names.get(self.parts[0].placeholder, ())]
+        return list(value) if self.tuple_kind else [value]
+
+
+@cache
+def _fields_of(kind: type[DataClass]) -> tuple[_RecordField, ...]:
+    """The fields of a kind of record that stand in a table, in the order of its columns."""
+    hints = get_type_hints(kind, include_extras=True)
+    record_fields = []
+    for declared in fields(kind):
+        hint, *extras = get_args(hints[declared.name]) or (None,)
+        for extra in extras:
+            if isinstance(extra, Columns):
+                parts = _tuple_parts(hint, extra)
+                record_fields.append(_RecordField(declared.name, parts, hint, False))
+            elif isinstance(extra, Column):
+                is_mapping = get_origin(hint) not in (None, UnionType)
+                types = _types(get_args(hint)[-1] if is_mapping else hint)
+                part = _Part(extra.title, extra.format, types, declared.default)
+                record_fields.append(_RecordField(declared.name, (part,), None, is_mapping))
+    return tuple(record_fields)
+
+
+def _tuple_parts(kind: Any, columns: Columns) -> tuple[_Part, ...]:
+    """The columns of a named tuple's parts."""
+    hints = get_type_hints(kind)
+    defaults = kind._field_defaults
+    return tuple(
+        _Part(title, form, _types(hints[name]), defaults.get(name, MISSING))
+        for name, title, form in zip(kind._fields, columns.titles, columns.formats, strict=True)
+    )
+
+
+def _types(hint: Any) -> frozenset[type]:
+    """The types that a hint allows."""
+    return frozenset(get_args(hint) or (hint,))
+
+
+def table_of(records: Records[RecordT], kind: type[RecordT], name: str) -> Table:
+    """The table that shows records.
+
+    Args:
+        records: They may be none.
+        kind: Class of the records.
+        name: Of the table.
+    """
+    record_fields = _fields_of(kind)
+    columns = [column for one in record_fields for column in one.columns(records.names)]
+    rows = [
+        tuple(cell for one in record_fields for cell in one.cells(record, records.names))
+        for record in records.rows
+    ]
+    titles = tuple(title for title, _ in columns)
+    formats = tuple(form for _, form in columns)
+    return Table(name, records.title, titles, formats, tuple(rows), records.notes)
+
+
+# Back from a table to its records.
+
+
+class _Unreadable(Exception):
+    """A column is missing or does not hold what it should."""
+
+
+class _Reader(Generic[RecordT]):
+    """Reads the rows of one table as records."""
+
+    def __init__(self, table: Table, kind: type[RecordT]) -> None:
+        self._kind = kind
+        self._fields = _fields_of(kind)
+        self._places = {title: place for place, title in enumerate(table.columns)}
+        self.names = self._names_in(table.columns)
+
+    def _names_in(self, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """What the placeholders stand for in a table with these columns."""
+        parts = [part for one in self._fields for part in one.parts]
+        plain = {part.title for part in parts if not part.placeholder}
+        others = [title for title in columns if title not in plain]
+        names: dict[str, tuple[str, ...]] = {}
+        for part in parts:
+            if part.placeholder:
+                names.setdefault(part.placeholder, part.names_in(others))
+        return names
+
+    def record(self, row: Sequence[Cell]) -> RecordT:
+        """The record of a row. Raises _Unreadable."""
+        return self._kind(**{one.name: self._value(one, row) for one in self._fields})
+
+    def _value(self, record_field: _RecordField, row: Sequence[Cell]) -> object:
+        parts = record_field.parts
+        if record_field.is_mapping:
+            names = self.names[parts[0].placeholder]
+            titles = parts[0].titles(self.names)
+            return {
+                name: self._cell(parts[0], title, row)
+                for name, title in zip(names, titles, strict=True)
+            }
+        values = []
+        for part in parts:
+            title = next(iter(part.titles(self.names)), part.title)
+            values.append(self._cell(part, title, row))
+        return record_field.tuple_kind(*values) if record_field.tuple_kind else values[0]
+
+    def _cell(self, part: _Part, title: str, row: Sequence[Cell]) -> object:
+        place = self._places.get(title)
+        if place is None and part.default is not MISSING:
+            return part.default
+        if place is None or not part.fits(row[place]):
+            raise _Unreadable(title)
+        return row[place]
+
+
+def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
+    """Inverse of `table_of`; a column that the table lacks has its default.
+
+    Raises:
+        HeadlabError: If the table lacks a column without a default, or holds another type of cell.
+    """
+    reader = _Reader(table, kind)
+    try:
+        rows = tuple(map(reader.record, table.rows))
+    except _Unreadable as error:
+        raise HeadlabError(
+            f"table {table.name}: column {error} is missing or does not hold what it should",
+            code="table.column_unreadable",
+        ) from error
+    return Records(table.title, rows, table.notes, reader.names)
+
+
+def readable_rows(report: Report, name: str, kind: type[RecordT]) -> Iterator[RecordT]:
+    """The rows of a report's table that can be read, without those that lack something.
+
+    For reports that another version or package may have written.
+
+    Args:
+        report: A stored report.
+        name: Of the table; a report without it has no rows.
+        kind: Class of the records.
+    """
+    for table in report.tables:
+        if table.name != name:
+            continue
+        reader = _Reader(table, kind)
+        for row in table.rows:
+            try:
+                yield reader.record(row)
+            except _Unreadable:
+                continue
+
+
+# What a study found.
+
+
+class _TableField(NamedTuple):
+    """A field of a result that is shown as a table.
+
+    Attributes:
+        name: Of the field.
+        table: Name of the table.
+        kind: Class of the records.
+        is_optional: Whether a report may lack the table.
+    """
+
+    name: str
+    table: str
+    kind: type[DataClass]
+    is_optional: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """What a study found.
+
+    A subclass is a frozen dataclass whose fields are records, each shown as a table:
+    `layers: Annotated[Records[LayerMean], TableName("depth")]`.
+
+    `Records[...] | None` is a table that a report may lack. A subclass with fields that stand in no table of their
+    own has its own `from_report`; one whose tables are another view of its records has its own `tables`.
+
+    Attributes:
+        notes: Caveats, in sentences.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of the report, in their order."""
+        tables = []
+        for table_field in _table_fields(type(self)):
+            records = getattr(self, table_field.name)
+            if records is not None:
+                tables.append(table_of(records, table_field.kind, table_field.table))
+        return tuple(tables)
+
+    @classmethod
+    def from_report(cls, report: Report) -> Self:
+        """The result that a report shows.
+
+        Args:
+            report: One of this study, maybe stored by an earlier version.
+
+        Raises:
+            HeadlabError: If the report lacks a table, or a table holds something else.
+        """
+        return cls(notes=report.notes, **cls.records_in(report))
+
+    @classmethod
+    def records_in(cls, report: Report) -> dict[str, Any]:
+        """{field: its records} as a report's tables show them. Raises HeadlabError as `from_report` does."""
+        records: dict[str, Records[DataClass] | None] = {}
+        for table_field in _table_fields(cls):
+            is_there = any(table.name == table_field.table for table in report.tables)
+            if is_there or not table_field.is_optional:
+                table = report.table(table_field.table)
+                records[table_field.name] = records_of(table, table_field.kind)
+            else:
+                records[table_field.name] = None
+        return records
+
+
+def _table_fields(result: type[StudyResult]) -> tuple[_TableField, ...]:
+    """The fields of a result that are shown as tables."""
+    hints = get_type_hints(result, include_extras=True)
+    table_fields = []
+    for declared in fields(result):
+        hint, *extras = get_args(hints[declared.name]) or (None,)
+        for extra in extras:
+            if isinstance(extra, TableName):
+                is_optional = NoneType in get_args(hint)
+                (kind,) = get_args(get_args(hint)[0] if is_optional else hint)
+                table_fields.append(_TableField(declared.name, extra.name, kind, is_optional))
+    return tuple(table_fields)
+
+
+StudyOutcome = StudyResult | tuple[Sequence[Table], Sequence[str]]
+"""What a study's `run` returns: a result; or tables and notes, of which there are no figures."""
+
+
+def shown_parts(outcome: StudyOutcome) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Tables and notes of what a study's `run` returned."""
+    if isinstance(outcome, StudyResult):
+        return outcome.tables(), outcome.notes
+    tables, notes = outcome
+    return tuple(tables), tuple(notes)
+
+
+def result_of(report: Report) -> StudyResult | None:
+    """What a report found, by the class that its study names; None for a study without one.
+
+    Raises:
+        HeadlabError: If the report does not hold what its study finds.
+    """
+    study = STUDIES.get(report.name)
+    if study is None or not study.result:
+        return None
+    module, _, name = study.result.partition(":")
+    kind: type[StudyResult] = getattr(implementation(module, HOME), name)
+    return kind.from_report(report)
