@@ -57,7 +57,10 @@ def test_every_made_report_is_shown_as_it_is_stored(tmp_path: Path) -> None:
 
 
 def test_a_front_has_its_question_from_what_it_depends_on() -> None:
-    losses = [getattr(result_of(made_front(**options)), "loss") for options in ({"within": 2.0}, {"heads": 4})]
+    losses = [
+        getattr(result_of(made_front(**options)), "loss")
+        for options in ({"within": 2.0}, {"heads": 4})
+    ]
     assert losses == [2.0, None]
 
 
