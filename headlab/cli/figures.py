@@ -160,11 +160,27 @@ def _run_drawing(asked: str, seconds: float) -> subprocess.CompletedProcess[str]
         try:
             out, err = process.communicate(asked, timeout=seconds)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            for started in (*descendants(process.pid), process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(started, signal.SIGKILL)
+            _end(process.pid)
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end(pid: int) -> None:
+    """Kill a process and all that it started, which may be starting others meanwhile.
+
+    Each is stopped before its children are looked for, so that none is started after the look.
+    """
+    stopped: list[int] = []
+    running = [pid]
+    while running:
+        for started in running:
+            with suppress(ProcessLookupError):
+                os.kill(started, signal.SIGSTOP)
+        stopped += running
+        running = [child for child in descendants(pid) if child not in stopped]
+    for started in reversed(stopped):
+        with suppress(ProcessLookupError):
+            os.kill(started, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:
