@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.extensions import implementation
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
-from headlab.plots.matrices import sign_matrix, transfer_matrix
+from headlab.plots.matrices import sign_matrix
 from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
@@ -29,7 +29,6 @@ Figures = dict[str, go.Figure]
 Draw = Callable[[Report], Figures]
 Columns = tuple[str, str, str]  # of a value and the ends of its interval
 POINTS: Columns = ("difference, points", "low, points", "high, points")
-AGAINST_OWN = ("minus own, points", "minus own low, points", "minus own high, points")
 SURE = 0.05  # dots of differences with a p below this are filled
 
 
@@ -160,38 +159,6 @@ def _separators(report: Report) -> Figures:
     return out
 
 
-def _targeted(report: Report) -> Figures:
-    others = {"targeted": "the untouched model", "targeted-against": "the method's heads"}
-    out = {}
-    for name, other in others.items():
-        rows, series = side_by_side(report.table(name), "language", "removed by", POINTS, p="p")
-        out[name] = dots(rows, series, f"accuracy against {other}, points")
-    return out
-
-
-def _transfer(report: Report) -> Figures:
-    pairs = report.table("transfer")
-    by, on = (list(map(str, pairs.column(name))) for name in ("chosen on", "language"))
-    chosen, tested = list(dict.fromkeys(by)), list(dict.fromkeys(on))
-    values, sure = (
-        np.full((len(chosen), len(tested)), np.nan),
-        np.zeros((len(chosen), len(tested)), bool),
-    )
-    at = list(map(chosen.index, by)), list(map(tested.index, on))
-    values[at], sure[at] = column(pairs, POINTS[0]), column(pairs, "p") < SURE
-    out = {"transfer": transfer_matrix(values, sure, chosen, tested)}
-    shot = next((table for table in report.tables if table.name == "zero-shot"), None)
-    if shot is None:  # the source language is not among the languages
-        return out
-    parts = {
-        "against the untouched model": (POINTS, "p"),
-        "against its own mask": (AGAINST_OWN, "minus own p"),
-    }
-    series = {name: _dots(shot, columns, p) for name, (columns, p) in parts.items()}
-    out["zero-shot"] = dots(shot.column("language"), series, "difference in accuracy, points")
-    return out
-
-
 def _dots(table: Table, columns: Columns, p: str = "") -> Dots:
     """A dot per row, filled where p is small, or without p where the interval is clear of 0."""
     value, low, high = (column(table, name) for name in columns)
@@ -242,8 +209,6 @@ def _heads(report: Report) -> Figures:
 
 
 DRAW: Mapping[str, Draw] = {
-    "targeted": _targeted,
-    "transfer": _transfer,
     "iterative": _iterative,
     "methods": _methods,
     "heads": _heads,

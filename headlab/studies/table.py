@@ -176,6 +176,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "targeted",
             always=RIVALS,
+            result="targeted:TargetedResult",
+            figures="targeted",
         ),
         Experiment(
             "transfer",
@@ -190,6 +192,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "transfer",
             least_languages=2,
+            result="transfer:TransferResult",
+            figures="transfer",
         ),
         Experiment(
             "iterative",
