@@ -11,9 +11,7 @@ import plotly.graph_objects as go
 
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
-from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
-from headlab.plots.matrices import sign_matrix
 from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
@@ -145,20 +143,6 @@ def _methods(report: Report) -> Figures:
     return out | _curves(report.table("methods-curves"))
 
 
-def _separators(report: Report) -> Figures:
-    heads, kinds = report.table("separators"), report.table("separator-kinds")
-    by_head = rows_by(heads, *HEAD)
-    mean: dict[tuple[str, int, int], float] = {}
-    for rows in by_head.values():
-        mean[heads_by_row(rows)[0]] = float(column(rows, "sentences, %").mean())
-    out = {"separators": share_map(mean, "sentences, %")}
-    names, series = side_by_side(kinds, "language", "heads", ("sentences, %", "low, %", "high, %"))
-    out["separator-kinds"] = dots(
-        names, series, "sentences that look at separators only, %", zero=False
-    )
-    return out
-
-
 def _dots(table: Table, columns: Columns, p: str = "") -> Dots:
     """A dot per row, filled where p is small, or without p where the interval is clear of 0."""
     value, low, high = (column(table, name) for name in columns)
@@ -183,36 +167,9 @@ def _gap(report: Report) -> Figures:
     return out
 
 
-def _heads(report: Report) -> Figures:
-    out, shared = {}, report.table("heads-agnostic")
-    if shared.rows:
-        best, worst = column(shared, "best rank"), column(shared, "worst rank")
-        ranks = {"ranks": Dots(worst, best, worst, np.ones(len(best), bool))}
-        unit = "rank in the languages, from best to worst (dot)"
-        out["heads-agnostic"] = dots(list(map(str, heads_by_row(shared))), ranks, unit, zero=False)
-    for name in ("heads-specific", "heads-few"):
-        table = report.table(name)
-        if not table.rows:
-            continue
-        sides = [
-            [list(filter(None, cell.split(", "))) for cell in table.column(f"{side} languages")]
-            for side in ("positive", "negative")
-        ]
-        order = str(dict(report.spec.get("task", {})).get("language", "")).split(",")
-        named = [language for side in sides for row in side for language in row]
-        languages = [
-            *(language for language in order if language in named),
-            *sorted(set(named) - set(order)),
-        ]
-        out[name] = sign_matrix(sides[0], sides[1], list(map(str, heads_by_row(table))), languages)
-    return out
-
-
 DRAW: Mapping[str, Draw] = {
     "iterative": _iterative,
     "methods": _methods,
-    "heads": _heads,
-    "separators": _separators,
     "gap": _gap,
     "front": front_figures,
 }

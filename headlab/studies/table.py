@@ -252,6 +252,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "heads",
             least_languages=2,
+            result="heads:HeadsResult",
+            figures="heads",
         ),
         Experiment(
             "separators",
@@ -265,6 +267,8 @@ BUILT_IN: dict[str, Experiment] = {
                 "top": Option(20, "highest heads of every language", kind=int, low=1),
             },
             "separators",
+            result="separators_result:SeparatorsResult",
+            figures="separators",
         ),
         Experiment(
             "gap",
