@@ -12,12 +12,9 @@ import plotly.graph_objects as go
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
 from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
-from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
-from headlab.studies.agreement import Correlation
-from headlab.studies.methods import MethodAgreement
-from headlab.studies.result import records_of, result_of
+from headlab.studies.result import result_of
 from headlab.studies.table import known_study
 from headlab.tables import Cell, Report, Table
 
@@ -120,29 +117,6 @@ def _curves(points: Table) -> Figures:
     }
 
 
-def _methods(report: Report) -> Figures:
-    verdicts = report.table("methods-verdict")
-    pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
-    for pair in records_of(report.table("methods-agreement"), MethodAgreement).rows:
-        pairs = pairs_by_language.setdefault(pair.language, [])
-        pairs.append((pair.method, pair.other, pair.correlation))
-    names = names_of([pair for pairs in pairs_by_language.values() for pair in pairs])
-    out = {}
-    for language in sorted(pairs_by_language, key=lambda name: name != "mean"):
-        out[f"methods-agreement-{language}"] = correlation_matrix(
-            pairs_by_language[language], names, "the same method"
-        )
-    cells = zip(*(verdicts.column(name) for name in ("language", "best", "next")), strict=True)
-    against = {"the next method": ("minus next, points", *POINTS[1:]),
-               "random": ("minus random, points", "random low, points", "random high, points")}  # fmt: skip
-    series = {name: _dots(verdicts, parts) for name, parts in against.items()}
-    series = {name: found._replace(sure=found.low > 0) for name, found in series.items()}
-    rows_named = [f"{place}: {best} (next: {following})" for place, best, following in cells]
-    unit = "area of the best method minus that of another, points"
-    out["methods-verdict"] = dots(rows_named, series, unit)
-    return out | _curves(report.table("methods-curves"))
-
-
 def _dots(table: Table, columns: Columns, p: str = "") -> Dots:
     """A dot per row, filled where p is small, or without p where the interval is clear of 0."""
     value, low, high = (column(table, name) for name in columns)
@@ -169,7 +143,6 @@ def _gap(report: Report) -> Figures:
 
 DRAW: Mapping[str, Draw] = {
     "iterative": _iterative,
-    "methods": _methods,
     "gap": _gap,
     "front": front_figures,
 }

@@ -235,6 +235,8 @@ BUILT_IN: dict[str, Experiment] = {
                 METHOD_OPTIONS: Option({}, "options of shapley", kind=dict),
             },
             "methods",
+            result="methods:MethodsResult",
+            figures="methods",
             options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
             lists={"methods": SCORES},
             fewest={"methods": 2},
