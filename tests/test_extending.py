@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -38,7 +39,9 @@ from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
 from headlab.options import Option
+from headlab.plots import report_figures
 from headlab.store import Store
+from headlab.studies.result import result_of
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
 from headlab.tasks import TASKS, problems
@@ -126,6 +129,7 @@ def test_the_examples_are_short_and_whole():
         "pyproject.toml",
         "entropy.py",
         "depth.py",
+        "depth_figures.py",
         "polarity.py",
         "baseline.py",
     }
@@ -190,17 +194,98 @@ def test_they_are_used_from_the_command_line_a_page_and_a_report(
     assert main(["report", result.key, "--cache", str(cache), "--out", str(out)]) == 0
     text = out.read_text("utf-8")
     assert "Mean score of each layer" in text
+    assert [title for title in drawn_titles(text) if "depth" in title]
     assert "headlab experiment depth --model" in re.sub(r"<[^>]+>", "", text)
     with app_on(cache):
         app = run_page(
             "experiments", experiment="depth", model=str(folder), task="polarity", method="entropy"
         )
         assert "Mean score of each layer's heads" in said(app)
+        (figure,) = page_figures(app)
+        assert [line["name"] for line in figure["data"]] == ["en", "de"]
+        table = result.record.table("depth")
+        assert [y for line in figure["data"] for y in line["y"]] == table.column("mean score")
         heads = run_page(
             "heads", model=str(folder), task="polarity", method="entropy", langs=["en"]
         )
         assert heads.selectbox(key="method").value == "entropy"
         assert not heads.error
+
+
+def drawn_titles(page: str) -> list[str]:
+    """The texts of the captions of a report's figures."""
+    captions = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    return [re.sub(r"<[^>]+>", " ", caption) for caption in captions]
+
+
+def page_figures(app: AppTest) -> list[dict[str, Any]]:
+    """The Plotly figures on a page."""
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+# A package's figures that cannot be drawn, with what is said of them.
+BROKEN_FIGURES = {
+    "import plotly.graph_objects as go\n\ndef figures(result):\n    return 1 / 0\n": "ZeroDivisionError",
+    "def figures(result):\n    return {'depth': 'a picture'}\n": "depth is no Plotly figure",
+    "import nosuchmodule\n": "No module named 'nosuchmodule'",
+}
+
+
+@pytest.mark.parametrize("figures", BROKEN_FIGURES)
+def test_a_package_s_figures_that_fail_are_a_sentence_and_leave_the_rest(
+    installed: Callable[..., Path], folder: Path, tmp_path: Path, figures: str
+):
+    shown = files() | {"headlab_toy/depth_figures.py": figures}
+    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
+    installed(shown["pyproject.toml"], modules)
+    cache = tmp_path / "cache"
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
+    run_experiment("depth", pieces, options={"method": "entropy"})
+    (result,) = Store(cache).reports().results
+    out = tmp_path / "report.html"
+    assert main(["report", result.key, "--cache", str(cache), "--out", str(out)]) == 0
+    text = html.unescape(out.read_text("utf-8"))
+    assert "The figures are left out: study depth cannot draw them" in text
+    assert BROKEN_FIGURES[figures] in text
+    assert "Mean score of each layer" in text
+    with app_on(cache):
+        app = run_page(
+            "experiments", experiment="depth", model=str(folder), task="polarity", method="entropy"
+        )
+    assert not app.exception
+    assert BROKEN_FIGURES[figures] in app.warning[0].value
+    assert "Mean score of each layer's heads" in said(app)
+    assert "A mean over heads says nothing of a single one." in said(app)
+
+
+PLAIN_STUDY = """
+from headlab.studies.table import Experiment
+from headlab.tables import Table
+
+STUDY = Experiment("depth", "Heads by depth", "Do they?", "an example", {}, "headlab_toy.depth")
+
+
+def run(pieces, options, report):
+    return (Table("depth", "Layers", ("layer",), ("d",), ((1,),)),), ("A note.",)
+
+
+def cost(pieces, options):
+    return []
+"""
+
+
+def test_a_study_that_gives_tables_and_notes_has_no_figures(
+    installed: Callable[..., Path], folder: Path, tmp_path: Path
+):
+    shown = files() | {"headlab_toy/depth.py": PLAIN_STUDY}
+    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
+    installed(shown["pyproject.toml"], modules)
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"))
+    report = run_experiment("depth", pieces)
+    assert report.table("depth").rows == ((1,),)
+    assert report.notes[0] == "A note."
+    assert report_figures(report) == {}
+    assert result_of(report) is None
 
 
 def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch):
@@ -392,7 +477,7 @@ def test_scores_without_a_forward_pass_are_missing_all_the_same(
         ("shapley = bad:METHOD", "METHOD = 1", "has a name that is taken"),
         ("bad = bad:METHOD", "METHOD = 1", "is not what docs/extending.md asks for"),
         ("bad = bad:METHOD", "1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
-        ("bad = no_such_module:METHOD", "", "cannot be imported (ModuleNotFoundError"),
+        ("bad = nosuchmodule:METHOD", "", "cannot be imported (ModuleNotFoundError"),
     ],
 )
 def test_what_does_not_fit_is_left_out_with_a_reason(

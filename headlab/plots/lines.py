@@ -130,6 +130,32 @@ class Dots(NamedTuple):
     sure: Bools
 
 
+class Dot(NamedTuple):
+    """One dot: the names of its row and series, its value, the ends of its interval, and whether it is filled."""
+
+    row: str
+    series: str
+    value: float | None
+    low: float | None
+    high: float | None
+    is_sure: bool
+
+
+def side_by_side(dots: Sequence[Dot]) -> tuple[list[str], dict[str, Dots]]:
+    """Names of the rows, and one dot per row for every series, both in the order in which they come."""
+    rows = list(dict.fromkeys(dot.row for dot in dots))
+    dots_by_series: dict[str, Dots] = {}
+    for dot in dots:
+        if dot.series not in dots_by_series:
+            value, low, high = np.full((3, len(rows)), np.nan)
+            dots_by_series[dot.series] = Dots(value, low, high, np.zeros(len(rows), bool))
+        series, index = dots_by_series[dot.series], rows.index(dot.row)
+        for values, number in zip(series[:3], (dot.value, dot.low, dot.high), strict=True):
+            values[index] = np.nan if number is None else number
+        series.sure[index] = dot.is_sure
+    return rows, dots_by_series
+
+
 def dots(
     rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True
 ) -> go.Figure:

@@ -11,15 +11,10 @@ import plotly.graph_objects as go
 
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
-from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, Line, dots, orderings_figure
-from headlab.plots.matrices import sign_matrix, transfer_matrix
-from headlab.plots.studies.agreement import correlation_matrix, names_of
 from headlab.records import HEAD, Floats, Head
 from headlab.roles.report import heads_of
-from headlab.studies.agreement import Correlation
-from headlab.studies.methods import MethodAgreement
-from headlab.studies.result import records_of, result_of
+from headlab.studies.result import result_of
 from headlab.studies.table import STUDIES
 from headlab.tables import Cell, Report, Table
 
@@ -29,7 +24,6 @@ Figures = dict[str, go.Figure]
 Draw = Callable[[Report], Figures]
 Columns = tuple[str, str, str]  # of a value and the ends of its interval
 POINTS: Columns = ("difference, points", "low, points", "high, points")
-AGAINST_OWN = ("minus own, points", "minus own low, points", "minus own high, points")
 SURE = 0.05  # dots of differences with a p below this are filled
 
 
@@ -123,75 +117,6 @@ def _curves(points: Table) -> Figures:
     }
 
 
-def _methods(report: Report) -> Figures:
-    verdicts = report.table("methods-verdict")
-    pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
-    for pair in records_of(report.table("methods-agreement"), MethodAgreement).rows:
-        pairs = pairs_by_language.setdefault(pair.language, [])
-        pairs.append((pair.method, pair.other, pair.correlation))
-    names = names_of([pair for pairs in pairs_by_language.values() for pair in pairs])
-    out = {}
-    for language in sorted(pairs_by_language, key=lambda name: name != "mean"):
-        out[f"methods-agreement-{language}"] = correlation_matrix(
-            pairs_by_language[language], names, "the same method"
-        )
-    cells = zip(*(verdicts.column(name) for name in ("language", "best", "next")), strict=True)
-    against = {"the next method": ("minus next, points", *POINTS[1:]),
-               "random": ("minus random, points", "random low, points", "random high, points")}  # fmt: skip
-    series = {name: _dots(verdicts, parts) for name, parts in against.items()}
-    series = {name: found._replace(sure=found.low > 0) for name, found in series.items()}
-    rows_named = [f"{place}: {best} (next: {following})" for place, best, following in cells]
-    unit = "area of the best method minus that of another, points"
-    out["methods-verdict"] = dots(rows_named, series, unit)
-    return out | _curves(report.table("methods-curves"))
-
-
-def _separators(report: Report) -> Figures:
-    heads, kinds = report.table("separators"), report.table("separator-kinds")
-    by_head = rows_by(heads, *HEAD)
-    mean: dict[tuple[str, int, int], float] = {}
-    for rows in by_head.values():
-        mean[heads_by_row(rows)[0]] = float(column(rows, "sentences, %").mean())
-    out = {"separators": share_map(mean, "sentences, %")}
-    names, series = side_by_side(kinds, "language", "heads", ("sentences, %", "low, %", "high, %"))
-    out["separator-kinds"] = dots(
-        names, series, "sentences that look at separators only, %", zero=False
-    )
-    return out
-
-
-def _targeted(report: Report) -> Figures:
-    others = {"targeted": "the untouched model", "targeted-against": "the method's heads"}
-    out = {}
-    for name, other in others.items():
-        rows, series = side_by_side(report.table(name), "language", "removed by", POINTS, p="p")
-        out[name] = dots(rows, series, f"accuracy against {other}, points")
-    return out
-
-
-def _transfer(report: Report) -> Figures:
-    pairs = report.table("transfer")
-    by, on = (list(map(str, pairs.column(name))) for name in ("chosen on", "language"))
-    chosen, tested = list(dict.fromkeys(by)), list(dict.fromkeys(on))
-    values, sure = (
-        np.full((len(chosen), len(tested)), np.nan),
-        np.zeros((len(chosen), len(tested)), bool),
-    )
-    at = list(map(chosen.index, by)), list(map(tested.index, on))
-    values[at], sure[at] = column(pairs, POINTS[0]), column(pairs, "p") < SURE
-    out = {"transfer": transfer_matrix(values, sure, chosen, tested)}
-    shot = next((table for table in report.tables if table.name == "zero-shot"), None)
-    if shot is None:  # the source language is not among the languages
-        return out
-    parts = {
-        "against the untouched model": (POINTS, "p"),
-        "against its own mask": (AGAINST_OWN, "minus own p"),
-    }
-    series = {name: _dots(shot, columns, p) for name, (columns, p) in parts.items()}
-    out["zero-shot"] = dots(shot.column("language"), series, "difference in accuracy, points")
-    return out
-
-
 def _dots(table: Table, columns: Columns, p: str = "") -> Dots:
     """A dot per row, filled where p is small, or without p where the interval is clear of 0."""
     value, low, high = (column(table, name) for name in columns)
@@ -216,37 +141,7 @@ def _gap(report: Report) -> Figures:
     return out
 
 
-def _heads(report: Report) -> Figures:
-    out, shared = {}, report.table("heads-agnostic")
-    if shared.rows:
-        best, worst = column(shared, "best rank"), column(shared, "worst rank")
-        ranks = {"ranks": Dots(worst, best, worst, np.ones(len(best), bool))}
-        unit = "rank in the languages, from best to worst (dot)"
-        out["heads-agnostic"] = dots(list(map(str, heads_by_row(shared))), ranks, unit, zero=False)
-    for name in ("heads-specific", "heads-few"):
-        table = report.table(name)
-        if not table.rows:
-            continue
-        sides = [
-            [list(filter(None, cell.split(", "))) for cell in table.column(f"{side} languages")]
-            for side in ("positive", "negative")
-        ]
-        order = str(dict(report.spec.get("task", {})).get("language", "")).split(",")
-        named = [language for side in sides for row in side for language in row]
-        languages = [
-            *(language for language in order if language in named),
-            *sorted(set(named) - set(order)),
-        ]
-        out[name] = sign_matrix(sides[0], sides[1], list(map(str, heads_by_row(table))), languages)
-    return out
-
-
 DRAW: Mapping[str, Draw] = {
-    "targeted": _targeted,
-    "transfer": _transfer,
     "iterative": _iterative,
-    "methods": _methods,
-    "heads": _heads,
-    "separators": _separators,
     "gap": _gap,
 }

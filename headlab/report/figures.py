@@ -60,6 +60,7 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
         return {name: translated(figure, name) for name, figure in found.items()}
     except (
         ArithmeticError,
+        AttributeError,
         LookupError,
         TypeError,
         ValueError,

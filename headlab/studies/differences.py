@@ -13,6 +13,7 @@ from headlab.masks import RISKY_SHARE, removal_order
 from headlab.records import Bools, Evaluation, Floats
 from headlab.scores import HeadScores, kept_without
 from headlab.stats import holm, stratified_bootstrap
+from headlab.studies.result import Columns
 
 # Which heads to remove: the harmful ones or the k lowest.
 
@@ -80,13 +81,16 @@ class Difference(NamedTuple):
     p: float | None
 
     @property
-    def cells(self) -> tuple[float | None, ...]:
+    def cells(self) -> tuple[float, float | None, float | None, float | None]:
         """Mean, low and high in points, and p."""
-        return (
-            100 * self.mean,
-            *(None if x is None else 100 * x for x in (self.low, self.high)),
-            self.p,
-        )
+        low = None if self.low is None else 100 * self.low
+        high = None if self.high is None else 100 * self.high
+        return 100 * self.mean, low, high, self.p
+
+    @property
+    def points(self) -> PointDifference:
+        """The same in points."""
+        return PointDifference(*self.cells)
 
     @property
     def mark(self) -> str:
@@ -96,9 +100,46 @@ class Difference(NamedTuple):
         return "higher" if self.mean > 0 else "lower"
 
 
+class PointDifference(NamedTuple):
+    """A difference in percentage points, as a record of a study holds it.
+
+    Attributes:
+        value: The mean gain.
+        low: Lower end of its 95 % interval; None where nothing was changed.
+        high: Upper end.
+        p: Two-sided; None where there is no test.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    p: float | None
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether p is below 0.05."""
+        return self.p is not None and self.p < ALPHA
+
+    @property
+    def interval(self) -> PointInterval | None:
+        """The difference with its interval; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return PointInterval(self.value, self.low, self.high)
+
+
+class PointInterval(NamedTuple):
+    """A difference in percentage points with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
 NOTHING = Difference(0.0, None, None, None)
 COLUMNS = ("difference, points", "low, points", "high, points", "p")
 FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
+POINTS = Columns(COLUMNS, FORMATS)
 
 
 def gain_of(before: Evaluation, after: Sequence[Evaluation]) -> Gain:

@@ -3,28 +3,146 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import numpy as np
 
 from headlab.methods.costs import remarks
 from headlab.options import OptionValue, integer_in
-from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, Ints
+from headlab.records import Bools, Floats, Head, Ints, part
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
-from headlab.studies.table import Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import (
+    Column,
+    HeadCells,
+    Records,
+    StudyResult,
+    TableName,
+    table_of,
+)
+from headlab.studies.table import Say
+from headlab.tables import Report, Table
 from headlab.value_functions import shown_unit
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 
-# Tables of language-agnostic and language-specific heads: pure functions of head scores, without a model.
+@dataclass(frozen=True)
+class HeadCount:
+    """How many heads there are of a kind.
+
+    Attributes:
+        kind: What the heads do.
+        counts: Their number by the values, and as may be claimed, by correction; None where it has no meaning.
+        by_chance: What unrelated rankings would give; None where that is not known.
+    """
+
+    kind: Annotated[str, Column("heads that")]
+    counts: Annotated[Mapping[str, int | None], Column("{claim}", "d")]
+    by_chance: Annotated[float | None, Column("by chance", ".2g")]
+
+
+@dataclass(frozen=True)
+class SharedHead:
+    """A head among the highest of every language.
+
+    Attributes:
+        head: The head.
+        worst_rank: In any language.
+        best_rank: In any language.
+        mean_value: Over the languages.
+        helps_in: Number of languages where it may be claimed to help, by correction.
+    """
+
+    head: HeadCells
+    worst_rank: Annotated[int, Column("worst rank", "d")]
+    best_rank: Annotated[int, Column("best rank", "d")]
+    mean_value: Annotated[float, Column("mean value, {unit}", "+.3f")]
+    helps_in: Annotated[Mapping[str, int], Column("helps in ({claim})", "d")]
+
+
+@dataclass(frozen=True)
+class SpecificHead:
+    """A head that helps in one language and harms in another.
+
+    Attributes:
+        head: The head.
+        claimed_by: The strictest correction under which both signs stand.
+        positive_in: Number of languages where it helps.
+        negative_in: Number of languages where it harms.
+        lowest: Value in any language.
+        highest: Value in any language.
+        positive_languages: Those where it helps, comma-separated.
+        negative_languages: Those where it harms, comma-separated.
+    """
+
+    head: HeadCells
+    claimed_by: Annotated[str, Column("claimed by")]
+    positive_in: Annotated[int, Column("positive in", "d")]
+    negative_in: Annotated[int, Column("negative in", "d")]
+    lowest: Annotated[float, Column("lowest, {unit}", "+.3f")]
+    highest: Annotated[float, Column("highest, {unit}", "+.3f")]
+    positive_languages: Annotated[str, Column("positive languages")]
+    negative_languages: Annotated[str, Column("negative languages")]
+
+
+@dataclass(frozen=True)
+class FewHead:
+    """A head with a positive value in a few languages and a negative one in all others.
+
+    Attributes:
+        head: The head.
+        positive_in: Number of languages with a positive value.
+        negative_in: Number of languages with a negative value.
+        surely: The same by intervals that exclude 0, by sign: "positive" and "negative"; empty without intervals.
+        lowest: Value in any language.
+        highest: Value in any language.
+        positive_languages: Those with a positive value, comma-separated.
+        negative_languages: Those with a negative value, comma-separated.
+    """
+
+    head: HeadCells
+    positive_in: Annotated[int, Column("positive in", "d")]
+    negative_in: Annotated[int, Column("negative in", "d")]
+    surely: Annotated[Mapping[str, int], Column("surely {sign} in", "d")]
+    lowest: Annotated[float, Column("lowest, {unit}", "+.3f")]
+    highest: Annotated[float, Column("highest, {unit}", "+.3f")]
+    positive_languages: Annotated[str, Column("positive languages")]
+    negative_languages: Annotated[str, Column("negative languages")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsResult(StudyResult):
+    """Heads that matter in every language, and heads whose sign varies.
+
+    Attributes:
+        languages: Those compared.
+        counts: How many heads there are of each kind.
+        shared: Among the highest of every language.
+        specific: Helpful in one language and harmful in another.
+        few: Positive in a few languages only.
+    """
+
+    languages: tuple[str, ...]
+    counts: Annotated[Records[HeadCount], TableName("heads-counts")]
+    shared: Annotated[Records[SharedHead], TableName("heads-agnostic")]
+    specific: Annotated[Records[SpecificHead], TableName("heads-specific")]
+    few: Annotated[Records[FewHead], TableName("heads-few")]
+
+    @classmethod
+    def from_report(cls, report: Report) -> Self:
+        """As of any study; the languages are those of the report's spec."""
+        languages = str(part(report.spec, "task", "language") or "").split(",")
+        records = cls.records_in(report)
+        return cls(notes=report.notes, languages=tuple(filter(None, languages)), **records)
+
+
+# Language-agnostic and language-specific heads: pure functions of head scores, without a model.
 
 Scores = Mapping[str, HeadScores]
 RAW, BH, HOLM = "raw", "Benjamini–Hochberg", "Holm"
-SIGN_FORMATS = ("d", "d", "+.3f", "+.3f", "", "")
 ADJUSTED = {BH: benjamini_hochberg, HOLM: holm}
 
 
@@ -75,17 +193,24 @@ def expected_shared(heads: int, languages: int, k: int) -> float:
     return float(heads * (k / heads) ** languages)
 
 
-def heads_tables(scores: Scores, top: int, few: int) -> tuple[Table, ...]:
-    """The table of counts of every kind of head, then tables of the heads themselves."""
-    tables = (count_table(scores, top, few), shared_table(scores, top), specific_table(scores))
-    return (*tables, few_table(scores, few))
+def heads_result(scores: Scores, top: int, few: int) -> HeadsResult:
+    """Counts of every kind of head, and the heads themselves."""
+    counts = head_counts(scores, top, few)
+    return HeadsResult(
+        languages=tuple(scores),
+        counts=counts,
+        shared=shared_heads(scores, top),
+        specific=specific_heads(scores),
+        few=few_heads(scores, few),
+        notes=counts.notes,
+    )
 
 
-def count_table(scores: Scores, top: int, few: int) -> Table:
+def head_counts(scores: Scores, top: int, few: int) -> Records[HeadCount]:
     """Number of heads of each kind: by the values, and as may be claimed with and without correction."""
     signs = {"values": estimated(scores)} | claimed(scores)
     size = next(iter(scores.values())).grid.size
-    shared, chance = int(in_every_top(scores, top).sum()), expected_shared(size, len(scores), top)
+    in_every_top_count = int(in_every_top(scores, top).sum())
     kinds: dict[str, list[Bools]] = {
         "help in every language": [np.asarray(s.helps.all(axis=0)) for s in signs.values()],
         "harm in every language": [np.asarray(s.harms.all(axis=0)) for s in signs.values()],
@@ -94,12 +219,21 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
             _few(s, few) for s in signs.values()
         ],
     }
-    rows = [(name, *(int(heads.sum()) for heads in found), None) for name, found in kinds.items()]
-    first = (f"among the top {top} of every language", shared, *[None] * (len(signs) - 1), chance)
-    return Table(
-        "heads-counts", f"How many of {size} heads matter in all of {len(scores)} languages, or in a few",
-        ("heads that", *signs, "by chance"), ("", *["d"] * len(signs), ".2g"), (first, *rows), count_notes(scores),
-    )  # fmt: skip
+    first = HeadCount(
+        f"among the top {top} of every language",
+        {**dict.fromkeys(signs), "values": in_every_top_count},
+        expected_shared(size, len(scores), top),
+    )
+    rows = [first]
+    for kind, heads_by_claim in kinds.items():
+        numbers = [int(heads.sum()) for heads in heads_by_claim]
+        rows.append(HeadCount(kind, dict(zip(signs, numbers, strict=True)), None))
+    return Records(
+        f"How many of {size} heads matter in all of {len(scores)} languages, or in a few",
+        tuple(rows),
+        count_notes(scores),
+        {"claim": tuple(signs)},
+    )
 
 
 def count_notes(scores: Scores) -> tuple[str, ...]:
@@ -145,63 +279,85 @@ def _heads(scores: Scores) -> tuple[Head, ...]:
     return next(iter(scores.values())).grid.heads
 
 
-def shared_table(scores: Scores, top: int) -> Table:
+def shared_heads(scores: Scores, top: int) -> Records[SharedHead]:
     """Heads among the `top` highest of every language, sorted by their worst rank."""
     ranks, (values, unit), heads = _ranks(scores), _values(scores), _heads(scores)
     signs = claimed(scores)
-    chosen = np.flatnonzero(in_every_top(scores, top))
-    rows: list[tuple[Cell, ...]] = [
-        (*heads[i], int(ranks[:, i].max()), int(ranks[:, i].min()), float(values[:, i].mean()),
-         *(int(s.helps[:, i].sum()) for s in signs.values()))
-        for i in chosen[np.argsort(ranks.max(axis=0)[chosen], kind="stable")]
-    ]  # fmt: skip
-    return Table(
-        "heads-agnostic", f"Heads among the {top} highest of every language",
-        (*HEAD, "worst rank", "best rank", f"mean value, {unit}", *(f"helps in ({name})" for name in signs)),
-        (*HEAD_FORMATS, "d", "d", "+.3f", *["d"] * len(signs)), tuple(rows),
-        (f"Unrelated rankings would share {expected_shared(len(heads), len(scores), top):.2g}."
-         + (" helps in: languages where that may be claimed." if signs else ""),),
-    )  # fmt: skip
+    in_top = np.flatnonzero(in_every_top(scores, top))
+    rows = []
+    for index in in_top[np.argsort(ranks.max(axis=0)[in_top], kind="stable")]:
+        row = SharedHead(
+            head=heads[index],
+            worst_rank=int(ranks[:, index].max()),
+            best_rank=int(ranks[:, index].min()),
+            mean_value=float(values[:, index].mean()),
+            helps_in={name: int(claim.helps[:, index].sum()) for name, claim in signs.items()},
+        )
+        rows.append(row)
+    note = f"Unrelated rankings would share {expected_shared(len(heads), len(scores), top):.2g}."
+    if signs:
+        note += " helps in: languages where that may be claimed."
+    return Records(
+        f"Heads among the {top} highest of every language",
+        tuple(rows),
+        (note,),
+        {"unit": (unit,), "claim": tuple(signs)},
+    )
 
 
-def few_table(scores: Scores, few: int) -> Table:
+POSITIVE, NEGATIVE = "positive", "negative"
+
+
+def few_heads(scores: Scores, few: int) -> Records[FewHead]:
     """Heads with a positive value in 1 to `few` languages and a negative one in all others, most certain first."""
     signs, sure = estimated(scores), claimed(scores).get(RAW)
-    added = () if sure is None else ("surely positive in", "surely negative in")
     rows = []
-    for i in np.flatnonzero(_few(signs, few)).tolist():
-        cells = _sign_cells(scores, i, signs)
-        often = () if sure is None else tuple(int(side[:, i].sum()) for side in sure)
-        rows.append((*_head_cells(scores, i), *cells[:2], *often, *cells[2:]))
-    rows.sort(key=lambda row: row[5:7] if added else row[6:7], reverse=True)
-    columns, wide = _sign_columns(scores), len(added)
-    return Table(
-        "heads-few", f"Heads with a positive value in at most {few} languages and a negative one in all others",
-        (*HEAD, *columns[:2], *added, *columns[2:]),
-        (*HEAD_FORMATS, *SIGN_FORMATS[:2], *["d"] * wide, *SIGN_FORMATS[2:]), tuple(rows),
-        ("A sign may be noise" + ("." if sure is None else "; surely: in languages whose interval excludes 0."),),
-    )  # fmt: skip
+    for index in np.flatnonzero(_few(signs, few)).tolist():
+        surely: dict[str, int] = {}
+        if sure is not None:
+            surely[POSITIVE] = int(sure.helps[:, index].sum())
+            surely[NEGATIVE] = int(sure.harms[:, index].sum())
+        shown = _shown_signs(scores, index, signs)
+        row = FewHead(
+            head=_heads(scores)[index],
+            positive_in=shown.positive_in,
+            negative_in=shown.negative_in,
+            surely=surely,
+            lowest=shown.lowest,
+            highest=shown.highest,
+            positive_languages=shown.positive_languages,
+            negative_languages=shown.negative_languages,
+        )
+        rows.append(row)
+    if sure is None:
+        rows.sort(key=lambda row: row.highest, reverse=True)
+    else:
+        rows.sort(key=lambda row: (row.surely[POSITIVE], row.surely[NEGATIVE]), reverse=True)
+    surely_note = "" if sure is None else "; surely: in languages whose interval excludes 0"
+    return Records(
+        f"Heads with a positive value in at most {few} languages and a negative one in all others",
+        tuple(rows),
+        (f"A sign may be noise{surely_note}.",),
+        {"unit": (_values(scores)[1],), "sign": () if sure is None else (POSITIVE, NEGATIVE)},
+    )
 
 
-def _sign_columns(scores: Scores) -> tuple[str, ...]:
-    unit = _values(scores)[1]
-    return ("positive in", "negative in", f"lowest, {unit}", f"highest, {unit}", "positive languages",
-            "negative languages")  # fmt: skip
+class ShownSigns(NamedTuple):
+    """In how many languages a head has each sign, its extreme values, and the languages, comma-separated."""
+
+    positive_in: int
+    negative_in: int
+    lowest: float
+    highest: float
+    positive_languages: str
+    negative_languages: str
 
 
-def _head_cells(scores: Scores, i: int) -> tuple[Cell, ...]:
-    return tuple(_heads(scores)[i])
-
-
-# What `_sign_columns` are of.
-SignCells = tuple[int, int, float, float, str, str]
-
-
-def _sign_cells(scores: Scores, i: int, signs: Signs) -> SignCells:
-    """In how many languages a head has each sign, its extreme values, and the languages."""
-    values, languages = _values(scores)[0][:, i], np.array(list(scores))
-    positive, negative = (languages[side[:, i]] for side in signs)
-    return (
+def _shown_signs(scores: Scores, index: int, signs: Signs) -> ShownSigns:
+    """What is shown of a head's signs."""
+    values, languages = _values(scores)[0][:, index], np.array(list(scores))
+    positive, negative = (languages[side[:, index]] for side in signs)
+    return ShownSigns(
         len(positive),
         len(negative),
         float(values.min()),
@@ -211,25 +367,54 @@ def _sign_cells(scores: Scores, i: int, signs: Signs) -> SignCells:
     )
 
 
-def specific_table(scores: Scores) -> Table:
+def specific_heads(scores: Scores) -> Records[SpecificHead]:
     """Heads that help in one language and harm in another, by the strictest correction that supports the claim."""
-    rows, seen = [], np.zeros(len(_heads(scores)), dtype=bool)
-    for name, signs in reversed(claimed(scores).items()):  # strictest first; a head is listed once
-        found = [
-            (i, _sign_cells(scores, i, signs)) for i in np.flatnonzero(signs.both & ~seen).tolist()
+    heads = _heads(scores)
+    rows: list[SpecificHead] = []
+    is_listed = np.zeros(len(heads), dtype=bool)
+    for claim, signs in reversed(claimed(scores).items()):  # strictest first; a head is listed once
+        claimed_rows = [
+            SpecificHead(heads[index], claim, *_shown_signs(scores, index, signs))
+            for index in np.flatnonzero(signs.both & ~is_listed).tolist()
         ]
-        found.sort(key=lambda pair: pair[1][:2], reverse=True)
-        rows += [(*_head_cells(scores, i), name, *cells) for i, cells in found]
-        seen |= signs.both
-    return Table(
-        "heads-specific", "Heads that help in one language and harm in another, with significance",
-        (*HEAD, "claimed by", *_sign_columns(scores)), (*HEAD_FORMATS, "", *SIGN_FORMATS), tuple(rows),
-        ("claimed by: the strictest of the corrections under which both signs stand; the languages are those it "
-         "leaves.",),
-    )  # fmt: skip
+        claimed_rows.sort(key=lambda row: (row.positive_in, row.negative_in), reverse=True)
+        rows += claimed_rows
+        is_listed |= signs.both
+    return Records(
+        "Heads that help in one language and harm in another, with significance",
+        tuple(rows),
+        (
+            "claimed by: the strictest of the corrections under which both signs stand; the "
+            "languages are those it leaves.",
+        ),
+        {"unit": (_values(scores)[1],)},
+    )
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+# The same as tables, for a page.
+
+
+def count_table(scores: Scores, top: int, few: int) -> Table:
+    """The counts of every kind of head."""
+    return table_of(head_counts(scores, top, few), HeadCount, "heads-counts")
+
+
+def shared_table(scores: Scores, top: int) -> Table:
+    """Heads among the `top` highest of every language."""
+    return table_of(shared_heads(scores, top), SharedHead, "heads-agnostic")
+
+
+def specific_table(scores: Scores) -> Table:
+    """Heads that help in one language and harm in another."""
+    return table_of(specific_heads(scores), SpecificHead, "heads-specific")
+
+
+def few_table(scores: Scores, few: int) -> Table:
+    """Heads with a positive value in 1 to `few` languages and a negative one in all others."""
+    return table_of(few_heads(scores, few), FewHead, "heads-few")
+
+
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> HeadsResult:
     """Counts and lists of language-agnostic and language-specific heads.
 
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
@@ -239,9 +424,9 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
     }
     most = max(1, len(scores) - 1)
     top = min(integer_in(options, "top"), next(iter(scores.values())).grid.size)
-    tables = heads_tables(scores, top, min(integer_in(options, "few"), most))
+    result = heads_result(scores, top, min(integer_in(options, "few"), most))
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(scores.values())]
-    return tables, (*tables[0].notes, *caveats)
+    return replace(result, notes=(*result.notes, *caveats))
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:

@@ -22,6 +22,7 @@ from headlab.studies.agreement import (
     correlations,
     number_at,
 )
+from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.iterative import (
     RANDOM,
     Order,
@@ -38,15 +39,22 @@ from headlab.studies.iterative import (
     point_table,
     walked,
 )
-from headlab.studies.result import Column, Records, table_of
-from headlab.studies.table import Found, Say
+from headlab.studies.result import (
+    Column,
+    Columns,
+    Records,
+    StudyResult,
+    TableName,
+    records_of,
+)
+from headlab.studies.table import Say
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 
-# Tables of agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.
+# Agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.
 
 MEAN = "mean"
 HIGHEST, LOWEST = "highest", "lowest"
@@ -61,6 +69,98 @@ class MethodAgreement:
     method: Annotated[str, Column("method")]
     other: Annotated[str, Column("other")]
     correlation: Annotated[Correlation, CORRELATION]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How many heads two methods share at an end of their rankings.
+
+    Attributes:
+        language: Its code.
+        method: One method.
+        other: Another.
+        end: HIGHEST or LOWEST.
+        shared: Number of heads that both choose.
+        by_chance: What unrelated rankings share.
+        chance_low: Lower end of the range that holds at least 95 % of them.
+        chance_high: Upper end.
+        p: Chance of unrelated rankings to share so many or more.
+        p_holm: p adjusted over all rows.
+    """
+
+    language: Annotated[str, Column("language")]
+    method: Annotated[str, Column("method")]
+    other: Annotated[str, Column("other")]
+    end: Annotated[str, Column("heads")]
+    shared: Annotated[int, Column("shared", "d")]
+    by_chance: Annotated[float, Column("by chance", ".1f")]
+    chance_low: Annotated[float, Column("chance, low", "d")]
+    chance_high: Annotated[float, Column("chance, high", "d")]
+    p: Annotated[float, Column("p", ".2g")]
+    p_holm: Annotated[float, Column("p (Holm)", ".2g")]
+
+
+class AreaInterval(NamedTuple):
+    """A difference in area in points, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class BestMethod:
+    """The method whose curve has the largest area on test.
+
+    Attributes:
+        language: Its code, or MEAN.
+        best: The method.
+        area_percent: Its area.
+        following: The method with the next largest.
+        minus_next: Its area minus that of the next.
+        minus_random: Its area minus the mean of random orders.
+        random_orders_below: How many random orders have a smaller area.
+        peers: Methods that cannot be told from it, comma-separated.
+        is_settled: Whether there are none and chance is ruled out.
+    """
+
+    language: Annotated[str, Column("language")]
+    best: Annotated[str, Column("best")]
+    area_percent: Annotated[float, Column("area, %", ".1f")]
+    following: Annotated[str, Column("next")]
+    minus_next: Annotated[
+        AreaInterval, Columns(("minus next, points", "low, points", "high, points"), ("+.1f",) * 3)
+    ]
+    minus_random: Annotated[
+        AreaInterval,
+        Columns(
+            ("minus random, points", "random low, points", "random high, points"), ("+.1f",) * 3
+        ),
+    ]
+    random_orders_below: Annotated[int, Column("random orders below", "d")]
+    peers: Annotated[str, Column("not told from it")]
+    is_settled: Annotated[bool, Column("settled")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodsResult(StudyResult):
+    """Whether the methods agree, and which score is to be trusted.
+
+    Attributes:
+        best: The best method in each language.
+        agreement: Rank correlations of every pair of methods.
+        overlap: Heads that two methods share.
+        areas: Of every method's curve.
+        differences: Between the areas.
+        curves: Their points.
+    """
+
+    best: Annotated[Records[BestMethod], TableName("methods-verdict")]
+    agreement: Annotated[Records[MethodAgreement], TableName("methods-agreement")]
+    overlap: Annotated[Records[Overlap], TableName("methods-overlap")]
+    areas: Annotated[Records[CurveArea], TableName("methods-areas")]
+    differences: Annotated[Records[AreaDifference], TableName("methods-differences")]
+    curves: Annotated[Records[CurvePoint], TableName("methods-curves")]
 
 
 def agreement_records(scores: Scores, seed: int) -> Records[MethodAgreement]:
@@ -127,26 +227,28 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
     return Estimate(point, *bca(point, drawn, without))
 
 
-def overlap_table(scores: Scores, k: int) -> Table:
-    """One row per language, pair of methods and end of the ranking: how many of the k heads both choose."""
-    rows: list[tuple[Cell, ...]] = []
-    for language, of in scores.items():
-        size = next(iter(of.values())).grid.size
-        chance = by_chance(size, min(k, size), min(k, size))
-        for (one, first), (other, second) in combinations(of.items(), 2):
+def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
+    """Every language, pair of methods and end of the ranking: how many of the k heads both choose."""
+    rows = []
+    for language, scores_by_method in scores.items():
+        size = next(iter(scores_by_method.values())).grid.size
+        count = min(k, size)
+        chance = by_chance(size, count, count)
+        for (method, first), (other, second) in combinations(scores_by_method.items(), 2):
             for end in (HIGHEST, LOWEST):
                 shared = int((_chosen(first, k, end) & _chosen(second, k, end)).sum())
-                p = chance_of_more(size, min(k, size), min(k, size), shared)
-                rows.append((language, one, other, end, shared, *chance, p))
-    adjusted = holm(np.array([row[-1] for row in rows], float))
-    return Table(
-        "methods-overlap", f"How many of the {k} highest and of the {k} lowest heads two methods share",
-        ("language", "method", "other", "heads", "shared", "by chance", "chance, low", "chance, high", "p", "p (Holm)"),
-        ("", "", "", "", "d", ".1f", "d", "d", ".2g", ".2g"),
-        tuple((*row, float(p)) for row, p in zip(rows, adjusted, strict=True)),
-        ("by chance: what unrelated rankings share, with the range that holds at least 95 % of them; p: their chance "
-         "to share so many or more, p (Holm) adjusted for all rows. The lowest heads are those that leave first.",),
-    )  # fmt: skip
+                p = chance_of_more(size, count, count, shared)
+                rows.append(Overlap(language, method, other, end, shared, *chance, p, p_holm=p))
+    adjusted = holm(np.array([row.p for row in rows], float)).tolist()
+    return Records(
+        f"How many of the {k} highest and of the {k} lowest heads two methods share",
+        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)),
+        (
+            "by chance: what unrelated rankings share, with the range that holds at least 95 % of "
+            "them; p: their chance to share so many or more, p (Holm) adjusted for all rows. The "
+            "lowest heads are those that leave first.",
+        ),
+    )
 
 
 def _chosen(scores: HeadScores, k: int, end: str) -> Bools:
@@ -237,34 +339,32 @@ def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends
     return 0.0 - pair.difference, 0.0 - pair.high, 0.0 - pair.low  # no -0.0
 
 
-def verdict_table(found: Mapping[str, Verdict], level: float) -> Table:
-    """One row per language (and their mean): the best method against the next and against random orders."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            language,
-            v.best,
-            v.areas[v.best],
-            v.following,
-            *v.ahead,
-            *v.above,
-            v.below,
-            ", ".join(v.peers),
-            v.settled,
+def verdict_records(verdicts: Mapping[str, Verdict], level: float) -> Records[BestMethod]:
+    """Every language (and their mean): the best method against the next and against random orders."""
+    rows = [
+        BestMethod(
+            language=language,
+            best=verdict.best,
+            area_percent=verdict.areas[verdict.best],
+            following=verdict.following,
+            minus_next=AreaInterval(*verdict.ahead),
+            minus_random=AreaInterval(*verdict.above),
+            random_orders_below=verdict.below,
+            peers=", ".join(verdict.peers),
+            is_settled=verdict.settled,
         )
-        for language, v in found.items()
+        for language, verdict in verdicts.items()
     ]
-    return Table(
-        "methods-verdict",
+    return Records(
         "The score whose pruning curve has the largest area on test",
-        ("language", "best", "area, %", "next", "minus next, points", "low, points", "high, points",
-         "minus random, points", "random low, points", "random high, points", "random orders below",
-         "not told from it", "settled"),
-        ("", "", ".1f", "", *["+.1f"] * 6, "d", "", ""),
         tuple(rows),
-        (f"Intervals: {100 * level:.4g} % each, so that those of all pairs of a language hold together with 95 %: "
-         "which method is the best and which the next was seen on the same examples. not told from it: methods whose "
-         "interval of the difference holds 0. settled: there is none, and the interval against random lies above 0.",),
-    )  # fmt: skip
+        (
+            f"Intervals: {100 * level:.4g} % each, so that those of all pairs of a language hold "
+            "together with 95 %: which method is the best and which the next was seen on the same "
+            "examples. not told from it: methods whose interval of the difference holds 0. settled: "
+            "there is none, and the interval against random lies above 0.",
+        ),
+    )
 
 
 def trust_words(found: Mapping[str, Verdict]) -> str:
@@ -304,7 +404,7 @@ def methods_of(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     return tuple(text_in(options, "methods").split(","))
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> MethodsResult:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
@@ -321,12 +421,16 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
     scores = {
         language: {name: of[name][0].scores for name in names} for language, of in orders.items()
     }
-    tables = (
-        table_of(agreement_records(scores, pieces.seed), MethodAgreement, "methods-agreement"),
-        overlap_table(scores, integer_in(options, "top")),
+    judgement = judge(pieces, orders, names, number_in(options, "loss"))
+    return MethodsResult(
+        best=judgement.best,
+        agreement=agreement_records(scores, pieces.seed),
+        overlap=overlap_records(scores, integer_in(options, "top")),
+        areas=judgement.areas,
+        differences=judgement.differences,
+        curves=judgement.curves,
+        notes=(judgement.sentences, *notes(options)),
     )
-    (first, *judged), words = judge(pieces, orders, names, number_in(options, "loss"))
-    return (first, *tables, *judged), (words, *notes(options))
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -335,10 +439,18 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     return asks_of(pieces, plan, optional_integer_in(options, "points"))
 
 
-def judge(
-    pieces: Pieces, orders: Orders, names: Sequence[str], loss: float
-) -> tuple[tuple[Table, ...], str]:
-    """The tables of the curves, and the sentences on which score to trust."""
+class Judgement(NamedTuple):
+    """What the curves say of the methods, and in sentences which score to trust."""
+
+    best: Records[BestMethod]
+    areas: Records[CurveArea]
+    differences: Records[AreaDifference]
+    curves: Records[CurvePoint]
+    sentences: str
+
+
+def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> Judgement:
+    """What the curves say of the methods."""
     seed, aligned = pieces.seed, pieces.task.aligned
     curves = {
         language: {name: [one.curve for one in of] for name, of in by.items()}
@@ -355,15 +467,15 @@ def judge(
     for place, of in places.items():
         pairs[place] = compare(of, names, seed, aligned=aligned and place == MEAN)
         found[place] = verdict(of, names, pairs[place])
-    tables = (
-        verdict_table(found, level_of(names)),
-        with_means(
-            area_table(curves, seed, loss, "methods-areas"), places.get(MEAN), seed, aligned
-        ),
-        pair_table(pairs, "methods-differences", difference_note(names)),
-        point_table(curves, "methods-curves"),
+    areas = area_table(curves, seed, loss, "methods-areas")
+    differences = pair_table(pairs, "methods-differences", difference_note(names))
+    return Judgement(
+        best=verdict_records(found, level_of(names)),
+        areas=records_of(with_means(areas, places.get(MEAN), seed, aligned), CurveArea),
+        differences=records_of(differences, AreaDifference),
+        curves=records_of(point_table(curves, "methods-curves"), CurvePoint),
+        sentences=trust_words(found),
     )
-    return tables, trust_words(found)
 
 
 def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:

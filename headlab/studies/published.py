@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headlab.json_types import Json
-from headlab.tables import Cell, Report, Table, is_number
+from headlab.studies.result import readable_rows
+from headlab.studies.targeted import ChoiceEffect
+from headlab.studies.transfer import MaskEffect
+from headlab.tables import Cell, Report, Table
 
 # Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
 # accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.
@@ -122,33 +125,27 @@ def _examples(report: Report) -> str:
     return f"up to {known[-1]:,} examples" if known else "examples"
 
 
-OWN = (
-    "heads removed",
-    "untouched, %",
-    "difference, points",
-    "low, points",
-    "high, points",
-    "P < 0.05",
-)
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
 def _targeted(report: Report, options: Mapping[str, Json]) -> Here:
     """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
-    own, rivals = str(options.get("method")), ("gradient (example)", "random")
-    found = {
-        (str(row.get("language")), str(row.get("removed by"))): row
-        for row in report.rows("targeted")
+    method, rivals = str(options.get("method")), ("gradient (example)", "random")
+    effects = {
+        (effect.language, effect.choice): effect
+        for effect in readable_rows(report, "targeted", ChoiceEffect)
     }
-    by = [name for name in rivals if any(choice == name for _, choice in found)]
+    shown_rivals = [name for name in rivals if any(choice == name for _, choice in effects)]
     cells = {}
-    for (language, choice), row in found.items():
-        others = [found.get((language, name), {}).get("difference, points") for name in by]
-        if choice == own and all(map(is_number, others)) and _whole(row):
-            cells[language] = (*(row[name] for name in OWN), *others)
+    for (language, choice), effect in effects.items():
+        rival_effects = [effects.get((language, name)) for name in shown_rivals]
+        differences = [rival.difference.value for rival in rival_effects if rival is not None]
+        is_whole = effect.heads_removed is not None and len(differences) == len(shown_rivals)
+        if choice == method and is_whole:
+            cells[language] = (*_cells(effect), *differences)
     return Here(
-        (*_titles(own), *(f"{name}, points" for name in by)),
-        (*FORMATS, *("+.1f" for _ in by)),
+        (*_titles(method), *(f"{name}, points" for name in shown_rivals)),
+        (*FORMATS, *("+.1f" for _ in shown_rivals)),
         cells,
     )
 
@@ -157,13 +154,20 @@ def _transfer(report: Report, options: Mapping[str, Json]) -> Here:
     """Of every language: what removing English's heads changed; none where the source is another language."""
     if options.get("source") != "en":
         return Here()
-    rows = [row for row in report.rows("transfer") if row.get("chosen on") == "en" and _whole(row)]
-    cells = {str(row["language"]): tuple(row[name] for name in OWN) for row in rows}
+    effects = readable_rows(report, "transfer", MaskEffect)
+    cells = {effect.language: _cells(effect) for effect in effects if effect.chosen_on == "en"}
     return Here(_titles(str(options.get("method"))), FORMATS, cells)
 
 
+def _cells(effect: ChoiceEffect | MaskEffect) -> tuple[Cell, ...]:
+    """What is shown of an effect; where no head was removed, there is no interval."""
+    gain = effect.difference
+    ends = gain.value, gain.low, gain.high
+    return effect.heads_removed, effect.untouched_percent, *ends, effect.mark
+
+
 def _titles(method: str) -> tuple[str, ...]:
-    """What the columns OWN are called here."""
+    """What the columns of `_cells` are called here."""
     return (
         "heads removed",
         "unpruned, %",
@@ -172,11 +176,6 @@ def _titles(method: str) -> tuple[str, ...]:
         "high, points",
         "P < 0.05",
     )
-
-
-def _whole(row: Mapping[str, Cell]) -> bool:
-    """Whether a row has all that is shown of it; where no head was removed, there is no interval."""
-    return set(OWN) <= set(row) and all(is_number(row[name]) for name in OWN[:3])
 
 
 READERS = {"targeted": (TARGETED, _targeted), "transfer": (TRANSFER, _transfer)}

@@ -13,11 +13,12 @@ from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model, excluded_ids, sides, sum_weights
 from headlab.options import OptionValue, integer_in, text_in
 from headlab.parallel import Tick, spread
-from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, HeadGrid, Progress
+from headlab.records import Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed, in_every_top
-from headlab.studies.table import Found, Say
-from headlab.tables import Table
+from headlab.studies.result import Records
+from headlab.studies.separators_result import HeadLooks, KindLooks, SeparatorsResult
+from headlab.studies.table import Say
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -89,7 +90,7 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     return out
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> SeparatorsResult:
     """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
     options: method, method_options (of the scores that define the kinds of heads), tokens, top.
@@ -102,18 +103,18 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
         found[language] = _looks(pieces, language, tokens)
     kinds = _kinds(pieces, options, top)
     grid, rng = pieces.model.grid, np.random.default_rng(pieces.seed)
-    tables = (
-        head_table(found, grid, rng),
-        kind_table(found, kinds, aligned=pieces.task.aligned, rng=rng),
-    )
+    # In this order, since both draw from one stream of random numbers.
+    heads = head_records(found, grid, rng)
+    kind_rows = kind_records(found, kinds, aligned=pieces.task.aligned, rng=rng)
     sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
-    return tables, (
+    notes = (
         f"Looked at: {_words(pieces.model, tokens)}. Padding neither attends nor is attended to; all other tokens "
         "attend.",
         f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
         "helpful in one language and harmful in another by intervals that exclude 0 (not adjusted for many heads).",
         "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts and one that does not.",
-    )  # fmt: skip
+    )
+    return SeparatorsResult(heads=heads, kinds=kind_rows, notes=notes)
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -157,32 +158,41 @@ def _kinds(pieces: Pieces, options: Mapping[str, OptionValue], top: int) -> dict
     )
 
 
-def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator) -> Table:
-    """One row per language and head: share of sentences with its interval, and mean share of tokens."""
+def head_records(
+    looks_by_language: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator
+) -> Records[HeadLooks]:
+    """Every language and head: share of sentences with its interval, and mean share of tokens."""
     rows = []
-    for language, seen in found.items():
+    for language, seen in looks_by_language.items():
         share = seen.whole.astype(np.float64).T
         low, high, _ = group_bootstrap(share, seen.groups, rng, made_up=(1.0, 0.0))
-        columns = (share.mean(axis=1), low, high, seen.tokens.mean(axis=0))
-        for head, *values in zip(grid.heads, *(100 * c for c in columns), strict=True):
-            rows.append((language, *head, *map(float, values), len(seen.groups)))
-    return Table(
-        "separators",
-        "Share of sentences in which every token's largest attention weight goes to a separator, by head and language",
-        ("language", *HEAD, "sentences, %", "low, %", "high, %", "tokens, %", "n"),
-        ("", *HEAD_FORMATS, ".1f", ".1f", ".1f", ".1f", "d"),
+        tokens = seen.tokens.mean(axis=0)
+        for index, head in enumerate(grid.heads):
+            row = HeadLooks(
+                language=language,
+                head=head,
+                sentences_percent=100 * float(share[index].mean()),
+                low_percent=100 * float(low[index]),
+                high_percent=100 * float(high[index]),
+                tokens_percent=100 * float(tokens[index]),
+                sentences=len(seen.groups),
+            )
+            rows.append(row)
+    return Records(
+        "Share of sentences in which every token's largest attention weight goes to a separator, "
+        "by head and language",
         tuple(rows),
     )
 
 
-def kind_table(
+def kind_records(
     found: Mapping[str, Looks],
     kinds: Mapping[str, Bools],
     *,
     aligned: bool,
     rng: np.random.Generator,
-) -> Table:
-    """One row per language (and for all of them) and kind of head: mean share, and its difference from all heads.
+) -> Records[KindLooks]:
+    """Every language (and all of them) and kind of head: mean share, and its difference from all heads.
 
     aligned: whether groups of the same name are the same texts in every language and so are drawn together;
     otherwise each language is resampled separately, with equal weight.
@@ -198,30 +208,30 @@ def kind_table(
     rows = []
     for language, strata in sets.items():
         for kind, chosen in kinds.items():
-            rows.append((language, kind, int(chosen.sum()), *_against_all(strata, chosen, rng)))
-    return Table(
-        "separator-kinds",
+            numbers = _against_all(strata, chosen, rng)
+            rows.append(KindLooks(language, kind, int(chosen.sum()), *numbers))
+    return Records(
         "The same, as the mean over kinds of heads, and minus the mean over all heads",
-        ("language", "heads", "number of heads", "sentences, %", "low, %", "high, %", "tokens, %",
-         "difference, points", "low, points", "high, points", "p"),
-        ("", "", "d", ".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f", ".4f"),
         tuple(rows),
         ("Difference: to the mean over all heads, on the same sentences.",),
-    )  # fmt: skip
+    )
 
 
 def _against_all(
     strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator
 ) -> tuple[float | None, ...]:
-    """Mean over strata of the chosen heads' share and its difference from all heads, with intervals, in %; and p."""
+    """Mean over strata of the chosen heads' share and its difference from all heads, with intervals, in %; and p.
+
+    Fewer where there is no other head, and none where there is no head.
+    """
     if not chosen.any():
-        return (None,) * 8
+        return ()
     part = [(seen.whole[:, chosen].mean(axis=1)[None], seen.groups) for seen in strata]
     low, high, _ = stratified_bootstrap(part, rng, made_up=(1.0, 0.0))
     tokens = np.mean([seen.tokens[:, chosen].mean() for seen in strata])
     shares = [100 * float(v) for v in (_mean(part), low[0], high[0], tokens)]
     if chosen.all():
-        return (*shares, None, None, None, None)
+        return tuple(shares)
     gain = [
         (own - seen.whole.mean(axis=1), seen.groups)
         for (own, _), seen in zip(part, strata, strict=True)

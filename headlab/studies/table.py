@@ -214,6 +214,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "targeted",
             always=RIVALS,
+            result="targeted:TargetedResult",
+            figures="targeted",
         ),
         Experiment(
             "transfer",
@@ -228,6 +230,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "transfer",
             least_languages=2,
+            result="transfer:TransferResult",
+            figures="transfer",
         ),
         Experiment(
             "iterative",
@@ -269,6 +273,8 @@ BUILT_IN: dict[str, Experiment] = {
                 METHOD_OPTIONS: Option({}, "options of shapley", kind=dict),
             },
             "methods",
+            result="methods:MethodsResult",
+            figures="methods",
             options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
             lists={"methods": SCORES},
             fewest={"methods": 2},
@@ -286,6 +292,8 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "heads",
             least_languages=2,
+            result="heads:HeadsResult",
+            figures="heads",
         ),
         Experiment(
             "separators",
@@ -299,6 +307,8 @@ BUILT_IN: dict[str, Experiment] = {
                 "top": Option(20, "highest heads of every language", kind=int, low=1),
             },
             "separators",
+            result="separators_result:SeparatorsResult",
+            figures="separators",
         ),
         Experiment(
             "gap",

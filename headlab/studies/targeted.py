@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from headlab.options import OptionValue, integer_in, optional_integer_in, option
 from headlab.records import Bools, Evaluation
 from headlab.scores import HeadScores
 from headlab.studies.differences import (
-    COLUMNS,
-    FORMATS,
     NOTHING,
+    POINTS,
     Difference,
     Gain,
+    PointDifference,
     adjusted,
     caution,
     difference,
@@ -28,8 +28,9 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import METHOD, METHOD_OPTIONS, Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import Column, Records, StudyResult, TableName, table_of
+from headlab.studies.table import METHOD, METHOD_OPTIONS, Say
+from headlab.tables import Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -40,7 +41,113 @@ MEAN = "mean"
 
 
 @dataclass(frozen=True)
-class Row:
+class ChoiceEffect:
+    """What removing a choice of heads does to accuracy on test in one language, or as the MEAN of several.
+
+    Attributes:
+        language: Its code, or MEAN.
+        choice: What the heads were removed by: HARMFUL, a method, or RANDOM.
+        heads_removed: Their number; None of the mean.
+        untouched_percent: Accuracy of the untouched model.
+        accuracy_percent: Accuracy without the heads.
+        difference: The second minus the first, paired.
+        p_holm: p adjusted over the languages.
+        mark: Its direction where p is below 0.05.
+        lowest_run_percent: Of several runs, the lowest accuracy.
+        highest_run_percent: The highest.
+    """
+
+    language: Annotated[str, Column("language")]
+    choice: Annotated[str, Column("removed by")]
+    heads_removed: Annotated[int | None, Column("heads removed", "d")]
+    untouched_percent: Annotated[float, Column("untouched, %", ".1f")]
+    accuracy_percent: Annotated[float, Column("accuracy, %", ".1f")]
+    difference: Annotated[PointDifference, POINTS]
+    p_holm: Annotated[float | None, Column("p (Holm)", ".4f")] = None
+    mark: Annotated[str, Column("P < 0.05")] = ""
+    lowest_run_percent: Annotated[float | None, Column("lowest run, %", ".1f")] = None
+    highest_run_percent: Annotated[float | None, Column("highest run, %", ".1f")] = None
+
+
+@dataclass(frozen=True)
+class AgainstMethod:
+    """The accuracy under another choice minus that without the method's own K lowest heads."""
+
+    language: Annotated[str, Column("language")]
+    choice: Annotated[str, Column("removed by")]
+    difference: Annotated[PointDifference, POINTS]
+    p_holm: Annotated[float | None, Column("p (Holm)", ".4f")] = None
+    mark: Annotated[str, Column("P < 0.05")] = ""
+
+
+@dataclass(frozen=True)
+class AccuracyByChoice:
+    """Accuracy untouched and under every choice, as the paper shows it; numbers of heads are means in the last row."""
+
+    language: Annotated[str, Column("language")]
+    harmful_heads: Annotated[float, Column("harmful heads", ".4g")]
+    lowest_heads: Annotated[float, Column("K", ".4g")]
+    untouched_percent: Annotated[float, Column("untouched, %", ".1f")]
+    accuracy_percent: Annotated[Mapping[str, float], Column("{choice}, %", ".1f")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetedResult(StudyResult):
+    """What removing the heads that harm a language does, beside other choices of heads.
+
+    Attributes:
+        effects: Of every choice in every language, against the untouched model.
+        against: Every other choice against the method's K lowest heads.
+    """
+
+    effects: Annotated[Records[ChoiceEffect], TableName("targeted")]
+    against: Annotated[Records[AgainstMethod], TableName("targeted-against")]
+
+    def tables(self) -> tuple[Table, ...]:
+        """Accuracies as in the paper, then the tables of the records."""
+        accuracy = table_of(self.accuracy(), AccuracyByChoice, "targeted-accuracy")
+        return (accuracy, *super().tables())
+
+    def accuracy(self) -> Records[AccuracyByChoice]:
+        """The accuracies alone, a row a language."""
+        choices = tuple(dict.fromkeys(effect.choice for effect in self.effects.rows))
+        effects_by_language: dict[str, dict[str, ChoiceEffect]] = {}
+        for effect in self.effects.rows:
+            if effect.language != MEAN:
+                effects_by_language.setdefault(effect.language, {})[effect.choice] = effect
+        rows = [
+            AccuracyByChoice(
+                language,
+                effects[HARMFUL].heads_removed or 0,
+                effects[RANDOM].heads_removed or 0,
+                effects[HARMFUL].untouched_percent,
+                {choice: effects[choice].accuracy_percent for choice in choices},
+            )
+            for language, effects in effects_by_language.items()
+        ]
+        mean = AccuracyByChoice(
+            MEAN,
+            float(np.mean([row.harmful_heads for row in rows])),
+            float(np.mean([row.lowest_heads for row in rows])),
+            float(np.mean([row.untouched_percent for row in rows])),
+            {
+                choice: float(np.mean([row.accuracy_percent[choice] for row in rows]))
+                for choice in choices
+            },
+        )
+        return Records(
+            "Accuracy on test with heads removed",
+            (*rows, mean),
+            (
+                "harmful: all heads whose interval on dev lies below 0.  The others: the K lowest "
+                "heads of each method; random is the mean over its runs.",
+            ),
+            {"choice": choices},
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredLanguage:
     """One language under every choice of heads.
 
     masks: kept heads by choice, several for random.  whole: answers of the untouched model.  found: answers by
@@ -65,16 +172,16 @@ class Row:
         return [e.accuracy for e in self.found[choice]]
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TargetedResult:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
-    rows: list[Row] = []
+    rows: list[MeasuredLanguage] = []
     for language in pieces.each("targeted", report):
         masks = masks_of(pieces, language, options, pieces.scores)
         every = [None, *(kept for several in masks.values() for kept in several)]
         whole, *answers = pieces.all_answers(language, every)
         left = iter(answers)
         rows.append(
-            Row(
+            MeasuredLanguage(
                 language,
                 masks,
                 whole,
@@ -82,12 +189,11 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
             )
         )
     method, choices = text_in(options, METHOD), list(rows[0].masks)
-    tables = (
-        wide_table(rows, choices),
-        long_table(rows, choices, pieces),
-        against_table(rows, choices, method, pieces),
+    return TargetedResult(
+        effects=effect_records(rows, choices, pieces),
+        against=against_records(rows, choices, method, pieces),
+        notes=notes(rows, options, method),
     )
-    return tables, notes(rows, options, method)
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -139,63 +245,60 @@ def masks_of(
     return out | {RANDOM: [without_lowest(scores, k) for scores in drawn]}
 
 
-def _difference(row: Row, choice: str, seed: int) -> Difference:
+def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
     return difference(row.gain(choice), seed) if row.heads(choice) else NOTHING
 
 
-def wide_table(rows: Sequence[Row], choices: Sequence[str]) -> Table:
-    """One row per language: accuracy untouched and under every choice, as in the paper."""
-    cells: list[tuple[Cell, ...]] = []
-    for row in rows:
-        means = [100 * float(np.mean(row.accuracies(choice))) for choice in choices]
-        cells.append(
-            (row.language, row.heads(HARMFUL), row.heads(RANDOM), 100 * row.whole.accuracy, *means)
-        )
-    mean = [float(np.mean(column)) for column in list(zip(*cells, strict=True))[1:]]
-    return Table(
-        "targeted-accuracy",
-        "Accuracy on test with heads removed",
-        ("language", "harmful heads", "K", "untouched, %", *(f"{choice}, %" for choice in choices)),
-        ("", ".4g", ".4g", ".1f", *(".1f" for _ in choices)),
-        (*cells, (MEAN, *mean)),
-        ("harmful: all heads whose interval on dev lies below 0.  The others: the K lowest heads of each method; "
-         "random is the mean over its runs.",),
-    )  # fmt: skip
-
-
-def long_table(rows: Sequence[Row], choices: Sequence[str], pieces: Pieces) -> Table:
-    """One row per language and choice: paired difference from the untouched model, with interval and tests."""
-    cells: list[tuple[Cell, ...]] = []
+def effect_records(
+    rows: Sequence[MeasuredLanguage], choices: Sequence[str], pieces: Pieces
+) -> Records[ChoiceEffect]:
+    """Every language and choice: paired difference from the untouched model, with interval and tests."""
+    effects = []
     for choice in choices:
-        found = [_difference(row, choice, pieces.seed) for row in rows]
-        for row, d, corrected in zip(rows, found, adjusted(found), strict=True):
-            shares = row.accuracies(choice)
-            ends = (100 * min(shares), 100 * max(shares)) if choice == RANDOM else (None, None)
-            cells.append(
-                (row.language, choice, row.heads(choice), 100 * row.whole.accuracy, 100 * float(np.mean(shares)),
-                 *d.cells, corrected, d.mark, *ends)
-            )  # fmt: skip
+        differences = [_difference(row, choice, pieces.seed) for row in rows]
+        for row, gain, p_holm in zip(rows, differences, adjusted(differences), strict=True):
+            accuracies = row.accuracies(choice)
+            is_random = choice == RANDOM
+            effect = ChoiceEffect(
+                language=row.language,
+                choice=choice,
+                heads_removed=row.heads(choice),
+                untouched_percent=100 * row.whole.accuracy,
+                accuracy_percent=100 * float(np.mean(accuracies)),
+                difference=gain.points,
+                p_holm=p_holm,
+                mark=gain.mark,
+                lowest_run_percent=100 * min(accuracies) if is_random else None,
+                highest_run_percent=100 * max(accuracies) if is_random else None,
+            )
+            effects.append(effect)
         if len(rows) > 1:
-            cells.append((MEAN, choice, None, *_means(rows, choice), *_mean(rows, choice, pieces).cells, None,
-                          _mean(rows, choice, pieces).mark, None, None))  # fmt: skip
-    return Table(
-        "targeted",
+            untouched_percent, accuracy_percent = _means(rows, choice)
+            mean = _mean(rows, choice, pieces)
+            effect = ChoiceEffect(
+                language=MEAN,
+                choice=choice,
+                heads_removed=None,
+                untouched_percent=untouched_percent,
+                accuracy_percent=accuracy_percent,
+                difference=mean.points,
+                mark=mean.mark,
+            )
+            effects.append(effect)
+    return Records(
         "Accuracy on test with heads removed, against the untouched model",
-        ("language", "removed by", "heads removed", "untouched, %", "accuracy, %", *COLUMNS, "p (Holm)", "P < 0.05",
-         "lowest run, %", "highest run, %"),
-        ("", "", "d", ".1f", ".1f", *FORMATS, ".4f", "", ".1f", ".1f"),
-        tuple(cells),
+        tuple(effects),
         ("p (Holm): adjusted over the languages, for each choice.",),
-    )  # fmt: skip
+    )
 
 
-def _means(rows: Sequence[Row], choice: str) -> tuple[float, float]:
+def _means(rows: Sequence[MeasuredLanguage], choice: str) -> tuple[float, float]:
     """Mean accuracy over the languages, untouched and under a choice, in percent."""
     after = [float(np.mean(row.accuracies(choice))) for row in rows]
     return 100 * float(np.mean([row.whole.accuracy for row in rows])), 100 * float(np.mean(after))
 
 
-def _mean(rows: Sequence[Row], choice: str, pieces: Pieces) -> Difference:
+def _mean(rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces) -> Difference:
     """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
         return NOTHING
@@ -204,37 +307,43 @@ def _mean(rows: Sequence[Row], choice: str, pieces: Pieces) -> Difference:
     )
 
 
-def against_table(
-    rows: Sequence[Row], choices: Sequence[str], method: str, pieces: Pieces
-) -> Table:
-    """One row per language and other choice: its accuracy minus that without the method's K lowest heads, paired."""
-    cells: list[tuple[Cell, ...]] = []
-    for choice in (c for c in choices if c != method):
+def against_records(
+    rows: Sequence[MeasuredLanguage], choices: Sequence[str], method: str, pieces: Pieces
+) -> Records[AgainstMethod]:
+    """Every language and other choice: its accuracy minus that without the method's K lowest heads, paired."""
+    records = []
+    for choice in choices:
+        if choice == method:
+            continue
         gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
-        touched = {row.language: _differ(row, choice, method) for row in rows}
-        found = [
-            difference(g, pieces.seed) if touched[name] else NOTHING for name, g in gains.items()
+        are_other_heads = {row.language: _differ(row, choice, method) for row in rows}
+        differences = [
+            difference(gain, pieces.seed) if are_other_heads[language] else NOTHING
+            for language, gain in gains.items()
         ]
-        for name, d, corrected in zip(gains, found, adjusted(found), strict=True):
-            cells.append((name, choice, *d.cells, corrected, d.mark))
-        if len(rows) > 1 and any(touched.values()):
-            d = over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
-            cells.append((MEAN, choice, *d.cells, None, d.mark))
-    return Table(
-        "targeted-against",
+        for language, gain_over, p_holm in zip(
+            gains, differences, adjusted(differences), strict=True
+        ):
+            records.append(
+                AgainstMethod(language, choice, gain_over.points, p_holm, gain_over.mark)
+            )
+        if len(rows) > 1 and any(are_other_heads.values()):
+            mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+            records.append(AgainstMethod(MEAN, choice, mean.points, None, mean.mark))
+    return Records(
         f"Accuracy on test minus that without the K lowest heads by {method}",
-        ("language", "removed by", *COLUMNS, "p (Holm)", "P < 0.05"),
-        ("", "", *FORMATS, ".4f", ""),
-        tuple(cells),
+        tuple(records),
         ("p (Holm): adjusted over the languages, for each choice.",),
     )
 
 
-def _differ(row: Row, choice: str, other: str) -> bool:
+def _differ(row: MeasuredLanguage, choice: str, other: str) -> bool:
     return any(not np.array_equal(mask, row.masks[other][0]) for mask in row.masks[choice])
 
 
-def notes(rows: Sequence[Row], options: Mapping[str, OptionValue], method: str) -> tuple[str, ...]:
+def notes(
+    rows: Sequence[MeasuredLanguage], options: Mapping[str, OptionValue], method: str
+) -> tuple[str, ...]:
     """Caveats about the tables."""
     bare = [row.language for row in rows if not row.heads(HARMFUL)]
     out = [

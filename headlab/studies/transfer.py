@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from headlab.options import OptionValue, optional_integer_in, text_in
 from headlab.records import Bools
@@ -11,8 +12,10 @@ from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
     NOTHING,
+    POINTS,
     Difference,
     Gain,
+    PointDifference,
     adjusted,
     caution,
     chosen,
@@ -22,11 +25,108 @@ from headlab.studies.differences import (
     over_languages,
     removed,
 )
-from headlab.studies.table import Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
+from headlab.studies.table import Say
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
+
+
+@dataclass(frozen=True)
+class MaskElsewhere:
+    """What a language's mask does to every language, and on average to the others.
+
+    Attributes:
+        chosen_on: The language that the mask was chosen on.
+        heads_removed: By the mask.
+        differences: In points, by language tested.
+        elsewhere: Mean over all other languages.
+    """
+
+    chosen_on: Annotated[str, Column("chosen on")]
+    heads_removed: Annotated[int, Column("heads removed", "d")]
+    differences: Annotated[Mapping[str, float], Column("{language}, points", "+.2f")]
+    elsewhere: Annotated[
+        PointDifference, Columns(("mean of the others, points", *COLUMNS[1:]), FORMATS)
+    ]
+
+
+@dataclass(frozen=True)
+class MaskEffect:
+    """What the mask chosen on one language does to another.
+
+    Attributes:
+        chosen_on: The language that the mask was chosen on.
+        language: The one tested.
+        heads_removed: By the mask.
+        untouched_percent: Accuracy of the untouched model.
+        accuracy_percent: Accuracy under the mask.
+        difference: The second minus the first, paired.
+        p_holm: p adjusted over the languages tested.
+        mark: Its direction where p is below 0.05.
+    """
+
+    chosen_on: Annotated[str, Column("chosen on")]
+    language: Annotated[str, Column("language")]
+    heads_removed: Annotated[int, Column("heads removed", "d")]
+    untouched_percent: Annotated[float, Column("untouched, %", ".1f")]
+    accuracy_percent: Annotated[float, Column("accuracy, %", ".1f")]
+    difference: Annotated[PointDifference, POINTS]
+    p_holm: Annotated[float | None, Column("p (Holm)", ".4f")] = None
+    mark: Annotated[str, Column("P < 0.05")] = ""
+
+
+@dataclass(frozen=True)
+class SourceMaskEffect:
+    """What the source language's mask does to a language, beside the language's own mask.
+
+    Attributes:
+        language: The one tested.
+        untouched_percent: Accuracy of the untouched model.
+        accuracy_percent: Accuracy under the source language's mask.
+        difference: The second minus the first, paired.
+        p_holm: p adjusted over the languages.
+        mark: Its direction where p is below 0.05.
+        own_heads_removed: By the language's own mask.
+        own_difference: What its own mask does, in points.
+        minus_own: Accuracy under the source's mask minus that under its own.
+    """
+
+    language: Annotated[str, Column("language")]
+    untouched_percent: Annotated[float, Column("untouched, %", ".1f")]
+    accuracy_percent: Annotated[float, Column("mask of {source}, %", ".1f")]
+    difference: Annotated[PointDifference, POINTS]
+    p_holm: Annotated[float | None, Column("p (Holm)", ".4f")]
+    mark: Annotated[str, Column("P < 0.05")]
+    own_heads_removed: Annotated[int, Column("own heads removed", "d")]
+    own_difference: Annotated[float, Column("own mask, points", "+.2f")]
+    minus_own: Annotated[
+        PointDifference,
+        Columns(
+            (
+                "minus own, points",
+                "minus own low, points",
+                "minus own high, points",
+                "minus own p",
+            ),
+            FORMATS,
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult(StudyResult):
+    """What masks chosen on one language do to the others.
+
+    Attributes:
+        masks: A row for each mask.
+        effects: Of every mask on every language.
+        zero_shot: Of the source language's mask; None where it is not among the languages.
+    """
+
+    masks: Annotated[Records[MaskElsewhere], TableName("transfer-matrix")]
+    effects: Annotated[Records[MaskEffect], TableName("transfer")]
+    zero_shot: Annotated[Records[SourceMaskEffect] | None, TableName("zero-shot")] = None
 
 
 class Transfer(NamedTuple):
@@ -49,14 +149,17 @@ class Transfer(NamedTuple):
         return difference(self.gains[row, column], seed) if self.heads(row) else NOTHING
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TransferResult:
     """Every mask on every language: the matrix, its means, and the row of the source language."""
-    found = measured(pieces, options, report)
+    transfer = measured(pieces, options, report)
     source = text_in(options, "source")
-    tables = [matrix_table(found, pieces), long_table(found, pieces)]
-    if source in found.masks:
-        tables.append(source_table(found, source, pieces))
-    return tuple(tables), notes(found, options)
+    has_source = source in transfer.masks
+    return TransferResult(
+        masks=mask_records(transfer, pieces),
+        effects=effect_records(transfer, pieces),
+        zero_shot=source_records(transfer, source, pieces) if has_source else None,
+        notes=notes(transfer, options),
+    )
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -99,81 +202,84 @@ def elsewhere(found: Transfer, row: str, pieces: Pieces) -> Difference:
     return over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
 
 
-def matrix_table(found: Transfer, pieces: Pieces) -> Table:
-    """One row per language that chose the mask, one column per language tested: difference in points."""
-    names = list(found.masks)
-    rows: list[tuple[Cell, ...]] = []
-    for row in names:
-        across = [100 * float(found.gains[row, column].values.mean()) for column in names]
-        mean = elsewhere(found, row, pieces)
-        rows.append((row, found.heads(row), *across, *mean.cells))
-    return Table(
-        "transfer-matrix",
-        "Accuracy on test minus the untouched model's, in points: the language that chose the heads by the one tested",
-        ("chosen on", "heads removed", *(f"{name}, points" for name in names), "mean of the others, points",
-         "low, points", "high, points", "p"),
-        ("", "d", *("+.2f" for _ in names), *FORMATS),
+def mask_records(transfer: Transfer, pieces: Pieces) -> Records[MaskElsewhere]:
+    """Every mask: the difference in points on every language, and the mean of the others."""
+    languages = tuple(transfer.masks)
+    rows = []
+    for chosen_on in languages:
+        differences = {
+            language: 100 * float(transfer.gains[chosen_on, language].values.mean())
+            for language in languages
+        }
+        mean = elsewhere(transfer, chosen_on, pieces)
+        rows.append(MaskElsewhere(chosen_on, transfer.heads(chosen_on), differences, mean.points))
+    return Records(
+        "Accuracy on test minus the untouched model's, in points: the language that chose the "
+        "heads by the one tested",
         tuple(rows),
         ("The diagonal is targeted pruning.  low, high and p are of the mean of the others.",),
-    )  # fmt: skip
+        {"language": languages},
+    )
 
 
-def long_table(found: Transfer, pieces: Pieces) -> Table:
-    """One row per pair of languages, with intervals and tests."""
-    rows: list[tuple[Cell, ...]] = []
-    for row in found.masks:
-        differences = {column: found.difference(row, column, pieces.seed) for column in found.masks}
-        corrected = dict(zip(differences, adjusted(list(differences.values())), strict=True))
-        for column, d in differences.items():
-            rows.append(
-                (row, column, found.heads(row), 100 * found.untouched[column], 100 * found.accuracy[row, column],
-                 *d.cells, corrected[column], d.mark)
-            )  # fmt: skip
-    return Table(
-        "transfer",
+def effect_records(transfer: Transfer, pieces: Pieces) -> Records[MaskEffect]:
+    """Every pair of languages, with intervals and tests."""
+    rows = []
+    for chosen_on in transfer.masks:
+        differences = [
+            transfer.difference(chosen_on, language, pieces.seed) for language in transfer.masks
+        ]
+        for language, gain, p_holm in zip(
+            transfer.masks, differences, adjusted(differences), strict=True
+        ):
+            row = MaskEffect(
+                chosen_on=chosen_on,
+                language=language,
+                heads_removed=transfer.heads(chosen_on),
+                untouched_percent=100 * transfer.untouched[language],
+                accuracy_percent=100 * transfer.accuracy[chosen_on, language],
+                difference=gain.points,
+                p_holm=p_holm,
+                mark=gain.mark,
+            )
+            rows.append(row)
+    return Records(
         "Accuracy on test without the heads chosen on one language",
-        (
-            "chosen on",
-            "language",
-            "heads removed",
-            "untouched, %",
-            "accuracy, %",
-            *COLUMNS,
-            "p (Holm)",
-            "P < 0.05",
-        ),
-        ("", "", "d", ".1f", ".1f", *FORMATS, ".4f", ""),
         tuple(rows),
         ("p (Holm): adjusted over the languages tested, for each language that chose.",),
     )
 
 
-def source_table(found: Transfer, source: str, pieces: Pieces) -> Table:
+def source_records(transfer: Transfer, source: str, pieces: Pieces) -> Records[SourceMaskEffect]:
     """The source language's mask on every language, beside each language's own."""
-    names, seed = list(found.masks), pieces.seed
-    zero = [found.difference(source, name, seed) for name in names]
-    own = [found.difference(name, name, seed) for name in names]
-    rows: list[tuple[Cell, ...]] = []
-    for name, there, here, corrected in zip(names, zero, own, adjusted(zero), strict=True):
-        touched = name != source and found.heads(source) + found.heads(name) > 0
-        against = (
-            difference(minus(found.gains[source, name], found.gains[name, name]), seed)
-            if touched
-            else NOTHING
+    languages, seed = list(transfer.masks), pieces.seed
+    differences = [transfer.difference(source, language, seed) for language in languages]
+    rows = []
+    for language, gain, p_holm in zip(languages, differences, adjusted(differences), strict=True):
+        heads = transfer.heads(source) + transfer.heads(language)
+        minus_own = NOTHING
+        if language != source and heads > 0:
+            own_gain = transfer.gains[language, language]
+            minus_own = difference(minus(transfer.gains[source, language], own_gain), seed)
+        row = SourceMaskEffect(
+            language=language,
+            untouched_percent=100 * transfer.untouched[language],
+            accuracy_percent=100 * transfer.accuracy[source, language],
+            difference=gain.points,
+            p_holm=p_holm,
+            mark=gain.mark,
+            own_heads_removed=transfer.heads(language),
+            own_difference=100 * transfer.difference(language, language, seed).mean,
+            minus_own=minus_own.points,
         )
-        rows.append(
-            (name, 100 * found.untouched[name], 100 * found.accuracy[source, name], *there.cells, corrected, there.mark,
-             found.heads(name), 100 * here.mean, *against.cells)
-        )  # fmt: skip
-    return Table(
-        "zero-shot",
-        f"Accuracy on test without the {found.heads(source)} heads chosen on {source}, and without each language's own",
-        ("language", "untouched, %", f"mask of {source}, %", *COLUMNS, "p (Holm)", "P < 0.05", "own heads removed",
-         "own mask, points", "minus own, points", "minus own low, points", "minus own high, points", "minus own p"),
-        ("", ".1f", ".1f", *FORMATS, ".4f", "", "d", "+.2f", *FORMATS),
+        rows.append(row)
+    return Records(
+        f"Accuracy on test without the {transfer.heads(source)} heads chosen on {source}, and "
+        "without each language's own",
         tuple(rows),
         (f"minus own: accuracy under the mask of {source} minus that under the language's own.",),
-    )  # fmt: skip
+        {"source": (source,)},
+    )
 
 
 def notes(found: Transfer, options: Mapping[str, OptionValue]) -> tuple[str, ...]:

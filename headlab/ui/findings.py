@@ -17,15 +17,14 @@ from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
-from headlab.studies.differences import ALPHA, COLUMNS
+from headlab.studies.differences import ALPHA, PointInterval
 from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
 from headlab.studies.result import readable_rows
 from headlab.studies.table import BOUND, METHOD
-from headlab.studies.targeted import HARMFUL, MEAN
+from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 from headlab.tables import Report, is_number, p_is
 from headlab.ui.names import counted, front_params, language_title, languages_words, report_params
 
-ENDS = COLUMNS[:3]  # a difference and its interval
 LANGUAGE_PAGE = 2  # languages that the page Languages needs, to compare them
 
 
@@ -193,33 +192,39 @@ def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding
     """What switching off the harmful heads did on test: the clearest, how many gain significantly, the mean."""
     report = result.record
     languages = languages_of(report)
-    numbers = ("untouched, %", "accuracy, %", *ENDS)
-    harmful_rows = [
-        row for row in _rows(report, "targeted", numbers) if row.get("removed by") == HARMFUL
+    harmful = [
+        effect
+        for effect in readable_rows(report, "targeted", ChoiceEffect)
+        if effect.choice == HARMFUL
     ]
-    rows = [
-        row
-        for row in harmful_rows
-        if row.get("language") in languages and is_number(n := row.get("heads removed")) and n
-    ]
-    if not rows:
+    effects, intervals = list[ChoiceEffect](), list[PointInterval]()
+    for effect in harmful:
+        interval = effect.difference.interval
+        if effect.language in languages and effect.heads_removed and interval is not None:
+            effects.append(effect)
+            intervals.append(interval)
+    if not effects:
         return
-    clearest = max(rows, key=lambda row: row["low, points"])
+    lower_ends = [interval.low for interval in intervals]
+    index = lower_ends.index(max(lower_ends))
+    clearest, interval = effects[index], intervals[index]
     significant = sum(
-        is_number(p := row.get("p (Holm)")) and p <= ALPHA and row["low, points"] > 0
-        for row in rows
+        effect.p_holm is not None and effect.p_holm <= ALPHA and low > 0
+        for effect, low in zip(effects, lower_ends, strict=True)
     )
     where = languages_words(languages, chosen)
-    accuracies = f"{clearest['untouched, %']:.1f} to {clearest['accuracy, %']:.1f} %"
+    accuracies = f"{clearest.untouched_percent:.1f} to {clearest.accuracy_percent:.1f} %"
     sentence = (
         f"Heads that harm on dev by {_method_words(report)}, switched off in {where}: of "
-        f"{counted(len(rows), 'language')} with such heads {significant} gain{'s' * (significant == 1)} significantly "
-        f"on test (Holm-adjusted p at most {ALPHA:g}). The clearest is {language_title(clearest['language'])}, "
-        f"{counted(clearest['heads removed'], 'head')} off: {accuracies}, "
-        f"{_points(clearest)}{_tested(report, clearest['language'])}."
+        f"{counted(len(effects), 'language')} with such heads {significant} gain{'s' * (significant == 1)} significantly "
+        f"on test (Holm-adjusted p at most {ALPHA:g}). The clearest is {language_title(clearest.language)}, "
+        f"{counted(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
+        f"{_points(interval)}{_tested(report, clearest.language)}."
     )
-    means = [row for row in harmful_rows if row.get("language") == MEAN]
-    sentence += "".join(f" Mean of {_all_of(languages)}: {_points(row)}." for row in means[:1])
+    means = [effect.difference.interval for effect in harmful if effect.language == MEAN]
+    mean = next((interval for interval in means if interval is not None), None)
+    if mean is not None:
+        sentence += f" Mean of {_all_of(languages)}: {_points(mean)}."
     yield Finding(
         sentence, "experiments", "Targeted pruning", report_params("targeted", result.key)
     )
@@ -278,9 +283,11 @@ def _mean_on_test(report: Report) -> str:
     if len(languages) < 2:
         return ""
     for row in readable_rows(report, CONFIRMED, TestedLanguage):
-        ends = row.difference, row.low, row.high
-        if row.language == MEAN and None not in ends:
-            return f"; mean of {_all_of(languages)} {_interval_words(*ends)}"
+        if row.language != MEAN:
+            continue
+        if row.difference is not None and row.low is not None and row.high is not None:
+            interval = PointInterval(row.difference, row.low, row.high)
+            return f"; mean of {_all_of(languages)} {_points(interval)}"
     return ""
 
 
@@ -368,14 +375,10 @@ def _sizes(report: Report, split: str) -> str:
     return f"{count} {split}"
 
 
-def _points(row: Mapping[str, Any]) -> str:
-    return _interval_words(*(row[name] for name in ENDS))
-
-
-def _interval_words(*ends: float | None) -> str:
-    """A difference with its interval. ends: the difference, then the ends of the interval; none is None."""
-    difference, low, high = (_written(end, "+.1f") for end in ends if end is not None)
-    return f"{difference} [{low}, {high}] points"
+def _points(interval: PointInterval) -> str:
+    """A difference in points with its interval."""
+    value, low, high = (_written(number, "+.1f") for number in interval)
+    return f"{value} [{low}, {high}] points"
 
 
 def _written(value: float, form: str) -> str:

@@ -110,7 +110,7 @@ def test_counts_are_of_the_heads_in_the_tables() -> None:
 def test_without_intervals_no_sign_is_claimed() -> None:
     scores = {code: scores_of(code, [1, -1, 0, 2, 3, 4], width=None) for code in CODES[:2]}
     assert tables.claimed(scores) == {}
-    found = {table.name: len(table.rows) for table in tables.heads_tables(scores, 2, 1)}
+    found = {table.name: len(table.rows) for table in tables.heads_result(scores, 2, 1).tables()}
     assert found == {"heads-counts": 5, "heads-agnostic": 2, "heads-specific": 0, "heads-few": 0}
     assert "no sign can be claimed" in " ".join(tables.count_table(scores, 2, 1).notes)
 

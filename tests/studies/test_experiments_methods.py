@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import combinations
 from typing import Any
 
@@ -24,7 +24,9 @@ from headlab.studies import methods
 from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
 from headlab.studies.methods import (
     MEAN,
+    BestMethod,
     MethodAgreement,
+    Overlap,
     Scores,
     Verdict,
     agreement_records,
@@ -33,10 +35,10 @@ from headlab.studies.methods import (
     listed,
     mean_rho,
     named_pairs,
-    overlap_table,
+    overlap_records,
     trust_words,
     verdict,
-    verdict_table,
+    verdict_records,
 )
 from headlab.studies.result import table_of
 from headlab.studies.run import Pieces, forecast, run_experiment
@@ -50,6 +52,14 @@ OPTIONS: dict[str, Any] = {
     "top": 4,
 }
 NAMES = ("shapley", "gradient", "confidence")
+
+
+def overlap_table(scores: Scores, k: int) -> Table:
+    return table_of(overlap_records(scores, k), Overlap, "methods-overlap")
+
+
+def verdict_table(verdicts: dict[str, Verdict], level: float) -> Table:
+    return table_of(verdict_records(verdicts, level), BestMethod, "methods-verdict")
 
 
 def agreement_table(scores: Scores, seed: int) -> Table:
@@ -198,19 +208,22 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
     aligned = Pieces(
         pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12
     )
-    tables, _ = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0)
+    differences = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0).differences
     curves, numbers = (
         {name: [one.curve for one in of[name]] for name in of},
         of["shapley"][0].curve.groups,
     )
     found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
-    shown = [list(row.values())[1:7] for row in rows(tables[2], language=MEAN)]
+    by_language = {
+        language: [list(astuple(row))[1:7] for row in differences.rows if row.language == language]
+        for language in (MEAN, "xx")
+    }
     together, apart = (
         [list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False)
     )
-    assert shown == together != apart
+    assert by_language[MEAN] == together != apart
     alone = [list(pair[:6]) for pair in compare([walked(curves)], names, 0)]
-    assert [list(row.values())[1:7] for row in rows(tables[2], language="xx")] == alone
+    assert by_language["xx"] == alone
 
 
 # Agreement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from headlab.hooks.model import Model
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.separators import KINDS, Looks, cost, head_table, kind_table, looks
+from headlab.studies.separators import KINDS, Looks, cost, head_records, kind_records, looks
 from headlab.studies.table import STUDIES
 from headlab.tables import Report
 from headlab.tasks.base import Task
@@ -198,13 +198,14 @@ def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(
     for _ in range(runs):
         tokens = np.repeat((rng.random((60, 2)) < truth).astype(float), 3, axis=0)
         found = {"xx": Looks(tokens, groups)}
-        rows = head_table(found, grid, rng).rows
-        low, high = (np.array([row[place] for row in rows], float) / 100 for place in (5, 6))
+        rows = head_records(found, grid, rng).rows
+        low = np.array([row.low_percent for row in rows]) / 100
+        high = np.array([row.high_percent for row in rows]) / 100
         missed += (truth < low) | (truth > high)
-        _, _, _, _, _, _, _, _, below, above, _ = kind_table(
-            found, kinds, aligned=True, rng=rng
-        ).rows[0]
-        apart += not below / 100 <= -0.15 <= above / 100  # type: ignore[operator] # 0.3 minus the mean of both
+        first = kind_records(found, kinds, aligned=True, rng=rng).rows[0]
+        assert first.low is not None
+        assert first.high is not None
+        apart += not first.low / 100 <= -0.15 <= first.high / 100  # 0.3 minus the mean of both
     assert (missed <= 6).all()  # 1.5 are expected; chance exceeds 6 less than once in 1,000
     assert apart <= 6
 
@@ -217,8 +218,11 @@ def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(
     kinds = {"all": np.ones(1, bool)}
     spans = {}
     for aligned in (True, False):
-        row = kind_table({"xx": one, "yy": replace(one)}, kinds, aligned=aligned, rng=rng).rows[-1]
-        spans[aligned] = row[5] - row[4]  # type: ignore[operator] # numbers
+        records = kind_records({"xx": one, "yy": replace(one)}, kinds, aligned=aligned, rng=rng)
+        row = records.rows[-1]
+        assert row.low_percent is not None
+        assert row.high_percent is not None
+        spans[aligned] = row.high_percent - row.low_percent
     assert spans[True] > 1.2 * spans[False]  # twice the same sentence is not twice the evidence
 
 
@@ -234,7 +238,8 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_
     for aligned, names in ((False, False), (True, True)):
         each = {name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
                 for name, seen in found.items()}  # fmt: skip
-        row = kind_table(each, kinds, aligned=aligned, rng=np.random.default_rng(1)).rows[-2]
+        records = kind_records(each, kinds, aligned=aligned, rng=np.random.default_rng(1))
+        row = astuple(records.rows[-2])
         assert row[:2] == ("all languages", "one")
         wide[aligned] = row
     share, low, high, _, gain, below, above, _ = (float(cell) for cell in wide[False][3:])  # type: ignore[arg-type]

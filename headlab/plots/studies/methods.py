@@ -1,0 +1,58 @@
+"""Agreement of the methods: correlations, the best of them, and the curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.plots.studies.agreement import correlation_matrix, names_of
+from headlab.plots.studies.curves import curve_figures
+from headlab.studies.agreement import Correlation
+from headlab.studies.methods import MEAN, BestMethod, MethodAgreement, MethodsResult
+
+
+def figures(result: MethodsResult) -> dict[str, go.Figure]:
+    """A matrix of correlations for each language, their mean first; the best methods; the curves."""
+    drawn = _matrices(result.agreement.rows)
+    drawn["methods-verdict"] = _best(result.best.rows)
+    return drawn | curve_figures(result.curves.rows, "methods-curves")
+
+
+def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, go.Figure]:
+    pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
+    for row in agreement:
+        pairs = pairs_by_language.setdefault(row.language, [])
+        pairs.append((row.method, row.other, row.correlation))
+    names = names_of([(row.method, row.other, row.correlation) for row in agreement])
+    return {
+        f"methods-agreement-{language}": correlation_matrix(
+            pairs_by_language[language], names, "the same method"
+        )
+        for language in sorted(pairs_by_language, key=lambda language: language != MEAN)
+    }
+
+
+def _best(rows: Sequence[BestMethod]) -> go.Figure:
+    """The area of the best method minus those of the next one and of random orders."""
+    series = {
+        "the next method": [row.minus_next for row in rows],
+        "random": [row.minus_random for row in rows],
+    }
+    names, dots_by_series = side_by_side(
+        [
+            Dot(
+                f"{row.language}: {row.best} (next: {row.following})",
+                name,
+                interval.value,
+                interval.low,
+                interval.high,
+                interval.low > 0,
+            )
+            for name, intervals in series.items()
+            for row, interval in zip(rows, intervals, strict=True)
+        ]
+    )
+    unit = "area of the best method minus that of another, points"
+    return dots(names, dots_by_series, unit)

@@ -1,0 +1,36 @@
+"""Targeted pruning: differences in accuracy by language and choice of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.studies.targeted import AgainstMethod, ChoiceEffect, TargetedResult
+
+
+def figures(result: TargetedResult) -> dict[str, go.Figure]:
+    """Every choice against the untouched model, and against the method's own heads."""
+    return {
+        "targeted": _differences(result.effects.rows, "the untouched model"),
+        "targeted-against": _differences(result.against.rows, "the method's heads"),
+    }
+
+
+def _differences(effects: Sequence[ChoiceEffect | AgainstMethod], other: str) -> go.Figure:
+    gains = [(effect, effect.difference) for effect in effects]
+    languages, series = side_by_side(
+        [
+            Dot(
+                effect.language,
+                effect.choice,
+                gain.value,
+                gain.low,
+                gain.high,
+                gain.is_significant,
+            )
+            for effect, gain in gains
+        ]
+    )
+    return dots(languages, series, f"accuracy against {other}, points")

@@ -1,0 +1,47 @@
+"""Transfer of masks: a matrix of the languages that chose and were tested, and the source language's mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.plots.matrices import transfer_matrix
+from headlab.studies.transfer import MaskEffect, SourceMaskEffect, TransferResult
+
+
+def figures(result: TransferResult) -> dict[str, go.Figure]:
+    """The matrix, and the source language's mask where that is among the languages."""
+    drawn = {"transfer": _matrix(result.effects.rows)}
+    if result.zero_shot is not None:
+        drawn["zero-shot"] = _zero_shot(result.zero_shot.rows)
+    return drawn
+
+
+def _matrix(effects: Sequence[MaskEffect]) -> go.Figure:
+    chosen_on = list(dict.fromkeys(effect.chosen_on for effect in effects))
+    tested = list(dict.fromkeys(effect.language for effect in effects))
+    values = np.full((len(chosen_on), len(tested)), np.nan)
+    is_sure = np.zeros(values.shape, bool)
+    for effect in effects:
+        cell = chosen_on.index(effect.chosen_on), tested.index(effect.language)
+        values[cell] = effect.difference.value
+        is_sure[cell] = effect.difference.is_significant
+    return transfer_matrix(values, is_sure, chosen_on, tested)
+
+
+def _zero_shot(effects: Sequence[SourceMaskEffect]) -> go.Figure:
+    differences = [
+        ("against the untouched model", [effect.difference for effect in effects]),
+        ("against its own mask", [effect.minus_own for effect in effects]),
+    ]
+    languages, series = side_by_side(
+        [
+            Dot(effect.language, name, gain.value, gain.low, gain.high, gain.is_significant)
+            for name, gains in differences
+            for effect, gain in zip(effects, gains, strict=True)
+        ]
+    )
+    return dots(languages, series, "difference in accuracy, points")

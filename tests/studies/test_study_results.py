@@ -1,0 +1,177 @@
+"""What a study found as records: every stored report is read into them, and its tables are a view of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from errors import raises
+from made_fronts import made_front
+from made_reports import made_reports
+
+from headlab.records import Head
+from headlab.store import Store
+from headlab.studies.pareto import FrontResult
+from headlab.studies.result import (
+    Column,
+    HeadCells,
+    Records,
+    StudyResult,
+    TableName,
+    readable_rows,
+    result_of,
+    shown_parts,
+)
+from headlab.studies.table import STUDIES
+from headlab.tables import Report, Table
+
+CACHE = Path(__file__).parents[2] / "cache"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    """Of the committed cache, and one of every experiment."""
+    stored = [result.record for result in Store(CACHE).reports().results]
+    made = made_reports(tmp_path_factory.mktemp("store"))
+    fronts = [made_front(), made_front(within=2.0), made_front(heads=4)]
+    return [*stored, *made.values(), *fronts]
+
+
+def as_stored(tables: tuple[Table, ...]) -> str:
+    return json.dumps([table.to_json() for table in tables])
+
+
+def test_the_tables_of_every_report_are_a_view_of_its_records(reports: list[Report]) -> None:
+    read = set()
+    for report in reports:
+        result = result_of(report)
+        if result is None:
+            continue
+        read.add(report.name)
+        assert as_stored(result.tables()) == as_stored(report.tables)
+        assert result.notes == report.notes
+    assert read == {key for key, study in STUDIES.items() if study.result}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A record with columns of every kind."""
+
+    language: Annotated[str, Column("language")]
+    head: HeadCells
+    shares: Annotated[Mapping[str, float | None], Column("{kind}, %", ".1f")]
+    highest: Annotated[float, Column("highest, {unit}", ".1f")]
+    comment: Annotated[str, Column("comment")] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares(StudyResult):
+    """A result with a table that a report may lack."""
+
+    shares: Annotated[Records[Share], TableName("shares")]
+    others: Annotated[Records[Share] | None, TableName("others")] = None
+
+
+NAMES = {"kind": ("old", "new"), "unit": ("points",)}
+SHARE = Share("de", Head("encoder", 1, 2), {"old": 1.0, "new": None}, 2.5, "so")
+
+
+def shares(*rows: Share) -> Shares:
+    return Shares(shares=Records("Shares", rows, ("A note.",), NAMES), notes=("Beware.",))
+
+
+def report_of(result: StudyResult) -> Report:
+    return Report("shares", *shown_parts(result))
+
+
+@pytest.mark.parametrize("rows", [(), (SHARE,)])
+def test_columns_are_named_by_what_is_in_them_and_read_back(rows: tuple[Share, ...]) -> None:
+    (table,) = shares(*rows).tables()
+    assert table.columns == (
+        "language",
+        "stack",
+        "layer",
+        "head",
+        "old, %",
+        "new, %",
+        "highest, points",
+        "comment",
+    )
+    assert table.formats == ("", "", "d", "d", ".1f", ".1f", ".1f", "")
+    assert table.rows == (("de", "encoder", 1, 2, 1.0, None, 2.5, "so"),) * len(rows)
+    assert table.notes == ("A note.",)
+    assert Shares.from_report(report_of(shares(*rows))) == shares(*rows)
+
+
+def test_a_column_with_a_default_may_lack_in_an_older_report() -> None:
+    (table,) = shares(SHARE).tables()
+    older = replace(
+        table,
+        columns=table.columns[:-1],
+        formats=table.formats[:-1],
+        rows=tuple(row[:-1] for row in table.rows),
+    )
+    (row,) = Shares.from_report(Report("shares", (older,))).shares.rows
+    assert row == replace(SHARE, comment="none")
+
+
+ODD: list[tuple[int, Any]] = [
+    (0, None),
+    (0, 1),
+    (1, 5),
+    (2, 1.5),
+    (2, True),
+    (4, "x"),
+    (6, None),
+    (6, True),
+    (6, float("nan")),
+    (6, float("inf")),
+    (6, 10**400),
+]
+
+
+@pytest.mark.parametrize(("place", "cell"), ODD)
+def test_a_cell_of_another_kind_is_an_error_or_leaves_its_row_out(place: int, cell: Any) -> None:
+    (table,) = shares(SHARE, SHARE).tables()
+    first, second = table.rows
+    odd = Report(
+        "shares", (replace(table, rows=((*first[:place], cell, *first[place + 1 :]), second)),)
+    )
+    with raises("table.column_unreadable", table.columns[place]):
+        Shares.from_report(odd)
+    assert list(readable_rows(odd, "shares", Share)) == [SHARE]
+
+
+def test_a_report_without_the_table_cannot_be_read_unless_it_may_lack_it() -> None:
+    report = report_of(shares(SHARE))
+    assert Shares.from_report(report).others is None
+    with raises("report.table_unknown", "shares"):
+        Shares.from_report(replace(report, tables=()))
+    assert list(readable_rows(replace(report, tables=()), "shares", Share)) == []
+
+
+def test_a_result_is_not_changed_and_tables_and_notes_alone_are_taken_as_they_are() -> None:
+    with pytest.raises(FrozenInstanceError):
+        shares(SHARE).notes = ()  # type: ignore[misc] # what is tried
+    table = Table("t", "T", ("a",), ("",), ((1,),))
+    assert shown_parts(([table], ["A note."])) == ((table,), ("A note.",))
+
+
+def test_a_front_has_its_question_from_what_it_depends_on() -> None:
+    losses = [
+        FrontResult.from_report(made_front(**options)).loss
+        for options in ({"within": 2.0}, {"heads": 4})
+    ]
+    assert losses == [2.0, None]
+
+
+@pytest.mark.parametrize("name", ["front", "front-choice", "front-confirmed", "front-orders"])
+def test_a_front_without_a_table_is_refused_with_a_sentence(name: str) -> None:
+    report = made_front()
+    rest = tuple(table for table in report.tables if table.name != name)
+    with raises("report.table_unknown", name):
+        result_of(Report("front", rest, spec=report.spec))
