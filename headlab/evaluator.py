@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +132,7 @@ STATE_BYTES = 192 << 20
 REMEMBERED = 64
 Tick = Callable[[], None]
 T = TypeVar("T")
+ComparisonT_co = TypeVar("ComparisonT_co", covariant=True)
 Reader = Callable[["Batch", torch.Tensor, torch.Tensor], Sequence[T]]
 
 
@@ -504,10 +505,55 @@ def _named(mask: Mask, ablation: str = "zero") -> str:
     return f"{mask.digest}:{ablation}"
 
 
+class ComparisonType(Protocol[ComparisonT_co]):
+    """A type of records with the fields of a `Comparison`, by which one is made."""
+
+    def __call__(
+        self,
+        *,
+        language: str,
+        n: int,
+        total: int,
+        accuracy: float,
+        baseline: float,
+        difference: float,
+        low: float,
+        high: float,
+        p: float,
+        flipped_right: int,
+        flipped_wrong: int,
+        omissions: Omissions | None,
+    ) -> ComparisonT_co:
+        """A record of these fields."""
+
+
 def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
     """Comparison of a masked model with the unpruned one, paired over the answers in both evaluations.
 
-    Raises HeadlabError if the evaluations are of different examples.
+    Args:
+        before: Of the unpruned model.
+        after: Of the masked model.
+        seed: Of the bootstrap.
+
+    Raises:
+        HeadlabError: If the evaluations are of different examples.
+    """
+    return compare_as(Comparison, before, after, seed)
+
+
+def compare_as(
+    record_type: ComparisonType[ComparisonT_co],
+    before: Evaluation,
+    after: Evaluation,
+    seed: int = 0,
+) -> ComparisonT_co:
+    """The same as a record of another type, such as the one that the worker sends.
+
+    Args:
+        record_type: Its type.
+        before: As in `compare`, like `after`, `seed` and what is raised.
+        after: Of the masked model.
+        seed: Of the bootstrap.
     """
     n = min(before.n, after.n)
     if before.ids[:n] != after.ids[:n]:
@@ -515,18 +561,24 @@ def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
             "the two evaluations are of different examples; compare runs on the same language, split and size",
             code="evaluation.other_examples",
         )
-    old, new = before.correct[:n], after.correct[:n]
-    paired = paired_bootstrap(old, new, before.groups[:n], np.random.default_rng(seed))
-    return Comparison(
-        after.language,
-        n,
-        after.total,
-        float(new.mean()),
-        float(old.mean()),
-        *paired,
-        int((new & ~old).sum()),
-        int((old & ~new).sum()),
-        after.omissions or before.omissions,
+    right_before = before.correct[:n]
+    right_after = after.correct[:n]
+    difference = paired_bootstrap(
+        right_before, right_after, before.groups[:n], np.random.default_rng(seed)
+    )
+    return record_type(
+        language=after.language,
+        n=n,
+        total=after.total,
+        accuracy=float(right_after.mean()),
+        baseline=float(right_before.mean()),
+        difference=difference.difference,
+        low=difference.low,
+        high=difference.high,
+        p=difference.p,
+        flipped_right=int((right_after & ~right_before).sum()),
+        flipped_wrong=int((right_before & ~right_after).sum()),
+        omissions=after.omissions or before.omissions,
     )
 
 

@@ -5,7 +5,6 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.masks import Mask
 from headlab.ui import (
     contrast,
     experiments_report,
@@ -20,7 +19,7 @@ from headlab.ui import (
     sentences,
     shell,
 )
-from headlab.ui.history import follow_link, history, write_link
+from headlab.ui.history import follow_link, history_of, write_link
 from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, plain
 from headlab.ui.notices import keep_known, remember
 from headlab.ui.prune_figures import SIZES, Question
@@ -47,7 +46,7 @@ def pick_split():
 
 
 @st.fragment
-def board(choice, loaded, identity, now, results, measured):
+def board(choice, loaded, identity, history, results, measured):
     with guarded():
         known = st.session_state.setdefault(prune_figures.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
@@ -56,15 +55,14 @@ def board(choice, loaded, identity, now, results, measured):
             headline = st.container()
             split = pick_split()
             details, changed = st.container(), st.container()
-        mask = Mask(now.grid, now.kept, identity, now.chosen)
+        mask = history.mask
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
-        asked = mask if mask.removed else None
         question = Question.of(
             choice.model,
             identity["fingerprint"],
             choice.task,
             split,
-            asked,
+            mask if mask.removed else None,
             asker,
             choice.label_map,
         )
@@ -72,20 +70,21 @@ def board(choice, loaded, identity, now, results, measured):
             st.caption(prune_page.HOW)
             scores = prune_page.pick_scores(results)
             on_test = partial(prune_figures.on_test, question, choice.languages, known)
-            prune_page.suggestion(now, results, scores, on_test)
-            prune_page.twin(now)
+            prune_page.suggestion(history, results, scores, on_test)
+            prune_page.twin(history)
             prune_page.savings(choice, loaded.costs, mask, measured)
         with grid:
-            prune_page.switches(now, scores, headgrid.together(identity["fingerprint"]))
-            prune_page.toolbar(now)
+            prune_page.switches(history, scores, headgrid.together(identity["fingerprint"]))
+            prune_page.toolbar(history)
         with more:
             st.caption(READING)
-            mask_pages.draw(mask, now, loaded, question, known, choice.languages)
-            seen = mask_pages.with_seen(mask, question, known, choice.languages)
-            experiments_report.save_view(
-                choice, results.scores, {"Mask of the Prune page": seen} if asked else {}
-            )
-        write_link(now)
+            mask_pages.draw(mask, history, loaded, question, known, choice.languages)
+            masks = {}
+            if mask.removed:
+                measured_mask = mask_pages.with_seen(mask, question, known, choice.languages)
+                masks["Mask of the Prune page"] = measured_mask
+            experiments_report.save_view(choice, results.scores, masks)
+        write_link(history)
         live = prune_figures.running(client(), question, choice.languages, known)
         with changed:
             sentences.draw(question, choice.languages, known)
@@ -93,18 +92,18 @@ def board(choice, loaded, identity, now, results, measured):
 
 
 @st.fragment
-def smaller(choice, identity, now):
+def smaller(choice, identity, history):
     with guarded():
-        prune_pareto.draw(choice, now, identity["fingerprint"])
+        prune_pareto.draw(choice, history, identity["fingerprint"])
 
 
 with page("prune") as choice:
     with st.spinner("Loading the model …"):
         loaded = shell.loaded(choice.model)
     identity = loaded.identity
-    now = history(loaded.fingerprint, loaded.grid)
+    history = history_of(loaded.fingerprint, loaded.grid, identity)
     # A widget's state is dropped with its page: without it, the user has just arrived.
-    if sentence := follow_link(now, arrived=prune_page.GRID not in st.session_state):
+    if sentence := follow_link(history, arrived=prune_page.GRID not in st.session_state):
         st.warning(plain(sentence))
     if loaded.note:
         st.caption(plain(loaded.note))
@@ -112,11 +111,11 @@ with page("prune") as choice:
         results = found(choice)
         switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
         with switch:
-            board(choice, loaded, identity, now, results, prune_page.jobs())
+            board(choice, loaded, identity, history, results, prune_page.jobs())
             contrast.of_languages(results.scores)
             guide.below("prune")
         with find:
-            smaller(choice, identity, now)
+            smaller(choice, identity, history)
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:
             job_actions.progress()  # otherwise the offer shows it

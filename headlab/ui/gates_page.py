@@ -37,7 +37,7 @@ from headlab.ui.gates_store import (
     trouble,
 )
 from headlab.ui.headgrid import draw_map
-from headlab.ui.history import history
+from headlab.ui.history import history_of
 from headlab.ui.job_actions import asked, end_form, progress, start_planned, terminal
 from headlab.ui.mask_pages import export
 from headlab.ui.names import language_title, page_link, plain
@@ -234,7 +234,7 @@ def _model_of(
 
 def _prune(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
-    history(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(
+    history_of(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(
         mask.kept, mask.chosen
     )
     go("prune", replace(choice, model=model))

@@ -13,6 +13,7 @@ import streamlit as st
 
 from headlab.files import read_json
 from headlab.fingerprints import fingerprint_of
+from headlab.json_types import Json, as_list, json_at
 from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
@@ -93,34 +94,41 @@ def head_switches(
     kept: Bools,
     *,
     key: str,
-    on_switch: Callable[[Bools, bool], None],
+    on_switch: Callable[[Sequence[int], bool], None],
     together: Sequence[int] = (),
 ) -> None:
-    """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
+    """Draw every head as a switch.
 
-    A click changes only these heads, so one that arrives late cannot revert an undo or an import.  together: as in
-    `draw_map`.
+    A click changes its own heads only, so one that arrives late cannot revert an undo or an import.
+
+    Args:
+        shown: Values that colour the heads.
+        kept: Heads that are on, bool [head].
+        key: Widget key.
+        on_switch: Called with a press: the indices of its heads, and whether they are on then.
+        together: As in `draw_map`.
     """
-    grid, off = shown.grid, np.flatnonzero(~kept).tolist()
+    grid = shown.grid
 
-    def switched(change: Any) -> None:
-        heads = np.zeros(grid.size, bool)
-        heads[[i for i in change["heads"] if isinstance(i, int) and 0 <= i < grid.size]] = True
-        on_switch(heads, bool(change["on"]))
+    def switched(press: Json) -> None:
+        head_indices = [
+            index
+            for index in as_list(json_at(press, "heads"))
+            if type(index) is int and 0 <= index < grid.size
+        ]
+        on_switch(head_indices, bool(json_at(press, "on")))
 
-    about = {
+    data = BLANK | _data(shown)
+    data |= {
         "stacks": stacks(grid, together),
         "title": "Heads",
         "clickable": True,
         "selected": -1,
         "key": key,
+        "mode": "switch",
+        "off": np.flatnonzero(~kept).tolist(),
     }
-    presses.draw(
-        "headgrid",
-        key,
-        BLANK | _data(shown) | about | {"mode": "switch", "off": off},
-        {key: switched},
-    )
+    presses.draw("headgrid", key, data, {key: switched})
 
 
 def _data(shown: HeadMap) -> dict[str, Any]:

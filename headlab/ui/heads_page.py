@@ -22,7 +22,7 @@ from headlab.tables import duration, p_is
 from headlab.ui import figures
 from headlab.ui.attention_page import SIDE_BY_SIDE
 from headlab.ui.headgrid import draw_map
-from headlab.ui.history import encode, history
+from headlab.ui.history import encode, history_of
 from headlab.ui.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.ui.job_format import languages_in
 from headlab.ui.job_offer import price, work_of
@@ -192,7 +192,7 @@ def card(
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
         page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})
         link = _without(s.grid, head)
-        history(str(fingerprint_of(s.spec)), s.grid).linked.discard(
+        history_of(str(fingerprint_of(s.spec)), s.grid).linked.discard(
             link
         )  # this link must apply its mask
         page_link("prune", "Switch it off", {"m": link, "from": focus})

@@ -4,113 +4,154 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.json_types import JsonLike, JsonRecord
+from headlab.masks import Mask, full_mask
 from headlab.records import Bools, HeadGrid
 
-DEPTH = 500
+MAX_STATES = 500
 TROUBLE = "_link_trouble"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One state of the mask. kept: bool [head].  chosen: how it was chosen, as in the mask file."""
-
-    kept: Bools
-    chosen: Mapping[str, Any]
+HISTORY = "_history:"
+"""Session key of a model's history, before the fingerprint of the model."""
+BY_HAND = "by hand"
 
 
 @dataclass
 class History:
     """All states of one model's mask in this session.
 
-    stamp: incremented whenever the mask changes other than by the list of heads, which is then redrawn.
-    linked: masks already written to this session's links; going Back to one does not undo a click.
+    Attributes:
+        grid: The model's heads.
+        model: What the masks say of the model that they are of, as in a mask file.
+        masks: The states, oldest first; all heads are on in the first one.
+        position: Of the current mask among them.
+        stamp: Incremented whenever the mask changes other than by the list of heads, which is
+            then redrawn.
+        linked: Masks already written to this session's links, as link text; going Back to one
+            does not undo a click.
     """
 
     grid: HeadGrid
-    steps: list[Step] = field(default_factory=list)
-    at: int = 0
-    stamp: int = 0
-    linked: set[str] = field(default_factory=set)
+    model: JsonRecord = field(default_factory=dict)
+    masks: list[Mask] = field(init=False)
+    position: int = field(default=0, init=False)
+    stamp: int = field(default=0, init=False)
+    linked: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self.steps = self.steps or [Step(np.ones(self.grid.size, bool), {})]
+        self.masks = [replace(full_mask(self.grid), model=self.model)]
 
     @property
-    def kept(self) -> Bools:
-        """Heads kept now, bool [head]."""
-        return self.steps[self.at].kept
-
-    @property
-    def chosen(self) -> Mapping[str, Any]:
-        """How the current mask was chosen."""
-        return self.steps[self.at].chosen
+    def mask(self) -> Mask:
+        """The current mask."""
+        return self.masks[self.position]
 
     @property
     def can_undo(self) -> bool:
         """Whether there is a state before this one."""
-        return self.at > 0
+        return self.position > 0
 
     @property
     def can_redo(self) -> bool:
         """Whether a state was undone."""
-        return self.at < len(self.steps) - 1
+        return self.position < len(self.masks) - 1
 
-    def switch(self, heads: Bools, on: bool) -> None:
-        """Switch some heads, bool [head], on or off by hand; the others stay as they are."""
-        kept = self.kept.copy()
-        kept[heads] = on
+    def name_model(self, model: JsonRecord) -> None:
+        """State what is known of the model now, also in the masks made before.
+
+        Args:
+            model: As in a mask file.
+        """
+        if model != self.model:
+            self.model = model
+            self.masks = [replace(mask, model=model) for mask in self.masks]
+
+    def switch(self, head_indices: Sequence[int], on: bool) -> None:
+        """Switch some heads by hand; the others stay as they are.
+
+        Args:
+            head_indices: Of these heads, in the grid's order.
+            on: Whether they are kept then.
+        """
+        kept = self.mask.kept.copy()
+        kept[list(head_indices)] = on
         self.stamp += 1
         self.by_hand(kept)
 
-    def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
-        """Set a mask from elsewhere: a suggestion, a file, a link."""
+    def put(self, kept: Bools, chosen: JsonRecord) -> None:
+        """Set a mask from elsewhere: a suggestion, a file, a link.
+
+        Args:
+            kept: Heads kept, bool [head].
+            chosen: How they were chosen, as in a mask file.
+        """
         self.stamp += 1
-        self._push(kept, chosen)
+        self._append(kept, chosen)
 
     def undo(self) -> None:
         """Go one state back, if there is one."""
-        self._go(self.at - 1)
+        self._go_to(self.position - 1)
 
     def redo(self) -> None:
         """Go one state forward, if there is one."""
-        self._go(self.at + 1)
+        self._go_to(self.position + 1)
 
     def reset(self) -> None:
         """Switch all heads on; can be undone."""
         self.put(np.ones(self.grid.size, bool), {})
 
-    def _go(self, to: int) -> None:
-        if 0 <= to < len(self.steps):
-            self.at, self.stamp = to, self.stamp + 1
-
     def by_hand(self, kept: Bools) -> None:
-        """Set the mask as a person chose it, for one in the list of heads, which already shows it."""
-        before = self.chosen
-        start = before.get("started_from") if before.get("rule") == "by hand" else dict(before)
-        self._push(kept, {"rule": "by hand", **({"started_from": start} if start else {})})
+        """Set the mask as a person chose it, for one in the list of heads, which already shows it.
 
-    def _push(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
-        if np.array_equal(kept, self.kept):
+        Args:
+            kept: Heads kept, bool [head].
+        """
+        chosen: dict[str, JsonLike] = {"rule": BY_HAND}
+        earlier_choice = self.mask.chosen
+        if earlier_choice.get("rule") == BY_HAND:
+            started_from = earlier_choice.get("started_from")
+        else:
+            started_from = dict(earlier_choice)
+        if started_from:
+            chosen["started_from"] = started_from
+        self._append(kept, chosen)
+
+    def _go_to(self, position: int) -> None:
+        if 0 <= position < len(self.masks):
+            self.position = position
+            self.stamp += 1
+
+    def _append(self, kept: Bools, chosen: JsonRecord) -> None:
+        """Make a new current mask, which drops what was undone; the same heads make none."""
+        if np.array_equal(kept, self.mask.kept):
             return
-        self.steps = [*self.steps[: self.at + 1], Step(kept.copy(), chosen)][-DEPTH:]
-        self.at = len(self.steps) - 1
+        mask = Mask(self.grid, kept.copy(), self.model, chosen)
+        self.masks = [*self.masks[: self.position + 1], mask][-MAX_STATES:]
+        self.position = len(self.masks) - 1
 
 
-def history(fingerprint: str, grid: HeadGrid) -> History:
-    """This session's history of one model's mask."""
-    key = f"_history:{fingerprint}"
-    kept = st.session_state.get(key)
-    if not isinstance(kept, History) or kept.grid != grid:
-        kept = st.session_state[key] = History(grid)
-    return kept
+def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> History:
+    """This session's history of one model's mask.
+
+    Args:
+        fingerprint: Of the model.
+        grid: The model's heads.
+        model: What its masks say of the model, as in a mask file; None where only the
+            fingerprint is known.
+    """
+    key = f"{HISTORY}{fingerprint}"
+    history = st.session_state.get(key)
+    if not isinstance(history, History) or history.grid != grid:
+        history = st.session_state[key] = History(grid, model or {"fingerprint": fingerprint})
+    if model is not None:
+        history.name_model(model)
+    return history
 
 
 def encode(kept: Bools) -> str:
@@ -137,28 +178,33 @@ def decode(text: str, grid: HeadGrid) -> Bools:
     return ~bits[: grid.size]
 
 
-def follow_link(now: History, arrived: bool) -> str | None:
+def follow_link(history: History, arrived: bool) -> str | None:
     """Apply the link's mask on arrival at the page. Returns a sentence if it could not be used.
 
     Only on arrival: later the browser may still send the link of an earlier state.  The sentence stays
     until the mask changes, because a page may rerun at any time.
+
+    Args:
+        history: Of the mask that the link sets.
+        arrived: Whether the page was not drawn before.
     """
     text = st.query_params.get("m")
-    if arrived and text and text != encode(now.kept) and text not in now.linked:
+    if arrived and text and text != encode(history.mask.kept) and text not in history.linked:
         try:
-            now.put(decode(text, now.grid), {"rule": "link"})
+            history.put(decode(text, history.grid), {"rule": "link"})
         except HeadlabError as error:
-            st.session_state[TROUBLE] = (str(error), now.at, now.stamp)
+            st.session_state[TROUBLE] = (str(error), history.position, history.stamp)
     sentence, *when = st.session_state.get(TROUBLE, (None,))
-    return sentence if when == [now.at, now.stamp] else None
+    return sentence if when == [history.position, history.stamp] else None
 
 
-def write_link(now: History) -> None:
+def write_link(history: History) -> None:
     """Write the current mask to the link; a mask that keeps all heads is removed from it."""
-    if now.kept.all():
+    mask = history.mask
+    if mask.kept.all():
         st.query_params.pop("m", None)
         return
-    text = encode(now.kept)
-    now.linked.add(text)
+    text = encode(mask.kept)
+    history.linked.add(text)
     if st.query_params.get("m") != text:
         st.query_params["m"] = text

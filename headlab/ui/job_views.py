@@ -27,7 +27,7 @@ from headlab.tables import Table
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
 from headlab.ui.figures import named_values, show
 from headlab.ui.heads_page import about_head, picture
-from headlab.ui.history import history
+from headlab.ui.history import history_of
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import (
     LIVE,
@@ -316,7 +316,7 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
     """Open the Prune page: with the job's mask if it has one."""
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
-        history(str(mask.model.get("fingerprint")), mask.grid).put(
+        history_of(str(mask.model.get("fingerprint")), mask.grid).put(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
     give(PRUNE_TAB, PRUNE_TABS[0])

@@ -14,6 +14,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError, as_sentence
 from headlab.fingerprints import fingerprint_of, is_same_model
+from headlab.json_types import JsonLike
 from headlab.masks import (
     FORMS,
     WAYS,
@@ -41,7 +42,7 @@ from headlab.ui.experiments import weights_of
 from headlab.ui.figures import show
 from headlab.ui.form_values import held
 from headlab.ui.headgrid import draw_map
-from headlab.ui.history import History, history
+from headlab.ui.history import HISTORY, History, history_of
 from headlab.ui.names import head_words, language_title, plain, plain_name
 from headlab.ui.presses import button, download, give, uninterrupted
 from headlab.ui.prune_figures import SEEN, SIZES, Known, Question, evaluated
@@ -171,20 +172,31 @@ def mask_text(mask: Mask) -> str:
     return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
-def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
-    """Make an uploaded mask the current one. Raises HeadlabError, changing nothing, if it does not fit."""
+def take(text: bytes, name: str, history: History, fingerprint: str) -> None:
+    """Make an uploaded mask the current one.
+
+    Args:
+        text: Content of its file.
+        name: Of the file.
+        history: Of the mask that it replaces.
+        fingerprint: Of the model that it is to be of.
+
+    Raises:
+        HeadlabError: If it does not fit; nothing is changed then.
+    """
     mask = mask_from_text(text, name)
-    mask.check(now.grid, fingerprint)
-    now.put(
-        mask.kept,
-        {key: value for key, value in mask.chosen.items() if key != "evaluated"}
-        | {"imported": name},
-    )
+    mask.check(history.grid, fingerprint)
+    history.put(mask.kept, {**_without_accuracies(mask), "imported": name})
+
+
+def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
+    """How a mask was chosen, without the accuracies that it records."""
+    return {name: value for name, value in mask.chosen.items() if name != "evaluated"}
 
 
 def draw(
     mask: Mask,
-    now: History,
+    history: History,
     loaded: LoadedModel,
     question: Question,
     known: Known,
@@ -207,37 +219,37 @@ def draw(
         type="json",
         key=UPLOAD,
         on_change=uninterrupted(_uploaded),
-        args=(now, question.fingerprint),
+        args=(history, question.fingerprint),
     )
     message = st.session_state.get(MESSAGE)
     if not message:
         return
     # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
-    message.setdefault("when", (now.at, now.stamp))
-    if message["when"] == (now.at, now.stamp):
+    state = (history.position, history.stamp)
+    message.setdefault("when", state)
+    if message["when"] == state:
         (st.success if message["ok"] else st.error)(plain(message["text"]))
 
 
-def _uploaded(now: History, fingerprint: str) -> None:
+def _uploaded(history: History, fingerprint: str) -> None:
     file = st.session_state.get(UPLOAD)
     if file is None or file.file_id == st.session_state.get(TAKEN):
         return
     st.session_state[TAKEN] = file.file_id
     try:
-        take(file.getvalue(), file.name, now, fingerprint)
-        ok, text = (
-            True,
-            f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off.",
-        )
+        take(file.getvalue(), file.name, history, fingerprint)
     except HeadlabError as error:
-        ok, text = False, f"Not imported, the mask is unchanged: {as_sentence(error)}"
-    st.session_state[MESSAGE] = {"ok": ok, "text": text}
+        text = f"Not imported, the mask is unchanged: {as_sentence(error)}"
+        st.session_state[MESSAGE] = {"ok": False, "text": text}
+        return
+    removed_heads = len(history.mask.removed)
+    text = f"Imported {file.name}: {removed_heads} of {history.grid.size} heads are off."
+    st.session_state[MESSAGE] = {"ok": True, "text": text}
 
 
 # The masks that the Masks page can compare: the Prune page's, files, suggestions from stored scores, learned gates.
 
 NOW = "Prune page, now"
-HISTORY = "_history:"
 SHARE = 12  # a suggestion's default k is one head in this many
 
 
@@ -252,9 +264,10 @@ def target_of(choice: Choice, results: Found) -> Target:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
     known = None if results.first is None else fingerprint_of(results.first.spec)
     fingerprint = weights_of(choice.model) or (known if isinstance(known, str) else None)
-    now = st.session_state.get(f"{HISTORY}{fingerprint}")
-    grid = now.grid if isinstance(now, History) else results.grid if known == fingerprint else None
-    return Target(fingerprint, grid)
+    history = st.session_state.get(f"{HISTORY}{fingerprint}")
+    if isinstance(history, History):
+        return Target(fingerprint, history.grid)
+    return Target(fingerprint, results.grid if known == fingerprint else None)
 
 
 def gather(
@@ -313,22 +326,22 @@ def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
 
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
     """The current mask of every model pruned in this session, if any head is off."""
-    made = {}
-    for key, now in held(HISTORY).items():
-        if not isinstance(now, History) or now.kept.all():
+    masks = {}
+    for key, history in held(HISTORY).items():
+        if not isinstance(history, History) or not history.mask.removed:
             continue
-        whose = key.removeprefix(HISTORY)
-        is_chosen_model = is_same_model(whose, fingerprint)
-        name = NOW if is_chosen_model else f"{NOW}, another model ({whose[:8]})"
-        model = {"name": choice.model if is_chosen_model else None, "fingerprint": whose}
-        mask = Mask(now.grid, now.kept, model, now.chosen)
-        if is_chosen_model:
-            asked = Question.of(
-                choice.model, whose, choice.task, "dev", mask, label_map=choice.label_map
-            )
-            mask = with_seen(mask, asked, st.session_state.get(SEEN, {}), choice.languages)
-        made[name] = mask
-    return made
+        weights = key.removeprefix(HISTORY)
+        if not is_same_model(weights, fingerprint):
+            model = {"name": None, "fingerprint": weights}
+            masks[f"{NOW}, another model ({weights[:8]})"] = replace(history.mask, model=model)
+            continue
+        mask = replace(history.mask, model={"name": choice.model, "fingerprint": weights})
+        question = Question.of(
+            choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
+        )
+        figures = st.session_state.get(SEEN, {})
+        masks[NOW] = with_seen(mask, question, figures, choice.languages)
+    return masks
 
 
 def _of_gates(choice: Choice) -> dict[str, Mask]:
@@ -545,8 +558,7 @@ def trouble(mask: Mask, target: Target) -> str:
 
 
 def _open(choice: Choice, mask: Mask, fingerprint: str) -> None:
-    chosen = {name: part for name, part in mask.chosen.items() if name != "evaluated"}
-    history(fingerprint, mask.grid).put(mask.kept, chosen)
+    history_of(fingerprint, mask.grid).put(mask.kept, _without_accuracies(mask))
     go("prune", choice)
 
 

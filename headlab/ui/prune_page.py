@@ -15,7 +15,7 @@ from headlab.jobs.worth import WorthJob
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.costs import remarks_on_choice
 from headlab.pictures import head_map, map_of
-from headlab.records import Bools, HeadGrid
+from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.studies.savings import NO_SPEED, Costs, Left, Savings, saved
 from headlab.ui.figures import show
@@ -64,34 +64,49 @@ def pick_scores(found: Found) -> HeadScores | None:
     return pooled(found.scores, source)
 
 
-def toolbar(now: History) -> None:
+def toolbar(history: History) -> None:
     """Undo, redo, reset."""
     row(
-        Button("Undo", "prune-undo", now.undo, icon="undo", disabled=not now.can_undo),
-        Button("Redo", "prune-redo", now.redo, icon="redo", disabled=not now.can_redo),
+        Button("Undo", "prune-undo", history.undo, icon="undo", disabled=not history.can_undo),
+        Button("Redo", "prune-redo", history.redo, icon="redo", disabled=not history.can_redo),
         Button(
             "Reset",
             "prune-reset",
-            now.reset,
+            history.reset,
             icon="restart_alt",
-            disabled=bool(now.kept.all()),
+            disabled=not history.mask.removed,
             help="All heads on",
         ),
     )
 
 
-def switches(now: History, scores: HeadScores | None, together: Sequence[int]) -> None:
-    """The grid itself, coloured by the scores if there are any. together: as in `headgrid.draw_map`."""
-    shown = head_map(np.full(now.grid.size, np.nan), now.grid) if scores is None else map_of(scores)
-    head_switches(shown, now.kept, key=GRID, on_switch=now.switch, together=together)
+def switches(history: History, scores: HeadScores | None, together: Sequence[int]) -> None:
+    """The grid itself, coloured by the scores if there are any.
+
+    Args:
+        history: Of the mask that the grid shows and changes.
+        scores: Those that colour the heads; None for none.
+        together: As in `headgrid.draw_map`.
+    """
+    if scores is None:
+        head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
+    else:
+        head_values = map_of(scores)
+    head_switches(
+        head_values, history.mask.kept, key=GRID, on_switch=history.switch, together=together
+    )
 
 
 def suggestion(
-    now: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]
+    history: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]
 ) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
-    on_test: draws what the current mask does on test; called where it is the one suggested.
+    Args:
+        history: Of the mask that the button changes.
+        found: The stored scores of all languages.
+        scores: Those that the rule is applied to; None where there are none.
+        on_test: Draws what the current mask does on test; called where it is the one suggested.
     """
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
@@ -99,29 +114,33 @@ def suggestion(
                 "There is no suggestion yet: no scores of this method are cached for these languages."
             )
             return
-        wanted = _rule(scores)
-        kept = suggest(scores, wanted)
-        off = int((~kept).sum())
-        whose = language_title(scores.language)
+        rule = _rule(scores)
+        kept = suggest(scores, rule)
+        removed_heads = int((~kept).sum())
+        scored_languages = language_title(scores.language)
         if scores.language == MEAN:
-            whose = f"the mean over {languages_words([*found.scores])}"
+            scored_languages = f"the mean over {languages_words([*found.scores])}"
         st.markdown(
-            f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(whose)}."
+            f"**{removed_heads} of {kept.size} heads** would be off, by {scores.method} of "
+            f"{plain(scored_languages)}."
         )
-        if false_ones := expected_false(scores, wanted, off):
-            st.caption(false_ones)
-        if sentence := risk(kept):
-            st.warning(sentence)
-        chosen = how_chosen(scores, wanted, list(found.scores))
+        if sentence := expected_false(scores, rule, removed_heads):
+            st.caption(sentence)
+        if warning := risk(kept):
+            st.warning(warning)
         button(
-            "Switch these off", key="prune-suggest", kind="primary", disabled=not off, on_press=now.put,
-            args=(kept, chosen),
-        )  # fmt: skip
-        if not off:
+            "Switch these off",
+            key="prune-suggest",
+            kind="primary",
+            disabled=not removed_heads,
+            on_press=history.put,
+            args=(kept, how_chosen(scores, rule, list(found.scores))),
+        )
+        if not removed_heads:
             st.caption(
                 "The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on."
             )
-        if off and np.array_equal(kept, now.kept):
+        if removed_heads and np.array_equal(kept, history.mask.kept):
             on_test()
 
 
@@ -161,58 +180,66 @@ def _rule(scores: HeadScores) -> Suggestion:
     return Suggestion(rule)
 
 
-def twin(now: History) -> None:
+def twin(history: History) -> None:
     """The same switches as ordinary widgets."""
-    several = len(now.grid.stacks) > 1
+    grid = history.grid
+    several_stacks = len(grid.stacks) > 1
 
-    def words(index: int) -> str:
-        return head_words(now.grid.heads[index], several)
+    def label_of(head_index: int) -> str:
+        return head_words(grid.heads[head_index], several_stacks)
 
     # A new list for every state that did not come from it, applied only when the button is pressed: on its own, a
     # list also sends what it showed before, and would revert a click in the grid.
-    key = f"twin-heads-{now.stamp}"
+    key = f"twin-heads-{history.stamp}"
 
-    def listed() -> None:
-        kept = np.ones(now.grid.size, bool)
+    def switch_listed() -> None:
+        kept = np.ones(grid.size, bool)
         kept[st.session_state[key]] = False
-        now.by_hand(kept)
+        history.by_hand(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
-        off = np.flatnonzero(~now.kept).tolist()
         st.multiselect(
             "Heads that are off",
-            list(range(now.grid.size)),
-            default=off,
-            format_func=words,
+            list(range(grid.size)),
+            default=np.flatnonzero(~history.mask.kept).tolist(),
+            format_func=label_of,
             key=key,
         )
-        button("Switch exactly these off", key="twin-listed", on_press=listed)
-        _whole_layers(now, several)
+        button("Switch exactly these off", key="twin-listed", on_press=switch_listed)
+        _whole_layers(history, several_stacks)
 
 
-def _whole_layers(now: History, several: bool) -> None:
-    layers = {
-        (f"{stack} " if several else "") + f"layer {layer}": (stack, layer)
-        for stack, layer in dict.fromkeys((head.stack, head.layer) for head in now.grid.heads)
-    }
-
+def _whole_layers(history: History, several_stacks: bool) -> None:
+    heads_by_layer = _heads_by_layer(history.grid, several_stacks)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        layer = layers[st.selectbox("A whole layer", list(layers), key="twin-layer", width=150)]
-        heads = _heads_of(now.grid, layer)
+        layer = st.selectbox("A whole layer", list(heads_by_layer), key="twin-layer", width=150)
+        head_indices = heads_by_layer[layer]
         row(
-            Button("Switch it off", "twin-layer-off", now.switch, (heads, False)),
-            Button("Switch it on", "twin-layer-on", now.switch, (heads, True)),
+            Button("Switch it off", "twin-layer-off", history.switch, (head_indices, False)),
+            Button("Switch it on", "twin-layer-on", history.switch, (head_indices, True)),
         )
-    off = [
-        f"{name} {n}"
-        for name, layer in layers.items()
-        if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))
-    ]
-    st.caption("Heads off: " + (", ".join(off) if off else "none") + ".")
+    counts_of_layers = []
+    for name, head_indices in heads_by_layer.items():
+        removed_heads = int((~history.mask.kept[head_indices]).sum())
+        if removed_heads:
+            counts_of_layers.append(f"{name} {removed_heads}")
+    st.caption(f"Heads off: {', '.join(counts_of_layers) or 'none'}.")
 
 
-def _heads_of(grid: HeadGrid, layer: tuple[str, int]) -> Bools:
-    return np.array([(h.stack, h.layer) == layer for h in grid.heads], bool)
+def _heads_by_layer(grid: HeadGrid, several_stacks: bool) -> dict[str, list[int]]:
+    """Indices of the heads of each layer, by the layer's name.
+
+    Args:
+        grid: The heads.
+        several_stacks: Whether the name of a layer says which stack it is in.
+    """
+    heads_by_layer: dict[str, list[int]] = {}
+    for index, head in enumerate(grid.heads):
+        name = f"layer {head.layer}"
+        if several_stacks:
+            name = f"{head.stack} {name}"
+        heads_by_layer.setdefault(name, []).append(index)
+    return heads_by_layer
 
 
 # What the current mask saves: parameters and multiply-accumulates at once, time on request.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from headlab.changes import answers_to
 from headlab.context import longest
 from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.evaluator import Evaluator, accuracy_interval, compare_as
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask
 from headlab.methods.spec import answers_spec
@@ -38,47 +38,64 @@ from headlab.worker.schemas import (
 # Evaluations as the figures that the worker sends.
 
 
-def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterator[Figure]:
-    """Compare two growing evaluations, so that the first figure does not wait for the whole baseline."""
-    before: Evaluation | None = None
-    for after in masked:
-        while before is None or before.n < after.n:
-            before = next(whole)
-        both = compare(before, after)
-        yield Figure(**asdict(both), done=both.n == both.total)
+def figures_of_mask(
+    baselines: Iterator[Evaluation], evaluations: Iterator[Evaluation]
+) -> Iterator[Figure]:
+    """Figures of a mask, each over the same examples as an evaluation of it.
+
+    Both evaluations grow side by side, so the first figure does not wait for the whole baseline.
+
+    Args:
+        baselines: Evaluations of the untouched model, over ever more examples.
+        evaluations: Those of the masked model.
+    """
+    baseline: Evaluation | None = None
+    for evaluation in evaluations:
+        while baseline is None or baseline.n < evaluation.n:
+            baseline = next(baselines)
+        yield compare_as(partial(Figure, done=evaluation.done), baseline, evaluation)
 
 
-def untouched(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
-    """The untouched model's answers: known or stored ones at once, or growing as they are computed, and then stored."""
+def figure_of_baseline(evaluation: Evaluation) -> Figure:
+    """Accuracy of the untouched model over the examples seen."""
+    low, high = accuracy_interval(evaluation)
+    return Figure(
+        language=evaluation.language,
+        n=evaluation.n,
+        total=evaluation.total,
+        accuracy=evaluation.accuracy,
+        low=low,
+        high=high,
+        done=evaluation.done,
+        omissions=evaluation.omissions,
+    )
+
+
+def evaluations_of_baseline(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
+    """Evaluations of the untouched model.
+
+    A known or stored one comes at once; else they grow as they are computed, and the last one is
+    stored.
+
+    Args:
+        evaluator: Of the examples.
+        store: Where the answers of earlier processes are.
+    """
     if evaluator.knows:
         yield from evaluator.stream(None)
         return
-    run, digest = store.run(answers_spec(evaluator.dataset)), full_mask(evaluator.model.grid).digest
-    kept = None
+    run = store.run(answers_spec(evaluator.dataset))
+    digest = full_mask(evaluator.model.grid).digest
+    stored_evaluation = None
     with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
-        kept = run.answers(digest, evaluator.examples)
-    if kept is not None:
-        evaluator.know(kept)
-    for seen in evaluator.stream(None):
-        if seen.done and kept is None:
+        stored_evaluation = run.answers(digest, evaluator.examples)
+    if stored_evaluation is not None:
+        evaluator.know(stored_evaluation)
+    for evaluation in evaluator.stream(None):
+        if evaluation.done and stored_evaluation is None:
             with suppress(HeadlabError):  # a figure needs no cache that can be written
-                run.keep_answers(digest, seen, evaluator.inputs.units)
-        yield seen
-
-
-def figure(seen: Evaluation) -> Figure:
-    """Accuracy of the untouched model over the examples seen."""
-    low, high = accuracy_interval(seen)
-    return Figure(
-        language=seen.language,
-        n=seen.n,
-        total=seen.total,
-        accuracy=seen.accuracy,
-        low=low,
-        high=high,
-        done=seen.done,
-        omissions=seen.omissions,
-    )
+                run.keep_answers(digest, evaluation, evaluator.inputs.units)
+        yield evaluation
 
 
 # Attention of chosen heads for one sentence, as the worker sends it.

@@ -45,7 +45,13 @@ from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import equal_texts_record
-from headlab.worker.answers import answers_of, figure, paired, untouched, weights_of
+from headlab.worker.answers import (
+    answers_of,
+    evaluations_of_baseline,
+    figure_of_baseline,
+    figures_of_mask,
+    weights_of,
+)
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -334,16 +340,17 @@ class Resident:
         if mask is not None:
             mask.check(model.grid, model.fingerprint)
         evaluator = self._evaluator(request)
-        whole = untouched(evaluator, self.store)
-        figures: Iterator[Figure] = map(figure, whole)
+        baselines = evaluations_of_baseline(evaluator, self.store)
+        figures: Iterator[Figure] = map(figure_of_baseline, baselines)
         if mask is not None:
-            figures = paired(whole, evaluator.stream(mask, ablation=request.ablation))
-        for seen in figures:
+            evaluations = evaluator.stream(mask, ablation=request.ablation)
+            figures = figures_of_mask(baselines, evaluations)
+        for figure in figures:
             self._make_room()  # many languages may be under way at once
-            counts = (
-                evaluator.equal_texts if seen.done else ()
-            )  # the first figures do not wait for them
-            yield seen.model_copy(update={"note": evaluator.note, **equal_texts_record(counts)})
+            # The first figures do not wait for them.
+            equal_texts = evaluator.equal_texts if figure.done else ()
+            notes = {"note": evaluator.note, **equal_texts_record(equal_texts)}
+            yield figure.model_copy(update=notes)
 
     def changes(self, request: EvaluateRequest) -> Changed:
         """The answers that a mask changes; what was evaluated before is not evaluated again."""

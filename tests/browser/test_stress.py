@@ -43,7 +43,7 @@ class Person:
     page: Any
     worker: Client
     rng: np.random.Generator
-    mask: History = field(default_factory=lambda: History(GRID))
+    history: History = field(default_factory=lambda: History(GRID))
     turns: list[str] = field(default_factory=lambda: [PRUNE])
     at: int = 0
     seeds: list[int] = field(default_factory=list)
@@ -88,10 +88,10 @@ class Person:
         return self._seen("switch")
 
     def do_undo(self) -> bool:
-        return self.mask.can_undo and self._button("Undo")
+        return self.history.can_undo and self._button("Undo")
 
     def do_redo(self) -> bool:
-        return self.mask.can_redo and self._button("Redo")
+        return self.history.can_redo and self._button("Redo")
 
     def _button(self, name: str) -> bool:
         self.page.get_by_role("button", name=name, exact=True).click(timeout=LATE_MS)
@@ -109,11 +109,9 @@ class Person:
             (self.lost if not made else self.doubled)[kind] += 1
         for key, value in made:
             if key == "prune-grid":
-                heads = np.zeros(GRID.size, bool)
-                heads[value["heads"]] = True
-                self.mask.switch(heads, value["on"])
+                self.history.switch(value["heads"], value["on"])
             elif key in ("prune-undo", "prune-redo"):
-                (self.mask.undo if key == "prune-undo" else self.mask.redo)()
+                (self.history.undo if key == "prune-undo" else self.history.redo)()
         return True
 
     def do_list(self) -> bool:
@@ -228,7 +226,7 @@ class Person:
             self.lost["Cancel"] += job.id in self.cancelled and job.state in LIVE
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
-        off = int((~self.mask.kept).sum())
+        off = int((~self.history.mask.kept).sum())
         try:
             self.page.get_by_text(f"{off} of 144 heads off").wait_for(timeout=LATE_MS)
         except TimeoutError:
@@ -237,7 +235,7 @@ class Person:
         shown = self.page.locator("[data-c]").evaluate_all(
             "cells => cells.map(c => c.ariaChecked === 'true')"
         )
-        wrong = int((np.array(shown) != self.mask.kept).sum())
+        wrong = int((np.array(shown) != self.history.mask.kept).sum())
         self.lost["switch"] += wrong
 
 

@@ -353,11 +353,11 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     now = History(GRID)
     monkeypatch.setattr(prune_pareto.st, "session_state", {})
     prune_pareto.put(front, now, "weakest", 2)
-    assert now.chosen["within"] == 1.0
-    assert set(now.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
+    assert now.mask.chosen["within"] == 1.0
+    assert set(now.mask.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
     prune_pareto.put(front, now, "mean", 2)
-    assert now.chosen["order"] == "mean"
-    assert not {"within", "evaluated"} & set(now.chosen)
+    assert now.mask.chosen["order"] == "mean"
+    assert not {"within", "evaluated"} & set(now.mask.chosen)
 
 
 def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(
@@ -370,14 +370,14 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     prune_pareto.picked("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
     prune_pareto.picked("figure", front, now)
-    assert now.kept.all()
+    assert now.mask.kept.all()
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
     prune_pareto.picked("figure", front, now)
-    assert now.kept.tolist() == [False, True, True, False, True, True]
-    assert now.chosen["rule"] == "front"
+    assert now.mask.kept.tolist() == [False, True, True, False, True, True]
+    assert now.mask.chosen["rule"] == "front"
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
     prune_pareto.picked("figure", front, now)
-    assert now.kept.tolist() == [False, False, False, False, True, True]
+    assert now.mask.kept.tolist() == [False, False, False, False, True, True]
 
 
 @pytest.mark.parametrize(

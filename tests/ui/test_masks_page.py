@@ -118,8 +118,8 @@ def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache
     app.selectbox(key="masks-a").select(NOW).run()
     app.button(key="masks-open-B").click()
     app.run()
-    assert len(mine.steps) == 3
-    assert (mine.chosen["rule"], mine.chosen["k"]) == ("bottom", 12)
+    assert len(mine.masks) == 3
+    assert (mine.mask.chosen["rule"], mine.mask.chosen["k"]) == ("bottom", 12)
 
 
 def test_without_results_the_page_says_where_masks_come_from(cache):

@@ -273,7 +273,7 @@ def test_undo_right_after_a_click_that_came_after_another_undo_counts():
     log.take({"tab": "a", "presses": [[1, "grid", off], [2, "undo", None]]})
     app.run()
     log.take({"tab": "a", "presses": [[3, "grid", off], [4, "undo", None]]})
-    assert now.kept.all()
+    assert now.mask.kept.all()
     assert now.grid == grid
 
 
@@ -291,9 +291,9 @@ def undoing():
         "Undo",
         key="undo",
         on_press=now.undo,
-        disabled=False if len(now.steps) == 1 else not now.can_undo,
+        disabled=False if len(now.masks) == 1 else not now.can_undo,
     )
-    head_switches(np.zeros(4), now.grid, now.kept, key="grid", on_switch=now.switch)
+    head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
 
 
 def test_numbers_of_a_tab_only_grow():

@@ -632,8 +632,8 @@ def test_the_prune_page_opens_with_the_mask_and_how_it_was_chosen(worker, cache)
     assert not app.exception
     assert app.title[0].value == "Prune"
     now = app.session_state[f"_history:{'0' * 64}"]
-    assert now.kept.tolist() == made_gates(weight=0.06).kept.tolist()
-    assert (now.chosen["rule"], now.chosen["weight"]) == ("gates", 0.06)
+    assert now.mask.kept.tolist() == made_gates(weight=0.06).kept.tolist()
+    assert (now.mask.chosen["rule"], now.mask.chosen["weight"]) == ("gates", 0.06)
 
 
 def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, cache):
@@ -652,7 +652,7 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
     app.button(key="gates-prune").click().run()
     assert not app.exception
     assert (app.title[0].value, app.session_state["model"]) == ("Prune", str(cache / key / "model"))
-    assert app.session_state[f"_history:{'2' * 64}"].kept.tolist() == gates.kept.tolist()
+    assert app.session_state[f"_history:{'2' * 64}"].mask.kept.tolist() == gates.kept.tolist()
 
 
 # Learning.

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
 from headlab.records import HeadGrid, Stack
-from headlab.ui.history import DEPTH, History, decode, encode
+from headlab.ui.history import MAX_STATES, History, decode, encode
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 RAGGED = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
@@ -24,7 +24,7 @@ def without(grid, *off):
 
 
 def switch_off(now, *heads):
-    now.switch(~without(now.grid, *heads), False)
+    now.switch(heads, False)
 
 
 def test_undo_and_redo_walk_the_same_states():
@@ -34,13 +34,13 @@ def test_undo_and_redo_walk_the_same_states():
         switch_off(now, i)
     back = []
     while now.can_undo:
-        back.append(now.kept)
+        back.append(now.mask.kept)
         now.undo()
     assert [m.tolist() for m in back] == [m.tolist() for m in reversed(masks)]
-    assert now.kept.all()
+    assert now.mask.kept.all()
     for mask in masks:
         now.redo()
-        assert np.array_equal(now.kept, mask)
+        assert np.array_equal(now.mask.kept, mask)
     assert not now.can_redo
 
 
@@ -51,7 +51,7 @@ def test_a_change_after_undo_drops_what_was_undone():
     switch_off(now, 2)
     assert not now.can_redo
     now.undo()
-    assert now.kept.all()
+    assert now.mask.kept.all()
 
 
 def test_a_click_changes_its_own_heads_only():
@@ -59,9 +59,9 @@ def test_a_click_changes_its_own_heads_only():
     switch_off(now, 1, 2)
     now.undo()  # pressed before the next click, and taken after it was made
     switch_off(now, 3)
-    assert np.flatnonzero(~now.kept).tolist() == [3]
-    now.switch(~without(GRID, 3, 4), True)
-    assert now.kept.all()
+    assert np.flatnonzero(~now.mask.kept).tolist() == [3]
+    now.switch([3, 4], True)
+    assert now.mask.kept.all()
 
 
 def test_the_list_is_told_of_every_change_but_its_own():
@@ -78,34 +78,34 @@ def test_the_list_is_told_of_every_change_but_its_own():
         before = now.stamp
         change()
         assert now.stamp == before + 1
-    assert now.chosen == {}
+    assert now.mask.chosen == {}
     switch_off(now, 3)
-    assert np.flatnonzero(~now.kept).tolist() == [3, 5]
-    assert now.chosen["rule"] == "by hand"
+    assert np.flatnonzero(~now.mask.kept).tolist() == [3, 5]
+    assert now.mask.chosen["rule"] == "by hand"
 
 
 def test_walking_past_either_end_changes_nothing():
     now = History(GRID)
     now.undo()
     now.redo()
-    assert (now.at, now.stamp) == (0, 0)
+    assert (now.position, now.stamp) == (0, 0)
 
 
 def test_reset_can_be_undone():
     now = History(GRID)
     switch_off(now, 3, 4)
     now.reset()
-    assert now.kept.all()
+    assert now.mask.kept.all()
     now.undo()
-    assert np.flatnonzero(~now.kept).tolist() == [3, 4]
+    assert np.flatnonzero(~now.mask.kept).tolist() == [3, 4]
 
 
 def test_a_long_session_keeps_the_newest_states():
     now = History(GRID)
-    for i in range(DEPTH + 20):
+    for i in range(MAX_STATES + 20):
         now.put(without(GRID, i % 144), {})
-    assert len(now.steps) == DEPTH
-    assert np.flatnonzero(~now.kept).tolist() == [(DEPTH + 19) % 144]
+    assert len(now.masks) == MAX_STATES
+    assert np.flatnonzero(~now.mask.kept).tolist() == [(MAX_STATES + 19) % 144]
 
 
 def test_clicks_after_a_suggestion_remember_where_they_started():
@@ -113,7 +113,7 @@ def test_clicks_after_a_suggestion_remember_where_they_started():
     now.put(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
     switch_off(now, 2)
     switch_off(now, 3)
-    assert now.chosen == {
+    assert now.mask.chosen == {
         "rule": "by hand",
         "started_from": {"rule": "harmful", "method": "shapley"},
     }
@@ -123,7 +123,18 @@ def test_the_history_keeps_its_own_copy():
     now, mask = History(GRID), without(GRID, 1)
     now.put(mask, {})
     mask[:] = False
-    assert np.flatnonzero(~now.kept).tolist() == [1]
+    assert np.flatnonzero(~now.mask.kept).tolist() == [1]
+
+
+def test_every_mask_says_what_is_known_of_its_model_now():
+    history = History(GRID, {"fingerprint": "f" * 64})
+    switch_off(history, 1)
+    identity = {"name": "owner/model", "revision": "main", "fingerprint": "f" * 64}
+    history.name_model(identity)
+    switch_off(history, 2)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [1, 2]
+    assert [mask.model for mask in history.masks] == [identity] * 3
+    assert history.mask.created is None  # a file records when it is written
 
 
 @given(some.lists(some.booleans(), min_size=9, max_size=9))
@@ -170,16 +181,16 @@ def page():
     import streamlit as st
 
     from headlab.records import HeadGrid, Stack
-    from headlab.ui.history import follow_link, history, write_link
+    from headlab.ui.history import follow_link, history_of, write_link
 
-    now = history("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
+    now = history_of("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
     st.button("click", on_click=lambda: now.put(np.arange(144) != 7, {}))
     st.button("undo", on_click=now.undo)
     arrived = "here" not in st.session_state
     st.session_state["here"] = True
     st.warning(follow_link(now, arrived) or "no trouble")
     write_link(now)
-    st.text(",".join(map(str, np.flatnonzero(~now.kept))))
+    st.text(",".join(map(str, np.flatnonzero(~now.mask.kept))))
 
 
 def run(link=None):

@@ -493,8 +493,8 @@ def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     assert seen["languages"]["de"]["accuracy"] == 0.5
     now = History(GRID)
     take(text.encode(), "mask.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.kept).tolist() == [1, 4]
-    assert now.chosen == {"rule": "by hand", "imported": "mask.json"}
+    assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
+    assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
 
 
 def broken_masks():
@@ -532,8 +532,8 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
     now.put(mask(2).kept, {})
     with raises(code):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.kept).tolist() == [2]
-    assert (len(now.steps), now.stamp) == (2, 1)
+    assert np.flatnonzero(~now.mask.kept).tolist() == [2]
+    assert (len(now.masks), now.stamp) == (2, 1)
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
