@@ -97,6 +97,11 @@ def test_the_options_that_were_changed_are_among_the_details() -> None:
         ("headlab train", "command.no_job"),
         ("headlab shrink --mask m", "command.value_invalid"),
         ("headlab shrink --mask m --out s --repeats 5", "job.field_invalid"),
+        # an empty text, as of a variable that is not set, is not the default
+        ("headlab shrink --mask m --out s --model ''", "job.field_invalid"),
+        ("headlab shrink --mask m --out s --task intents --languages ''", "language.none"),
+        ("headlab train translation --out m --language ''", "job.field_invalid"),
+        ("headlab train translation --out m --task ''", "job.field_invalid"),
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_line_is_read(line: str, code: str) -> None:
