@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 
 from headlab.errors import HeadlabError
 from headlab.jobs.command import (
@@ -165,7 +164,7 @@ class Job(Strict):
         try:
             params = self.model_dump()
             problem = _json_problem(params)
-        except PydanticSerializationError as error:  # a serializer of a package can raise anything
+        except ValueError as error:  # pydantic's, whatever a serializer of a package raises
             problem = str(error)
         if problem:
             raise Refusal(
