@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import ClassVar
 
+from pydantic import field_serializer, model_serializer
+
 from headlab.jobs import Estimate, Forecast, Job, Known, Lab, Outcome, RunningJob, setting
 from headlab.options import Option
 
@@ -82,6 +84,28 @@ class EndlessJob(SoundJob):
     def resolve(self) -> EndlessJob:
         """A limit that is no number."""
         return self.model_copy(update={"limit": float("nan")})
+
+
+class UnwrittenJob(SoundJob):
+    """One whose fields cannot be written."""
+
+    key: ClassVar[str] = "unwritten"
+
+    @field_serializer("limit")
+    def written(self, limit: float) -> float:
+        """Fails."""
+        raise ZeroDivisionError
+
+
+class ListedJob(SoundJob):
+    """One that is written as a list."""
+
+    key: ClassVar[str] = "listed"
+
+    @model_serializer
+    def written(self) -> list[float]:
+        """A list."""
+        return [self.limit]
 
 
 class FailingJob(SoundJob):

@@ -10,7 +10,7 @@ import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ValidationError
 
@@ -160,8 +160,12 @@ class Job(Strict):
         Raises:
             Refusal: They are no JSON, as a package may have it (422).
         """
-        params = self.model_dump()
-        problem = _json_problem(params)
+        params: dict[str, Any] = {}
+        try:
+            params = self.model_dump()
+            problem = _json_problem(params)
+        except ValueError as error:  # pydantic's, whatever a serializer of a package raises
+            problem = str(error)
         if problem:
             raise Refusal(
                 f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so it cannot be queued; "
@@ -518,11 +522,9 @@ def kept_outcome(kind: str, outcome: object) -> Outcome:
     Raises:
         HeadlabError: It cannot be kept with the job.
     """
-    problem = f"it is of type {type(outcome).__name__}"
-    if isinstance(outcome, Mapping):
-        problem = _json_problem(outcome)
-        if not problem:
-            return outcome
+    problem = _json_problem(outcome)
+    if not problem:
+        return cast("Outcome", outcome)
     raise HeadlabError(
         f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be kept; mend `run` in "
         "the package that brings it",
@@ -530,8 +532,10 @@ def kept_outcome(kind: str, outcome: object) -> Outcome:
     )
 
 
-def _json_problem(record: Mapping[str, object]) -> str:
-    """Why a record cannot be written as JSON; empty if it can."""
+def _json_problem(record: object) -> str:
+    """Why something cannot be written as a JSON object; empty if it can."""
+    if not isinstance(record, Mapping):
+        return f"it is of type {type(record).__name__}"
     try:
         canonical_json(record)
     except (TypeError, ValueError, RecursionError) as error:

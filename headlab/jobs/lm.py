@@ -296,10 +296,9 @@ class LmPruneJob(TextJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a step takes: made-up text on a model of the same sizes."""
-        from headlab.models.allattention.modelling import AllAttentionConfig  # imports torch
+        from headlab.training.lm_prune import config_of  # imports torch
 
-        config = AllAttentionConfig.from_pretrained(self.model)
-        return timed_windows(config, self.training, lab.device)
+        return timed_windows(config_of(self.model), self.training, lab.device)
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:

@@ -15,8 +15,6 @@ from headlab.jobs.command import (
     FlagValue,
     Surroundings,
     check_about_task,
-    label_map_of,
-    languages_of,
     where_flags,
     words_of,
 )
@@ -286,15 +284,11 @@ class ShrinkJob(Job):
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for what cannot be read of it; no file is."""
-        label_map = values.get("label_map")
         return cls.model_construct(
             mask=Path(str(values["mask"])),
             out=Path(str(values["out"])),
-            model=values.get("model") or WHERE["model"].default,
-            task=values.get("task"),
-            label_map=label_map_of(None if label_map is None else str(label_map)),
-            languages=languages_of(str(values.get("languages") or "all")),
             onnx=bool(values.get("onnx")),
+            **cls._where_fields({"task": None, **values}),
             **cls._setting_fields(values),
         )
 

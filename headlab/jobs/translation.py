@@ -192,8 +192,8 @@ class TranslationJob(TrainingJob):
         mask = values.get("mask")
         return cls.model_construct(
             out=Path(str(values["out"])),
-            task=values.get("task") or TASK.default,
-            language=values.get("language") or LANGUAGE.default,
+            task=values.get(TASK.key, TASK.default),
+            language=values.get(LANGUAGE.key, LANGUAGE.default),
             mask=None if mask is None else Path(str(mask)),
             training=TranslationOptions.of(pairs | by_flag),
             **cls._setting_fields(values),

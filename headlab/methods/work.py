@@ -85,17 +85,18 @@ class Outcome:
 
     def scores(self, grid: HeadGrid, spec: RunSpec, forwards: int, seconds: float) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""
-        chosen, options = method_of(spec.method.name), spec.method.options or {}
+        method = method_of(spec.method.name)
+        options = spec.method.options or {}
         return HeadScores(
             grid=grid,
             language=spec.task.language,
-            method=chosen.key,
-            estimand=str(options.get("estimand", chosen.estimand)),
-            unit=chosen.unit_of(options),
+            method=method.key,
+            estimand=str(options.get("estimand", method.estimand)),
+            unit=method.unit_of(options),
             example_forwards=forwards,
             seconds=seconds,
             spec=spec,
-            signed=chosen.signed,
+            signed=method.signed,
             **vars(self),
         )
 
@@ -131,36 +132,58 @@ def sizes(
     is above.
     """
     evaluator = work.evaluator
-    examples, flat = evaluator.examples, tuple(evaluator.model.grid.flat.T)
-    sums, weights = np.zeros((2, len(examples), len(flat[0])))
-    groups = [e.cluster for e in examples]
+    examples = evaluator.examples
+    layers, columns = evaluator.model.grid.flat.T
+    sums = np.zeros((len(examples), len(layers)))
+    weights = np.zeros_like(sums)
+    groups = [example.cluster for example in examples]
 
-    def run(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
+    def sums_of(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
         lane = copy(evaluator)
         lane.forwards = 0
-        return *part(lane, batch, tick), lane.forwards
+        batch_sums, batch_weights = part(lane, batch, tick)
+        return batch_sums, batch_weights, lane.forwards
 
-    done = 0
-    for batch, (found, own, forwards) in spread(
-        batches, run, on=evaluator.model, tick=evaluator.tick
+    examples_done = 0
+    for batch, (batch_sums, batch_weights, forwards) in spread(
+        batches, sums_of, on=evaluator.model, tick=evaluator.tick
     ):
-        rows = batch.rows[: len(own)]
-        sums[rows] = found[:, *flat]
-        weights[rows] = own[:, flat[0]] if own.ndim > 1 else own[:, None]
+        rows = batch.rows[: len(batch_weights)]
+        sums[rows] = batch_sums[:, layers, columns]
+        weights[rows] = (
+            batch_weights[:, layers] if batch_weights.ndim > 1 else batch_weights[:, None]
+        )
         if len(rows) < len(batch.rows):
             groups[rows[0]] = f"batch of {rows[0]}"
-        evaluator.forwards, done = evaluator.forwards + forwards, done + len(batch.rows)
-        work.report(Progress(done, len(examples), "examples"))
+        evaluator.forwards += forwards
+        examples_done += len(batch.rows)
+        work.report(Progress(examples_done, len(examples), "examples"))
     low, high = jackknife_interval(sums, weights, groups, of, most=most) or (None, None)
-    halves = [
-        of(part.sum(axis=0) / weight.sum(axis=0))
-        for part, weight in zip(np.array_split(sums, 2), np.array_split(weights, 2), strict=True)
-        if weight.any(axis=0).all()
-    ]
-    values, samples = of(sums.sum(axis=0) / weights.sum(axis=0)), (weights > 0).sum(axis=0)
     return Outcome(
-        values, low, high, samples, halves=np.stack(halves) if len(halves) == 2 else None
+        values=of(sums.sum(axis=0) / weights.sum(axis=0)),
+        low=low,
+        high=high,
+        samples=(weights > 0).sum(axis=0),
+        halves=_halves(sums, weights, of),
     )
+
+
+def _halves(sums: Floats, weights: Floats, of: Callable[[Floats], Floats]) -> Floats | None:
+    """Sizes of heads on each half of the examples, [half, head]; None where a half has no weight for a head.
+
+    Args:
+        sums: By example, [example, head].
+        weights: By example, [example, head].
+        of: Makes a size of a mean.
+    """
+    half_sums = np.array_split(sums, 2)
+    half_weights = np.array_split(weights, 2)
+    halves = []
+    for sums_of_half, weights_of_half in zip(half_sums, half_weights, strict=True):
+        if not weights_of_half.any(axis=0).all():
+            return None
+        halves.append(of(sums_of_half.sum(axis=0) / weights_of_half.sum(axis=0)))
+    return np.stack(halves)
 
 
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.

@@ -249,6 +249,20 @@ def read_folder(
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
 
+def read_config(folder: Path) -> PretrainedConfig:
+    """A folder's configuration, without its weights.
+
+    Args:
+        folder: Of a model.
+
+    Raises:
+        HeadlabError: It cannot be read.
+    """
+    name = str(folder)
+    with library_errors(partial(_unreadable, name)):
+        return _config(folder, name)
+
+
 def _stored_bytes(folder: Path) -> int:
     """The size of a folder's weights; with those of the embedded base, where it changes that."""
     folders = [folder, base_of(folder)] if is_delta(folder) else [folder]

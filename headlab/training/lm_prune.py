@@ -16,9 +16,13 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.json_types import Json, JsonLike
 from headlab.l0_gates import LearnedGates
-from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
+from headlab.models.allattention.modelling import (
+    AllAttentionConfig,
+    AllAttentionForCausalLM,
+    remove_heads,
+)
 from headlab.models.checkpoint import Checkpoint
-from headlab.models.load import read
+from headlab.models.load import read, read_config
 from headlab.records import content_key
 from headlab.run_spec import RunSpec
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
@@ -180,10 +184,7 @@ def prune_lm(
     check_apart(folder, out)
     checkpoint = read(str(folder), device=device)
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
-        raise HeadlabError(
-            f"{folder} is not a language model that headlab train lm made; give the folder of one",
-            code="lm.folder_missing",
-        )
+        raise _other_model(folder)
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}
     given = Given(checkpoint, texts, data_hash(lines), options, device)
     judge = Judge(texts, options.block, watch)
@@ -200,6 +201,28 @@ def prune_lm(
     for part in PARTS:
         _keep(given, out, part, watch).path.unlink(missing_ok=True)
     return gates
+
+
+def config_of(folder: Path) -> AllAttentionConfig:
+    """The configuration of a trained language model.
+
+    Args:
+        folder: What `train_lm` or `prune_lm` wrote.
+
+    Raises:
+        HeadlabError: It cannot be read, or is that of another model.
+    """
+    config = read_config(folder)
+    if not isinstance(config, AllAttentionConfig):
+        raise _other_model(folder)
+    return config
+
+
+def _other_model(folder: Path) -> HeadlabError:
+    return HeadlabError(
+        f"{folder} is not a language model that headlab train lm made; give the folder of one",
+        code="lm.folder_missing",
+    )
 
 
 def check_apart(folder: Path, out: Path) -> None:

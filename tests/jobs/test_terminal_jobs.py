@@ -10,13 +10,16 @@ import pytest
 from errors import raises
 from pydantic import TypeAdapter
 
+import headlab
 from headlab.jobs.job import Job, Refusal
 from headlab.jobs.known import Known, Measured
 from headlab.jobs.lm import LmJob, LmPruneJob
+from headlab.jobs.local import LocalLab, forecast_here
 from headlab.jobs.reading import read_command
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
+from headlab.store import Store
 from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
 from headlab.ui.job_form import offered_kinds
 from headlab.worker.catalogue import submission_type
@@ -97,6 +100,11 @@ def test_the_options_that_were_changed_are_among_the_details() -> None:
         ("headlab train", "command.no_job"),
         ("headlab shrink --mask m", "command.value_invalid"),
         ("headlab shrink --mask m --out s --repeats 5", "job.field_invalid"),
+        # an empty text, as of a variable that is not set, is not the default
+        ("headlab shrink --mask m --out s --model ''", "job.field_invalid"),
+        ("headlab shrink --mask m --out s --task intents --languages ''", "language.none"),
+        ("headlab train translation --out m --language ''", "job.field_invalid"),
+        ("headlab train translation --out m --task ''", "job.field_invalid"),
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_line_is_read(line: str, code: str) -> None:
@@ -164,6 +172,26 @@ def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path)
         job.model_copy(update={"out": job.model / "below"}).resolve()
     with raises("lm.folder_missing"):
         job.model_copy(update={"model": tmp_path}).resolve()
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        (None, "model.unreadable"),
+        ('{"model_type": ', "model.unreadable"),
+        ('{"model_type": "bert"}', "lm.folder_missing"),
+        ('{"model_type": "all-attention", "num_hidden_layers": 1000000}', "model.unreadable"),
+    ],
+)
+def test_a_model_to_prune_whose_sizes_cannot_be_read_is_not_timed(
+    tmp_path: Path, config: str | None, code: str
+) -> None:
+    job = pruned(tmp_path, {})
+    if config is not None:
+        (job.model / "config.json").write_text(config)
+    lab = LocalLab(Store(tmp_path), headlab.load, device="cpu")
+    with raises(code):
+        forecast_here(job, lab)
 
 
 def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: Path) -> None:
