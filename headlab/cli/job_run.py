@@ -21,8 +21,9 @@ def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]
     """
     typer.echo(f"{job.key}: {forecast_here(job, lab).sentence}", err=True)
     with progress as show:
-        return job.run(lab, LocalJob(show, _say))
+        return job.run(lab, LocalJob(show, say_line))
 
 
-def _say(line: str) -> None:
+def say_line(line: str) -> None:
+    """Print a line of a job's log on stderr."""
     typer.echo(line, err=True)
