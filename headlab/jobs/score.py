@@ -324,10 +324,11 @@ class CurveJob(MethodJob):
             order["method"],
             order["options"],
             order["seed"],
+            curve.spec["seed"],
             curve.spec["ablation"],
         )
         options: dict[str, Any] = dict(self.options)
-        asked = (language, self.split, self.method, options, self.seed, self.ablation)
+        asked = (language, self.split, self.method, options, self.seed, self.seed, self.ablation)
         if not is_of(curve, self.model, self.task) or stored != asked:
             return False
         if not same_classes(curve.spec["task"], self.label_map):
@@ -375,6 +376,7 @@ class CurveJob(MethodJob):
                 store=lab.watched(running, language),
                 on_progress=running.part_progress(walking),
                 tick=tick,
+                seed=self.seed,
             )
 
         return for_each_language(lab, running, languages, measure_curve, parts=2)
