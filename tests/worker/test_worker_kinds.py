@@ -192,8 +192,11 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
     assert worker.client.job(again.id).done == worker.client.job(again.id).total
 
 
-def test_a_curve_of_too_many_points_fails_with_a_sentence(worker: Running, model: Model) -> None:
+def test_a_curve_of_too_many_points_fails_with_a_sentence_before_anything_is_scored(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
     assert "points" in submit(worker, "curve", spec_of(model, points=99), "failed").error
+    assert not list(tmp_path.rglob("result.npz"))
 
 
 # Fine-tuning
