@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +18,8 @@ from headlab.cli.output import (
 )
 from headlab.files import write_atomic, write_json
 from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.local import LocalLab
 from headlab.json_types import JsonRecord
-from headlab.options import OptionValue
 from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ def experiment(
         show_list(json=json)
         return
     job = ExperimentJob.from_flags(flags)
-    options = job.study().resolve(job.study_options())
-    report = reported(job.experiment, pieces_of(job, here, data), options)
+    job.study().resolve(job.study_options())  # raises before anything is loaded
+    report = reported(job, pieces_of(job, here, data))
     if out is not None:
         write_report(report, out)
     print_json(report.to_json()) if json else typer.echo(markdown(report))
@@ -73,31 +72,19 @@ def pieces_of(job: ExperimentJob, here: Here, data: Path | None) -> Pieces:
     """
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
-    store = here.store()
-    from headlab.studies.run import Pieces
-
-    return Pieces(
-        here.load(job.model),
-        task,
-        store,
-        seed=job.seed,
-        dev_size=job.dev_size,
-        test_size=job.test_size,
-        ablation=job.ablation,
-    )
+    lab = LocalLab(here.store(), here.load, device=here.device)
+    return job.pieces_on(task, lab, lab.store, tick=lambda: None)
 
 
-def reported(key: str, pieces: Pieces, options: Mapping[str, OptionValue]) -> Report:
+def reported(job: ExperimentJob, pieces: Pieces) -> Report:
     """The report; its cost is printed on stderr first."""
-    from headlab.studies.run import forecast, run_experiment
-
-    typer.echo(f"{key}: {forecast(key, pieces, options).sentence}", err=True)
-    with progress_bar(key) as show:
+    typer.echo(f"{job.experiment}: {job.cost(pieces).sentence}", err=True)
+    with progress_bar(job.experiment) as show:
 
         def on_progress(step: Progress) -> None:
-            show(step.note or key, step.done, step.total)
+            show(step.note or job.experiment, step.done, step.total)
 
-        return run_experiment(key, pieces, options=options, on_progress=on_progress)
+        return job.report(pieces, on_progress)
 
 
 def show_list(*, json: bool) -> None:
@@ -164,9 +151,9 @@ def front(
     """
     from headlab.studies.pareto import chosen_mask
 
-    options = job.study().resolve(job.study_options())
+    job.study().resolve(job.study_options())  # raises before anything is loaded
     pieces = pieces_of(job, here, data)
-    report = reported(job.key, pieces, options)
+    report = reported(job, pieces)
     mask = chosen_mask(report, pieces.model.grid)
     if out is not None and out.suffix == ".json":
         mask.save(out)

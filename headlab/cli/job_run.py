@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import typer
 
 from headlab.cli.output import Say
 from headlab.jobs.job import Job, Outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here
+from headlab.store import Store
+
+
+def local_lab(device: str | None, dtype: str = "float32", data: Path | None = None) -> LocalLab:
+    """What the job of a command without a cache of its own works with.
+
+    Args:
+        device: That models are on; None for a GPU where there is one.
+        dtype: Of their weights.
+        data: Folder of the task's files.
+    """
+    import headlab
+
+    return LocalLab(
+        Store(),
+        lambda name: headlab.load(name, device=device, dtype=dtype),
+        device=device,
+        data=data,
+    )
 
 
 def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]) -> Outcome:
@@ -21,8 +41,9 @@ def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]
     """
     typer.echo(f"{job.key}: {forecast_here(job, lab).sentence}", err=True)
     with progress as show:
-        return job.run(lab, LocalJob(show, _say))
+        return job.run(lab, LocalJob(show, say_line))
 
 
-def _say(line: str) -> None:
+def say_line(line: str) -> None:
+    """Print a line of a job's log on stderr."""
     typer.echo(line, err=True)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headlab.cli.evaluate import as_split
+from headlab.cli.job_run import say_line
 from headlab.cli.output import (
     AsJson,
     Here,
+    Say,
     Workers,
     check_ablation,
     check_workers,
@@ -23,11 +24,11 @@ from headlab.cli.output import (
     progress_bar,
     stepping,
 )
-from headlab.cluster.pool import side_by_side
+from headlab.jobs.lab import JobPart
+from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.json_types import Json
-from headlab.methods.costs import caution, cost_of, refuse, remarks
-from headlab.methods.method import Method
+from headlab.methods.costs import caution, cost_of, remarks
 from headlab.methods.table import method as method_of
 from headlab.records import omission_fields
 from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
@@ -35,7 +36,6 @@ from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
-    from headlab.cluster.distributed_game import Team
     from headlab.hooks.model import Model
     from headlab.records import Progress
 
@@ -60,41 +60,16 @@ def score(
     json: AsJson = False,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
-    import headlab
-
     check_ablation(job.ablation)
-    method = method_of(job.method)
-    options = method.resolve(job.options)
     task = chosen_task(job.task, job.languages, data, job.label_map)
-    model = here.load(job.model)
-    refuse(method, model.grid.size)
-    _warn(method, method.max_forwards(options, model.grid.size, job.size))
+    job = job.resolved_on(task)
+    lab = LocalLab(here.store(), here.load, device=here.device)
+    model = lab.need(job.model)
+    job.check_model(model)
+    _warn(job, model.grid.size)
     check_workers(ray, workers)
-    store = here.store()
-    with progress_bar("loading") as show, _helpers(model, ray, workers) as team:
-        board = Board(method.key, task.languages, show)
-
-        def score_language(language: str, tick: Callable[[], None]) -> HeadScores:
-            return headlab.score(
-                model,
-                task,
-                language=language,
-                method=method.key,
-                seed=job.seed,
-                split="dev",
-                size=job.size,
-                ablation=job.ablation,
-                tick=tick,
-                store=store,
-                on_progress=partial(board.progress, language),
-                helpers=team,
-                **options,
-            )
-
-        side_by_side_count = 1 if team is None else team.pool.size
-        scores_by_language = side_by_side(
-            task.languages, score_language, side_by_side_count, board.draw
-        )
+    with progress_bar("loading") as show, _sharing(lab, model, ray, workers):
+        scores_by_language = job.scores(lab, ScoreProgress(task.languages, show), task)
     counts_by_language = {
         language: equal_texts_of(task, language, "dev", job.size) for language in scores_by_language
     }
@@ -126,43 +101,71 @@ def say_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> N
 
 
 @contextmanager
-def _helpers(model: Model, address: str | None, workers: int | None) -> Iterator[Team | None]:
-    """The workers of a Ray cluster, if one is named."""
+def _sharing(
+    lab: LocalLab, model: Model, address: str | None, workers: int | None
+) -> Iterator[None]:
+    """Compute on the workers of a Ray cluster while the block runs, if one is named."""
     if address is None:
-        yield None
+        yield
         return
     from headlab.cluster.rays import team
 
-    with team(model, address, workers) as found:
-        yield found
+    with team(model, address, workers) as helpers:
+        lab.helpers = helpers
+        lab.languages_at_once = helpers.pool.size
+        yield
 
 
-class Board:
-    """Progress of several languages as one line; runs report from their own threads."""
+class ScoreProgress(LocalJob):
+    """Progress of several languages as one line, drawn between batches; each reports from its own thread."""
 
-    def __init__(
-        self, title: str, languages: Sequence[str], show: Callable[[str, int, int], None]
-    ) -> None:
-        self._title, self._show, self._of = title, show, len(languages)
-        self._seen: dict[str, Progress] = {}
+    def __init__(self, languages: Sequence[str], show: Say) -> None:
+        """Nothing is scored yet.
 
-    def progress(self, language: str, step: Progress) -> None:
-        """Record one language's progress."""
-        self._seen[language] = step
+        Args:
+            languages: That are scored.
+            show: Shows the line, and how much of how much is done.
+        """
+        super().__init__(show, say_line)
+        self._languages_count = len(languages)
+        self._progress_by_language: dict[str, Progress] = {}
+        self._method = ""
 
-    def draw(self) -> None:
+    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
+        """The line says nothing of the whole job; see `part_progress`."""
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that records how far one language is."""
+        self._method = part.work
+
+        def record_progress(step: Progress) -> None:
+            self._progress_by_language[part.language] = step
+
+        return record_progress
+
+    def tick(self) -> None:
         """Show the progress recorded so far."""
-        steps = dict(self._seen)
-        at_work = [name for name, step in steps.items() if step.done < step.total]
-        if steps:
-            title = f"{self._title} {', '.join(at_work) or next(reversed(steps))} ({len(steps)}/{self._of})"
-            self._show(
-                title, sum(s.done for s in steps.values()), sum(s.total for s in steps.values())
-            )
+        steps = dict(self._progress_by_language)
+        if not steps:
+            return
+        at_work = [language for language, step in steps.items() if step.done < step.total]
+        languages = ", ".join(at_work) or next(reversed(steps))
+        self._show(
+            f"{self._method} {languages} ({len(steps)}/{self._languages_count})",
+            sum(step.done for step in steps.values()),
+            sum(step.total for step in steps.values()),
+        )
 
 
-def _warn(method: Method, forwards: int) -> None:
-    """Warn if a method may take a very large number of forward passes."""
+def _warn(job: ScoreJob, heads: int) -> None:
+    """Warn if a job may take a very large number of forward passes.
+
+    Args:
+        job: It is resolved.
+        heads: Of its model.
+    """
+    method = method_of(job.method)
+    forwards = method.max_forwards(job.options, heads, job.size)
     if forwards > MANY_FORWARDS:
         warnings.warn(
             f"{method.key} takes up to {forwards:,} forward passes for each language ({method.costs.words}); stop it with "
@@ -232,50 +235,15 @@ def curve(
 
     Scores come from the cache or are computed first. It can be interrupted; run the same command again to resume.
     """
-    import headlab
-    from headlab.scores import counts
-
     check_ablation(job.ablation)
-    method = method_of(job.method)
-    options = method.resolve(job.options)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     task.check(task.languages[0], job.split)
-    model = here.load(job.model)
-    refuse(method, model.grid.size)
-    counts(model.grid.size, job.points)  # raises before anything is scored
-    store = here.store()
-    curves_by_language: dict[str, Curve] = {}
+    job = job.resolved_on(task)
+    lab = LocalLab(here.store(), here.load, device=here.device)
+    job.check_model(lab.need(job.model))
     with progress_bar("loading") as show:
-        for number, language in enumerate(task.languages, start=1):
-            place = f"{language} ({number}/{len(task.languages)})"
-            scores = headlab.score(
-                model,
-                task,
-                language=language,
-                method=method.key,
-                size=dev_size,
-                seed=job.seed,
-                ablation=job.ablation,
-                store=store,
-                on_progress=stepping(show, f"{method.key} {place}"),
-                split="dev",
-                tick=None,
-                helpers=None,
-                **options,
-            )
-            curves_by_language[language] = headlab.prune_curve(
-                model,
-                task,
-                language=language,
-                scores=scores,
-                split=job.split,
-                size=job.size,
-                points=job.points,
-                seed=job.seed,
-                ablation=job.ablation,
-                store=store,
-                on_progress=stepping(show, f"curve {place}"),
-            )
+        running = CurveProgress(task.languages, show)
+        curves_by_language = job.curves(lab, running, task, job.ordering(dev_size))
     counts_by_language = {
         language: equal_texts_of(task, language, job.split, job.size)
         for language in curves_by_language
@@ -289,6 +257,30 @@ def curve(
         print_json({"split": job.split, "languages": rows})
     else:
         typer.echo(told(list(curves_by_language.values())))
+
+
+class CurveProgress(LocalJob):
+    """Progress of the scores or the curve of one language after the other."""
+
+    def __init__(self, languages: Sequence[str], show: Say) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            languages: That are measured.
+            show: Shows what is measured, and how much of how much is done.
+        """
+        super().__init__(show, say_line)
+        self._languages = list(languages)
+
+    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
+        """The line says nothing of the whole job; see `part_progress`."""
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that shows how far the scores or the curve of a language are."""
+        number = self._languages.index(part.language) + 1
+        return stepping(
+            self._show, f"{part.work} {part.language} ({number}/{len(self._languages)})"
+        )
 
 
 def curve_record(curve: Curve) -> dict[str, Json]:

@@ -10,7 +10,7 @@ import typer
 
 from headlab.cli.experiment import markdown
 from headlab.cli.job_command import FlagValues, values_of
-from headlab.cli.job_run import run_announced
+from headlab.cli.job_run import local_lab, run_announced, say_line
 from headlab.cli.output import (
     AsJson,
     Device,
@@ -20,12 +20,10 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.jobs.command import check_about_task, label_map_of, languages_of
-from headlab.jobs.local import LocalLab
+from headlab.jobs.local import LocalJob
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.worth import WorthJob
-from headlab.masks import mask_from_json
 from headlab.records import Head
-from headlab.store import Store
 
 if TYPE_CHECKING:
     from headlab.jobs.shrink import ShrinkOutcome
@@ -40,16 +38,8 @@ HEADS_NAMED = 8  # of those that are silenced
 
 def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJson = False) -> None:
     """Remove a mask's heads from the weights, verify that the answers stay the same, and write the smaller model."""
-    import headlab
-
     job.check_has_task(data)
-    dtype = "float64" if job.dtype == "float64" else "float32"
-    lab = LocalLab(
-        Store(),
-        lambda name: headlab.load(name, device=device, dtype=dtype),
-        device=device,
-        data=data,
-    )
+    lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
     outcome = run_announced(job.resolve(), lab, progress_bar(job.key))
     if json:
         print_json(outcome)
@@ -166,23 +156,13 @@ def _measured_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> S
         task: Whose examples are run; None for the embedded task's sentences.
         dtype: Of the weights.
     """
-    import headlab
-    from headlab.studies.savings_run import measure
-
+    lab = local_lab(device, dtype)
     with progress_bar(f"worth on {device}") as show:
 
-        def on_progress(done: int, total: int, note: str) -> None:
+        def show_on_device(note: str, done: int, total: int) -> None:
             show(f"{device}, {note}", done, total)
 
-        return measure(
-            headlab.load(job.model, device=device, dtype=dtype),
-            mask_from_json(job.mask, "the mask"),
-            task=task,
-            batch_sizes=job.batch_sizes,
-            rounds=job.rounds,
-            seed=job.seed,
-            told=on_progress,
-        )
+        return job.savings(lab, LocalJob(show_on_device, say_line), task)
 
 
 def _devices() -> list[str]:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from headlab.cli.job_command import FlagValues, command, values_of
-from headlab.cli.job_run import run_announced
+from headlab.cli.job_run import local_lab, run_announced
 from headlab.cli.output import AsJson, print_json, shown
 from headlab.files import read_json
 from headlab.jobs.command import languages_of
 from headlab.jobs.finetune import FinetuneJob, training_flags
 from headlab.jobs.lm import LmJob, LmPruneJob
-from headlab.jobs.local import LocalLab
 from headlab.jobs.training import RECORD
 from headlab.jobs.translation import TranslationJob
 from headlab.options import OptionValue
-from headlab.store import Store
 from headlab.tables import NOTHING
 
 if TYPE_CHECKING:
@@ -168,11 +166,7 @@ def run_training(job: TrainingJob, device: str | None, data: Path | None = None)
         device: That it is trained on; None for a GPU where there is one.
         data: Folder of its task's files.
     """
-    import headlab
-
-    lab = LocalLab(
-        Store(), lambda name: headlab.load(name, device=device), device=device, data=data
-    )
+    lab = local_lab(device, data=data)
     return run_announced(job.resolve(), lab, shown("reading"))
 
 

@@ -55,7 +55,7 @@ from headlab.methods.table import DEFAULT_METHOD, METHODS, method
 from headlab.options import option_words, parse_options
 from headlab.records import HeadGrid, content_key, part
 from headlab.scores import HeadScores
-from headlab.store import Run
+from headlab.store import Run, Store
 from headlab.studies.table import (
     EXPERIMENT,
     METHOD,
@@ -70,6 +70,7 @@ from headlab.tasks.base import Example, Split, Task
 if TYPE_CHECKING:
     from headlab.records import Progress
     from headlab.studies.run import Pieces
+    from headlab.tables import Report
 
 # Upper limits of options that are counts, and of the length of a text.
 LIMITS = {
@@ -195,16 +196,27 @@ class ExperimentJob(TaskJob):
             tick: Called between batches.
             running: Is notified of what is stored.
         """
-        from headlab.studies.run import Pieces
-
-        model = lab.need(self.model)
         store = lab.store
         if running is not None:
-            store = WatchedStore(lab.store.root, kept=PieceLog(running, model.grid))
+            log = PieceLog(running, lab.need(self.model).grid)
+            store = WatchedStore(lab.store.root, kept=log)
         chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+        return self.pieces_on(chosen_task, lab, store, tick)
+
+    def pieces_on(self, task: Task, lab: Lab, store: Store, tick: Callable[[], None]) -> Pieces:
+        """The pieces that the experiment is assembled from, on a task that is loaded already.
+
+        Args:
+            task: In the languages of the experiment.
+            lab: What the job works with.
+            store: Where the pieces are stored.
+            tick: Called between batches.
+        """
+        from headlab.studies.run import Pieces
+
         return Pieces(
-            model,
-            _ticking(chosen_task, tick),
+            lab.need(self.model),
+            _ticking(task, tick),
             store,
             seed=self.seed,
             dev_size=self.dev_size,
@@ -214,10 +226,30 @@ class ExperimentJob(TaskJob):
             paces=lab.paces,
         )
 
-    def run(self, lab: Lab, running: RunningJob) -> Outcome:
-        """Make the report; stored pieces are not computed again."""
+    def report(self, pieces: Pieces, on_progress: Callable[[Progress], None]) -> Report:
+        """The report: from the store, or made of its pieces and stored.
+
+        Args:
+            pieces: That it is assembled from.
+            on_progress: Called during the work, counted in forward passes.
+        """
         from headlab.studies.run import run_experiment
 
+        options = self.study_options()
+        return run_experiment(self.experiment, pieces, options=options, on_progress=on_progress)
+
+    def cost(self, pieces: Pieces) -> Forecast:
+        """Cost of what the store lacks; a few batches are timed if it has no pace to go by.
+
+        Args:
+            pieces: That the report is assembled from.
+        """
+        from headlab.studies.run import forecast
+
+        return forecast(self.experiment, pieces, self.study_options())
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Make the report; stored pieces are not computed again."""
         running.progress(0, 0, "checking the cache", fresh=True)
         pieces = self.pieces(lab, running.tick, running)
         fresh = True
@@ -227,9 +259,7 @@ class ExperimentJob(TaskJob):
             running.progress(step.done, step.total, step.note, fresh=fresh)
             fresh = False
 
-        report = run_experiment(
-            self.experiment, pieces, options=self.study_options(), on_progress=on_progress
-        )
+        report = self.report(pieces, on_progress)
         forwards = max(1, pieces.forwards)
         running.progress(forwards, forwards, "the report is stored")
         return {"keys": [content_key(report.spec)]}
@@ -247,10 +277,8 @@ class ExperimentJob(TaskJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """Cost of what the store lacks, at the device's present pace."""
-        from headlab.studies.run import forecast
-
         pieces = self.pieces(lab, tick)
-        cost = forecast(self.experiment, pieces, self.study_options())
+        cost = self.cost(pieces)
         return Measured(heads=pieces.model.grid.size, seconds=0.0, forecast=cost)
 
     # Its command, and back.

@@ -25,9 +25,10 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import SEED, Name, Seed, examples_of_dev, setting
 from headlab.jobs.job import Job, Outcome
-from headlab.jobs.known import Estimate, Known
+from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import Lab, RunningJob, StepProgress
-from headlab.methods.forecast import Forecast
+from headlab.jobs.training import FORWARDS_LEARNED, RECORD, judging_part
+from headlab.methods.forecast import Part
 from headlab.options import Option
 from headlab.records import content_key
 from headlab.store import ADAPTERS
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 LANGUAGE = "en"
 DEFAULT_TASK = WHERE["task"].default
 CHECKPOINT_STEPS = 10
-FORWARDS_LEARNED = 3  # forward passes that a training example costs: it goes forward and back
-RECORD = "training.json"
 
 
 class FinetuneJob(Job):
@@ -129,24 +128,16 @@ class FinetuneJob(Job):
         chosen_task = task(self.task)
         options = self.training_options()
         if (known.root / self.adapter(chosen_task) / RECORD).is_file():
-            basis = "the adapter is in the cache already"
-            return Estimate(Forecast(forwards=0, seconds=0.0, basis=basis))
-        measured = DEV_SIZE * len(chosen_task.languages)
-        forwards = options.steps * options.batch + measured
+            return estimate([Part(0, None, ("the adapter is in the cache already",))])
+        languages = len(chosen_task.languages)
         words = (
             f"{options.steps} steps of {options.batch} examples, then up to {DEV_SIZE} in each of "
-            f"{len(chosen_task.languages)} languages"
+            f"{languages} languages"
         )
-        paces = list(_step_paces(known))
-        if not paces:
-            words += "; how long a step takes on this device is not known yet"
-            return Estimate(Forecast(forwards=forwards, seconds=None, basis=words))
-        pace = float(np.median(paces))
-        plural = "s" if len(paces) > 1 else ""
-        words += f"; {pace:.3g} s a step, as in {len(paces)} training{plural} on such a device "
-        seconds = pace * (options.steps + measured / options.batch / FORWARDS_LEARNED)
-        basis = f"{words}({known.device})"
-        return Estimate(Forecast(forwards=forwards, seconds=seconds, basis=basis))
+        pace, pace_basis = _step_pace(known)
+        pace_of_example = None if pace is None else pace / options.batch
+        training = Part(options.steps * options.batch, pace_of_example, (words, pace_basis))
+        return estimate([training, judging_part(DEV_SIZE * languages, "", pace_of_example)])
 
     # Its command, and back.
 
@@ -250,6 +241,17 @@ class TrainingProgress:
     def done(self) -> None:
         """Called after the last language."""
         self.running.progress(self._total, self._total, "measured in every language")
+
+
+def _step_pace(known: Known) -> tuple[float | None, str]:
+    """Seconds a step in earlier trainings on such a device, None if there are none, and what that is based on."""
+    paces = list(_step_paces(known))
+    if not paces:
+        return None, "how long a step takes on this device is not known yet"
+    pace = float(np.median(paces))
+    plural = "s" if len(paces) > 1 else ""
+    trainings = f"{len(paces)} training{plural} on such a device ({known.device})"
+    return pace, f"{pace:.3g} s a step, as in {trainings}"
 
 
 def _step_paces(known: Known) -> Iterator[float]:

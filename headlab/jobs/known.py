@@ -127,8 +127,13 @@ class Estimate:
     ask: MeasureRequest | None = None
 
 
-def estimate(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
-    """The sum of the parts. ask: returned with it if a part's time is unknown."""
+def estimate(parts: Sequence[Part], ask: MeasureRequest | None = None) -> Estimate:
+    """The sum of the parts.
+
+    Args:
+        parts: Of the work.
+        ask: Returned with it if a part's time is unknown; None where nothing can be timed.
+    """
     forecast = sum_of(parts)
     return Estimate(forecast, ask if forecast.seconds is None else None)
 

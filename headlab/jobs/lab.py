@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from headlab.cluster.pool import side_by_side
 from headlab.records import content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import Run, Store
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 
 PART = 1000
 """A job's progress is counted in thousandths of a language."""
+Tick = Callable[[], None]
+AnyResult = TypeVar("AnyResult", HeadScores, Curve, Report)
+
+
+@dataclass(frozen=True)
+class JobPart:
+    """A part of a job's work: a language, or one of the things that are done for it.
+
+    Attributes:
+        work: What is done, by its key, like "shapley" or "curve".
+        language: Its code.
+        label: The part in front of a note on it.
+        place: Among all parts, from 0.
+        count: Of all parts.
+    """
+
+    work: str
+    language: str
+    label: str
+    place: int
+    count: int
 
 
 class RunningJob(Protocol):
@@ -41,6 +63,10 @@ class RunningJob(Protocol):
             note: What it is at.
             fresh: Whether the pace so far says nothing about the rest.
         """
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that is told how far one part of the job is; from the thread of that part."""
+        ...
 
     def kept(self) -> None:
         """Note that something new is stored, from which a later attempt goes on."""
@@ -73,6 +99,11 @@ class Lab(Protocol):
     @property
     def helpers(self) -> Helpers | None:
         """Other devices that scores are computed on; None for this one alone."""
+        ...
+
+    @property
+    def languages_at_once(self) -> int:
+        """How many languages of a job are worked on at once, each in its own thread; 1: in turn, in this one."""
         ...
 
     def watched(self, running: RunningJob, language: str) -> Store:
@@ -120,50 +151,58 @@ class WatchedStore(Store):
         return replace(run, kept=self._kept)
 
 
-def in_turn(
+def for_each_language(
+    lab: Lab,
     running: RunningJob,
     languages: Sequence[str],
-    make: Callable[[int, str], HeadScores | Curve | Report],
+    make: Callable[[int, str, Tick], AnyResult],
     parts: int = 1,
-) -> dict[str, list[str]]:
-    """Make a result for each language.
+) -> dict[str, AnyResult]:
+    """Make a result for each language: in turn, or as many at once as the lab has devices for.
 
     Args:
+        lab: What the job works with.
         running: The job.
         languages: Their codes.
-        make: Makes the result, given the place and the code of its language.
+        make: Makes the result, given the place and the code of its language, and what to call between batches.
         parts: Of which the work on each language consists.
 
     Returns:
-        The results' keys, under "keys".
+        The results by language.
     """
     total = len(languages) * parts * PART
-    keys = []
-    for place, language in enumerate(languages):
+    places = {language: place for place, language in enumerate(languages)}
+
+    def make_for(language: str, tick: Tick) -> AnyResult:
+        place = places[language]
         running.progress(place * parts * PART, total, language, fresh=True)
-        keys.append(content_key(make(place, language).spec))
+        return make(place, language, tick)
+
+    results = side_by_side(languages, make_for, lab.languages_at_once, running.tick)
     running.progress(total, total, f"{', '.join(languages)} done")
-    return {"keys": keys}
+    return results
 
 
-def reporter(
-    running: RunningJob, language: str, place: int, count: int
-) -> Callable[[Progress], None]:
+def keys_of(results: Mapping[str, AnyResult]) -> dict[str, list[str]]:
+    """What a job says of its results by language: their keys in the store, under "keys"."""
+    return {"keys": [content_key(result.spec) for result in results.values()]}
+
+
+def reporter(running: RunningJob, part: JobPart) -> Callable[[Progress], None]:
     """A callback that reports the progress of one part as the job's.
 
     Args:
         running: The job.
-        language: Of the part, for the note.
-        place: Of the part among all, from 0.
-        count: The number of parts.
+        part: Of its work.
     """
     fresh = True  # the first call may come from a checkpoint
 
     def report(progress: Progress) -> None:
         nonlocal fresh
         share = progress.done / progress.total if progress.total else 0.0
-        note = f"{language}: {progress.note or f'{progress.done} of {progress.total}'}"
-        running.progress(place * PART + int(PART * share), count * PART, note, fresh=fresh)
+        note = f"{part.label}: {progress.note or f'{progress.done} of {progress.total}'}"
+        done = part.place * PART + int(PART * share)
+        running.progress(done, part.count * PART, note, fresh=fresh)
         fresh = False
 
     return report

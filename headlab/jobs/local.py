@@ -14,7 +14,7 @@ from headlab import tasks
 from headlab.errors import HeadlabError
 from headlab.jobs.job import Job, measured_by
 from headlab.jobs.known import Known
-from headlab.jobs.lab import RunningJob
+from headlab.jobs.lab import JobPart, RunningJob, reporter
 from headlab.methods.forecast import Forecast
 from headlab.scores import HeadScores
 from headlab.store import Store
@@ -26,6 +26,7 @@ from headlab.tasks.resolve import task as task_at
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.methods.work import Helpers
+    from headlab.records import Progress
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
@@ -36,7 +37,8 @@ class LocalLab:
     Attributes:
         store: Where results are stored.
         paces: Seconds a forward pass, as timed for its forecast.
-        helpers: None: scores are computed here alone.
+        helpers: Other devices that scores are computed on; None: here alone.
+        languages_at_once: How many languages of a job are worked on at once; 1 while there are no helpers.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class LocalLab:
         self.store = store
         self.paces: MutableMapping[tuple[str | None, ...], float] = {}
         self.helpers: Helpers | None = None
+        self.languages_at_once = 1
         self._load = load
         self._requested_device = device
         self._data = data
@@ -124,6 +127,10 @@ class LocalJob:
             fresh: Whether the pace so far says nothing about the rest.
         """
         self._show(note, done, total)
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that shows how far one part of the job is, as a share of the whole job."""
+        return reporter(self, part)
 
     def kept(self) -> None:
         """Called when something new is stored."""

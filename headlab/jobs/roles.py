@@ -25,7 +25,7 @@ from headlab.jobs.command import (
 from headlab.jobs.fields import MAX_EXAMPLES, Languages, Name, Options, Settings, SplitName, setting
 from headlab.jobs.job import Job, Outcome, named, spec_fields, within
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob, in_turn, reporter
+from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
 from headlab.methods.forecast import Part
 from headlab.options import Option, option_words, parse_options
 from headlab.records import part
@@ -131,17 +131,18 @@ class RolesJob(Job):
         languages = named(self.languages)
         model = lab.need(self.model)
 
-        def find_roles(place: int, language: str) -> Report:
+        def find_roles(place: int, language: str, tick: Tick) -> Report:
+            part = JobPart(NAME, language, language, place, len(languages))
             return study(
                 model,
                 self.sentences(lab, language, self.size),
                 options=self.options,
                 store=lab.watched(running, language),
-                on_progress=reporter(running, language, place, len(languages)),
-                tick=running.tick,
+                on_progress=running.part_progress(part),
+                tick=tick,
             )
 
-        return in_turn(running, languages, find_roles)
+        return keys_of(for_each_language(lab, running, languages, find_roles))
 
     # The forecast.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -25,15 +25,20 @@ from headlab.jobs.fields import (
 )
 from headlab.jobs.job import LARGEST, Outcome, TaskJob, how_fields, named, spec_fields, within
 from headlab.jobs.known import Estimate, Known, estimate, is_of, pace_words
-from headlab.jobs.lab import Lab, RunningJob, in_turn, reporter
+from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
 from headlab.labels import same_classes
 from headlab.methods import costs
 from headlab.methods.forecast import Part
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
 from headlab.options import Option
 from headlab.records import part
-from headlab.scores import Curve, HeadScores
+from headlab.scores import Curve, HeadScores, counts
 from headlab.tasks import task
+from headlab.tasks.base import DEV_SIZE
+
+if TYPE_CHECKING:
+    from headlab.hooks.model import Model
+    from headlab.tasks.base import Task
 
 
 class MethodJob(TaskJob):
@@ -53,16 +58,36 @@ class MethodJob(TaskJob):
         Raises:
             HeadlabError: For an unknown task, language, method or option.
         """
+        method(self.method)  # an unknown one is refused before the task is read
+        job = self.resolved_on(self.chosen_task())
+        within(job.options, LARGEST)
+        return job
+
+    def resolved_on(self, task: Task) -> Self:
+        """The job with every default filled in, as a command may ask for it: with options as large as it likes.
+
+        Args:
+            task: That the job is on, in its languages.
+
+        Raises:
+            HeadlabError: For an unknown method or option.
+        """
         chosen_method = method(self.method)
-        languages = self.chosen_task().languages
-        options = within(chosen_method.resolve(self.options), LARGEST)
         return self.model_copy(
             update={
                 "method": chosen_method.key,
-                "languages": list(languages),
-                "options": options,
+                "languages": list(task.languages),
+                "options": chosen_method.resolve(self.options),
             }
         )
+
+    def check_model(self, model: Model) -> None:
+        """Refuse a model with too many heads for the method, before anything is computed.
+
+        Raises:
+            HeadlabError: It has too many.
+        """
+        costs.refuse(method(self.method), model.grid.size)
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""
@@ -103,41 +128,53 @@ class ScoreJob(MethodJob):
         return estimate([scores_part(self, named(self.languages), known)], ask)
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
-        """Score the languages one after the other; stored scores are not computed again."""
+        """Score every language; stored scores are not computed again."""
+        self.check_model(lab.need(self.model))
+        return keys_of(self.scores(lab, running, lab.task(self.task, self.label_map)))
+
+    def scores(self, lab: Lab, running: RunningJob, task: Task) -> dict[str, HeadScores]:
+        """Scores by language: from the store, or computed and stored.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            task: That it is on.
+        """
         languages = named(self.languages)
 
-        def score_language(place: int, language: str) -> HeadScores:
-            return self.score(lab, running, language, place, len(languages))
+        def score_language(place: int, language: str, tick: Tick) -> HeadScores:
+            part = JobPart(self.method, language, language, place, len(languages))
+            return self.score(lab, running, task, part, tick)
 
-        return in_turn(running, languages, score_language)
+        return for_each_language(lab, running, languages, score_language)
 
     def score(
-        self, lab: Lab, running: RunningJob, language: str, place: int, count: int
+        self, lab: Lab, running: RunningJob, task: Task, part: JobPart, tick: Tick
     ) -> HeadScores:
         """Scores of one language: from the store, or computed and stored.
 
         Args:
             lab: What the job works with.
             running: The job, or another one that needs these scores.
-            language: Its code.
-            place: Of this part of that job's work, from 0.
-            count: Number of its parts.
+            task: That the job is on.
+            part: That the scores are of the work of the running job.
+            tick: Called between batches; may raise to stop.
         """
         from headlab.methods.run import score  # imports torch
 
         options: dict[str, Any] = dict(self.options)
         return score(
             lab.need(self.model),
-            lab.task(self.task, self.label_map),
-            language=language,
+            task,
+            language=part.language,
             method=self.method,
             seed=self.seed,
             split=self.split,
             size=self.size,
             ablation=self.ablation,
-            store=lab.watched(running, language),
-            on_progress=reporter(running, language, place, count),
-            tick=running.tick,
+            store=lab.watched(running, part.language),
+            on_progress=running.part_progress(part),
+            tick=tick,
             helpers=lab.helpers,
             **options,
         )
@@ -221,10 +258,23 @@ class CurveJob(MethodJob):
         order = ("split", "size", "dev_size", "points", "seed", "ablation")
         return {name: settings[name] for name in order}
 
-    def ordering(self) -> ScoreJob:
-        """The scores that order the heads: those of a score job with the same settings, on dev."""
-        shared = set(MethodJob.model_fields)
-        return ScoreJob(**{name: getattr(self, name) for name in shared})
+    def ordering(self, dev_size: int = DEV_SIZE) -> ScoreJob:
+        """The scores that order the heads: those of a score job with the same settings, on dev.
+
+        Args:
+            dev_size: Examples of dev; a command may ask for more than a job.
+        """
+        shared = {name: getattr(self, name) for name in MethodJob.model_fields}
+        return ScoreJob.model_construct(**shared, size=dev_size)
+
+    def check_model(self, model: Model) -> None:
+        """Refuse what the model cannot do, before anything is computed.
+
+        Raises:
+            HeadlabError: It has too many heads for the method, or fewer than there are points.
+        """
+        super().check_model(model)
+        counts(model.grid.size, self.points)  # raises
 
     def forecast(self, known: Known) -> Estimate:
         """Cost of the missing scores and of the points, each one forward pass per example."""
@@ -274,10 +324,11 @@ class CurveJob(MethodJob):
             order["method"],
             order["options"],
             order["seed"],
+            curve.spec["seed"],
             curve.spec["ablation"],
         )
         options: dict[str, Any] = dict(self.options)
-        asked = (language, self.split, self.method, options, self.seed, self.ablation)
+        asked = (language, self.split, self.method, options, self.seed, self.seed, self.ablation)
         if not is_of(curve, self.model, self.task) or stored != asked:
             return False
         if not same_classes(curve.spec["task"], self.label_map):
@@ -289,19 +340,33 @@ class CurveJob(MethodJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Compute for each language the scores, if the store lacks them, then the curve."""
+        self.check_model(lab.need(self.model))
+        chosen_task = lab.task(self.task, self.label_map)
+        return keys_of(self.curves(lab, running, chosen_task, self.ordering()))
+
+    def curves(
+        self, lab: Lab, running: RunningJob, task: Task, ordering: ScoreJob
+    ) -> dict[str, Curve]:
+        """Curves by language, and the scores that order their heads: from the store, or computed and stored.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            task: That it is on.
+            ordering: The scores that order the heads, see `ordering`.
+        """
         from headlab.studies.curves import prune_curve  # imports torch
 
         languages = named(self.languages)
-        model = lab.need(self.model)
-        chosen_task = lab.task(self.task, self.label_map)
-        ordering = self.ordering()
         parts = 2 * len(languages)
 
-        def measure_curve(place: int, language: str) -> Curve:
-            scores = ordering.score(lab, running, language, 2 * place, parts)
+        def measure_curve(place: int, language: str, tick: Tick) -> Curve:
+            scoring = JobPart(self.method, language, language, 2 * place, parts)
+            walking = JobPart(self.key, language, f"{language}, curve", 2 * place + 1, parts)
+            scores = ordering.score(lab, running, task, scoring, tick)
             return prune_curve(
-                model,
-                chosen_task,
+                lab.need(self.model),
+                task,
                 language=language,
                 scores=scores,
                 split=self.split,
@@ -309,11 +374,12 @@ class CurveJob(MethodJob):
                 points=self.points,
                 ablation=self.ablation,
                 store=lab.watched(running, language),
-                on_progress=reporter(running, f"{language}, curve", 2 * place + 1, parts),
-                tick=running.tick,
+                on_progress=running.part_progress(walking),
+                tick=tick,
+                seed=self.seed,
             )
 
-        return in_turn(running, languages, measure_curve, parts=2)
+        return for_each_language(lab, running, languages, measure_curve, parts=2)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

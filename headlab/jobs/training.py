@@ -189,10 +189,11 @@ def judging_part(passes: int, words: str, pace: float | None) -> Part:
 
     Args:
         passes: Forward passes of an example each.
-        words: What they are.
+        words: What they are; empty where the steps say it.
         pace: Seconds of a training example, which goes forward and back; None where unknown.
     """
-    return Part(passes, None if pace is None else pace / FORWARDS_LEARNED, (words,))
+    clauses = (words,) if words else ()
+    return Part(passes, None if pace is None else pace / FORWARDS_LEARNED, clauses)
 
 
 def measured_pace(known: Known) -> tuple[float | None, str]:

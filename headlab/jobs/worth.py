@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -26,6 +26,10 @@ from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods.forecast import Part
 from headlab.options import Option
+
+if TYPE_CHECKING:
+    from headlab.studies.savings import Savings
+    from headlab.tasks.base import Task
 
 MODELS = 3  # the untouched, the masked, the shrunk one
 PASSES = 2  # each timed pass follows an untimed one
@@ -63,23 +67,32 @@ class WorthJob(TaskJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Measure now; times are not reused, so they are stored with the job only."""
+        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+        return {"worth": self.savings(lab, running, chosen_task).to_json()}
+
+    def savings(self, lab: Lab, running: RunningJob, task: Task | None) -> Savings:
+        """What the mask saves on the lab's device.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            task: Whose examples are run, in the job's languages; None for the embedded task's sentences.
+        """
         from headlab.studies.savings_run import measure  # imports torch
 
         def on_progress(done: int, total: int, note: str) -> None:
             running.progress(done, total, note, fresh=not done)
 
-        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
-        savings = measure(
+        return measure(
             lab.need(self.model),
             mask_from_json(self.mask, "the mask"),
-            task=chosen_task,
+            task=task,
             batch_sizes=self.batch_sizes,
             rounds=self.rounds,
             seed=self.seed,
             tick=running.tick,
             told=on_progress,
         )
-        return {"worth": savings.to_json()}
 
     def forecast(self, known: Known) -> Estimate:
         """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""

@@ -255,6 +255,7 @@ class Resident:
         self.base, self._fetches = base, Fetches(fetch)
         self._helping = helping
         self.helpers: Helpers | None = None
+        self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self.paces: dict[tuple[str | None, ...], float] = {}

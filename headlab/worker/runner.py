@@ -18,7 +18,9 @@ from headlab.errors import HeadlabError
 from headlab.files import unwritable
 from headlab.jobs.job import kept_outcome
 from headlab.jobs.known import Measured, MeasureRequest
+from headlab.jobs.lab import JobPart, reporter
 from headlab.jobs.table import JOBS
+from headlab.records import Progress
 from headlab.scores import HeadScores
 from headlab.store import CHECKPOINTS
 from headlab.worker.jobs import Jobs
@@ -93,6 +95,10 @@ class Running:
             self._written = now
             self._try(lambda: self._jobs.progress(self.job.id, done, total, note, left))
         self.tick()
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that reports how far one part of the job is, as a share of the whole job."""
+        return reporter(self, part)
 
     def kept(self) -> None:
         """Note that something new is stored: the next attempt starts further on, so earlier ones no longer count."""
