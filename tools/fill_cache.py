@@ -1,6 +1,6 @@
 """Puts what pages show first into the cache: `python tools/fill_cache.py`.
 
-The reports under docs/results, and the answers of the untouched demo model, with which the Prune page compares every
+The reports under docs/results, and the answers of the evaluations_of_baseline demo model, with which the Prune page compares every
 mask. The reports are of models and data that are not shipped, so that nobody can make them here again; a report holds
 numbers and no sentence of the data. Their date is that of the commit that last changed their file.
 
@@ -29,7 +29,7 @@ from headlab.tables import Report
 from headlab.tasks.base import Task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui.prune_figures import SIZES
-from headlab.worker.answers import untouched
+from headlab.worker.answers import evaluations_of_baseline
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -56,12 +56,15 @@ def committed(path: Path) -> str:
 
 
 def baselines(store: Store) -> None:
-    """The answers of the untouched demo model to the examples that the Prune page asks for; those there are kept."""
+    """The answers of the evaluations_of_baseline demo model to the examples that the Prune page asks for; those there are kept."""
     model = load("e5-small-intents", device="cpu")
     for language in LANGUAGES:
         for split, size in SIZES.items():
             deque(
-                untouched(Evaluator(model, task("intents"), language, split, size), store), maxlen=0
+                evaluations_of_baseline(
+                    Evaluator(model, task("intents"), language, split, size), store
+                ),
+                maxlen=0,
             )
 
 

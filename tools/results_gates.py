@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlab.cli.output import clock
 from headlab.files import read_json
-from headlab.tables import Report
+from headlab.tables import Report, clock
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "gates"

@@ -522,7 +522,7 @@ def test_what_a_newer_version_wrote_is_left_alone_and_said(
 ) -> None:
     """Two versions on one cache: the newer one finishes this very run in its own format, and stops within another."""
     with monkeypatch.context() as patch:
-        for module in ("headlab.store.folder", "headlab.store.codecs", "headlab.methods.run"):
+        for module in ("headlab.store.folder", "headlab.store.codecs", "headlab.methods.spec"):
             patch.setattr(f"{module}.FORMAT", 2)
         run(model, Store(tmp_path))
         begun = interrupted(model, tmp_path, "yy")

@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 import headlab
 from headlab.cli.main import main
 from headlab.cli.output import Here
+from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
 from headlab.scores import curve_names, curve_points, curve_summary
@@ -100,8 +101,10 @@ def test_pruning_curves(
     }
     every = list(curves.values())
     summary, points = curve_summary(every), list(map(curve_points, every, curve_names(every)))
-    monkeypatch.setattr(headlab, "score", lambda *_, **__: None)
-    monkeypatch.setattr(headlab, "prune_curve", lambda *_, language, **__: curves[language])
+    monkeypatch.setattr(ScoreJob, "score", lambda *_: None)
+    monkeypatch.setattr(
+        "headlab.studies.curves.prune_curve", lambda *_, language, **__: curves[language]
+    )
     assert main(["curve", "--languages", "de,th", "--cache", str(cache)]) == 0
     out = capsys.readouterr().out
     assert printed(out) == [row for table in (*points, summary) for row in rows_of(table)]
