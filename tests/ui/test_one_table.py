@@ -14,7 +14,6 @@ from made_curves import GRID, made_curve
 from made_gates import THREE, keep, made_gates
 from streamlit.testing.v1 import AppTest
 
-import headlab
 from headlab.cli.main import main
 from headlab.cli.output import Here
 from headlab.jobs.score import ScoreJob
