@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from headlab.studies.differences import (
     without_harmful,
     without_lowest,
 )
-from headlab.studies.table import METHOD, Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
+from headlab.studies.table import METHOD, Say
 from headlab.tasks.base import Split
 
 if TYPE_CHECKING:
@@ -34,6 +35,98 @@ if TYPE_CHECKING:
 HARMFUL, LOWEST = "harmful", "K lowest"
 SPLITS: tuple[Split, ...] = ("dev", "test")
 MEAN, ALL = "mean", "all"
+
+
+class PointGain(NamedTuple):
+    """A gain in percentage points with its 95 % interval; the ends are None where nothing was changed."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, gain: Difference) -> Self:
+        """The same in points."""
+        return cls(*gain.cells[:3])
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval lies on one side of 0."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > 0 or self.high < 0
+
+
+DEV_POINTS = Columns(("dev, points", "dev low, points", "dev high, points"), ("+.2f",) * 3)
+TEST_POINTS = Columns(("test, points", "test low, points", "test high, points"), ("+.2f",) * 3)
+LOST_POINTS = Columns(("dev minus test, points", "low, points", "high, points"), ("+.2f",) * 3)
+
+
+@dataclass(frozen=True)
+class MaskGains:
+    """What a mask chosen on dev gains there and on test.
+
+    Attributes:
+        language: Its code, or MEAN.
+        rule: HARMFUL or LOWEST.
+        heads_removed: Their number; None of the mean.
+        dev: Gain on dev.
+        test: Gain on test.
+        dev_minus_test: The first minus the second.
+    """
+
+    language: Annotated[str, Column("language")]
+    rule: Annotated[str, Column("rule")]
+    heads_removed: Annotated[int | None, Column("heads removed", "d")]
+    dev: Annotated[PointGain, DEV_POINTS]
+    test: Annotated[PointGain, TEST_POINTS]
+    dev_minus_test: Annotated[PointGain, LOST_POINTS]
+
+    @classmethod
+    def of(
+        cls, language: str, rule: str, heads_removed: int | None, dev: Difference, test: Difference
+    ) -> Self:
+        """The record of the gains on both splits."""
+        return cls(
+            language=language,
+            rule=rule,
+            heads_removed=heads_removed,
+            dev=PointGain.of(dev),
+            test=PointGain.of(test),
+            dev_minus_test=PointGain.of(apart(dev, test)),
+        )
+
+
+@dataclass(frozen=True)
+class HarmfulHeads:
+    """Heads that harm on dev, each judged alone, and all together.
+
+    Attributes:
+        language: Its code, or ALL.
+        heads: All that there are.
+        alone: Those whose own interval lies below 0.
+        after_benjamini_hochberg: Those that stay; None without p-values.
+        after_holm: The same.
+    """
+
+    language: Annotated[str, Column("language")]
+    heads: Annotated[int, Column("heads", "d")]
+    alone: Annotated[int, Column("interval below 0", "d")]
+    after_benjamini_hochberg: Annotated[int | None, Column("Benjamini–Hochberg", "d")]
+    after_holm: Annotated[int | None, Column("Holm", "d")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapResult(StudyResult):
+    """Dev against test.
+
+    Attributes:
+        masks: What each mask gains.
+        heads: How many heads stay harmful after correction.
+    """
+
+    masks: Annotated[Records[MaskGains], TableName("gap")]
+    heads: Annotated[Records[HarmfulHeads], TableName("gap-heads")]
 
 
 class Measured(NamedTuple):
@@ -50,7 +143,7 @@ class Measured(NamedTuple):
         return removed(self.kept)
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> GapResult:
     """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
     found: list[Measured] = []
@@ -63,7 +156,11 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
             for rule, evaluation in zip(masks, after, strict=True):
                 gains[rule][split] = gain_of(whole, [evaluation])
         found += [Measured(language, rule, kept, gains[rule]) for rule, kept in masks.items()]
-    return (gap_table(found, pieces), heads_table(scores)), notes(found, scores, options)
+    return GapResult(
+        masks=mask_records(found, pieces),
+        heads=head_records(scores),
+        notes=notes(found, scores, options),
+    )
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -88,35 +185,28 @@ def masks_of(scores: HeadScores, k: int | None) -> dict[str, Bools]:
     return {HARMFUL: kept, LOWEST: without_lowest(scores, removed(kept) if k is None else k)}
 
 
-def gap_table(found: Sequence[Measured], pieces: Pieces) -> Table:
-    """One row per language and rule: gain on dev, gain on test, and their difference."""
-    rows: list[tuple[Cell, ...]] = []
+def mask_records(found: Sequence[Measured], pieces: Pieces) -> Records[MaskGains]:
+    """Gain on dev, gain on test, and their difference, of each language and rule."""
+    rows: list[MaskGains] = []
     for rule in (HARMFUL, LOWEST):
-        mine = [one for one in found if one.rule == rule]
-        for one in mine:
-            sides = [
-                difference(one.gains[s], pieces.seed) if one.heads else NOTHING for s in SPLITS
-            ]
-            rows.append((one.language, rule, one.heads, *_cells(*sides)))
-        if len(mine) > 1:
-            rows.append(
-                (MEAN, rule, None, *_cells(*(_mean(mine, split, pieces) for split in SPLITS)))
+        masks = [mask for mask in found if mask.rule == rule]
+        for mask in masks:
+            dev, test = (
+                difference(mask.gains[split], pieces.seed) if mask.heads else NOTHING
+                for split in SPLITS
             )
-    ends = ("low, points", "high, points")
-    return Table(
-        "gap",
+            rows.append(MaskGains.of(mask.language, rule, mask.heads, dev, test))
+        if len(masks) > 1:
+            dev, test = (_mean(masks, split, pieces) for split in SPLITS)
+            rows.append(MaskGains.of(MEAN, rule, None, dev, test))
+    return Records(
         "What a mask chosen on dev gains there and on test",
-        ("language", "rule", "heads removed", "dev, points", *(f"dev {e}" for e in ends), "test, points",
-         *(f"test {e}" for e in ends), "dev minus test, points", *ends),
-        ("", "", "d", *("+.2f" for _ in range(9))),
         tuple(rows),
-        ("dev minus test: the winner's curse, since the examples that chose a mask give an optimistic estimate of its "
-         "gain; its interval is made of those of the two gains, which share no example.",),
-    )  # fmt: skip
-
-
-def _cells(dev: Difference, test: Difference) -> tuple[float | None, ...]:
-    return (*dev.cells[:3], *test.cells[:3], *apart(dev, test).cells[:3])
+        (
+            "dev minus test: the winner's curse, since the examples that chose a mask give an optimistic estimate of "
+            "its gain; its interval is made of those of the two gains, which share no example.",
+        ),
+    )
 
 
 def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
@@ -127,24 +217,26 @@ def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
     )
 
 
-def heads_table(scores: Mapping[str, HeadScores]) -> Table:
-    """One row per language: heads whose interval lies below 0, and those that stay harmful under each correction."""
-    rows: list[tuple[Cell, ...]] = []
-    for language, one in scores.items():
-        rows.append((language, one.grid.size, removed(without_harmful(one)), *_stay([one])))
+def head_records(scores: Mapping[str, HeadScores]) -> Records[HarmfulHeads]:
+    """Heads of each language whose interval lies below 0, and those that stay harmful under each correction."""
+    rows = [_harmful_heads(language, [of_language]) for language, of_language in scores.items()]
     if len(scores) > 1:
-        every = list(scores.values())
-        harmful = sum(removed(without_harmful(one)) for one in every)
-        rows.append((ALL, sum(one.grid.size for one in every), harmful, *_stay(every)))
-    return Table(
-        "gap-heads",
+        rows.append(_harmful_heads(ALL, list(scores.values())))
+    return Records(
         "Heads that harm on dev, each judged alone, and all together",
-        ("language", "heads", "interval below 0", "Benjamini–Hochberg", "Holm"),
-        ("", "d", "d", "d", "d"),
         tuple(rows),
-        ("Adjusted over the heads of the language; in the last row over those of all languages. Holm bounds the chance "
-         "of any false claim, Benjamini–Hochberg the share of false ones, at 1 minus the intervals' level.",),
-    )  # fmt: skip
+        (
+            "Adjusted over the heads of the language; in the last row over those of all languages. Holm bounds the "
+            "chance of any false claim, Benjamini–Hochberg the share of false ones, at 1 minus the intervals' level.",
+        ),
+    )
+
+
+def _harmful_heads(language: str, scores: Sequence[HeadScores]) -> HarmfulHeads:
+    """Of one language, or of all together."""
+    heads = sum(of_language.grid.size for of_language in scores)
+    alone = sum(removed(without_harmful(of_language)) for of_language in scores)
+    return HarmfulHeads(language, heads, alone, *_stay(scores))
 
 
 def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:

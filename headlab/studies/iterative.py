@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
@@ -19,16 +20,17 @@ from headlab.options import (
 from headlab.records import Floats
 from headlab.scores import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
+from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.differences import Gain, Groups, pooled
-from headlab.studies.table import METHOD_OPTIONS, Found, Say
-from headlab.tables import Cell, Table
+from headlab.studies.result import Records, StudyResult, TableName
+from headlab.studies.table import METHOD_OPTIONS, Say
 
 if TYPE_CHECKING:
     from headlab.scores import HeadScores
     from headlab.studies.run import Ask, Pieces
 
 
-# Tables of pruning curves by ordering: points, areas, paired differences. Pure functions, without a model.
+# Pruning curves by ordering: points, areas, paired differences. Pure functions, without a model.
 
 RANDOM = "random"
 Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves; random has several
@@ -56,6 +58,21 @@ class Pair(NamedTuple):
     below: int | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class IterativeResult(StudyResult):
+    """How accuracy falls as heads leave, in several orderings.
+
+    Attributes:
+        points: Of every ordering's curve.
+        areas: Under the curves.
+        differences: Between the areas.
+    """
+
+    points: Annotated[Records[CurvePoint], TableName("iterative")]
+    areas: Annotated[Records[CurveArea], TableName("iterative-summary")]
+    differences: Annotated[Records[AreaDifference], TableName("iterative-differences")]
+
+
 def walked(curves: Curves) -> Walked:
     """Curves of one language, with their groups' numbers as labels."""
     (first, *_), *_ = curves.values()
@@ -67,23 +84,32 @@ def mean_areas(curves: Sequence[Curve]) -> Floats:
     return np.asarray(np.mean([areas(curve) for curve in curves], axis=0))
 
 
-def point_table(found: Mapping[str, Curves], name: str) -> Table:
-    """One row per language, ordering and count of heads removed."""
-    rows: list[tuple[Cell, ...]] = []
-    for language, curves in found.items():
-        for ordering, of in curves.items():
-            middle, low, high = _line(ordering, of)
-            for removed, *values in zip(of[0].removed.tolist(), middle, low, high, strict=True):
-                rows.append((language, ordering, removed, *(100 * float(v) for v in values)))
-    return Table(
-        name,
+def point_records(curves_by_language: Mapping[str, Curves]) -> Records[CurvePoint]:
+    """Accuracy in each language, ordering and count of heads removed."""
+    rows: list[CurvePoint] = []
+    for language, curves_by_ordering in curves_by_language.items():
+        for ordering, curves in curves_by_ordering.items():
+            removed = curves[0].removed.tolist()
+            accuracy, low, high = _line(ordering, curves)
+            rows += [
+                CurvePoint(
+                    language=language,
+                    ordering=ordering,
+                    removed=removed[index],
+                    accuracy_percent=100 * float(accuracy[index]),
+                    low_percent=100 * float(low[index]),
+                    high_percent=100 * float(high[index]),
+                )
+                for index in range(len(removed))
+            ]
+    return Records(
         "Accuracy on test while heads leave",
-        ("language", "ordering", "removed", "accuracy, %", "low, %", "high, %"),
-        ("", "", "d", ".1f", ".1f", ".1f"),
         tuple(rows),
-        ("low, high: 95 % interval of the difference to the untouched model, around it; of random, the lowest and the "
-         "highest of its orders.",),
-    )  # fmt: skip
+        (
+            "low, high: 95 % interval of the difference to the untouched model, around it; of random, the lowest and "
+            "the highest of its orders.",
+        ),
+    )
 
 
 def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats]:
@@ -96,31 +122,38 @@ def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Float
     return curve.accuracy, low, high
 
 
-def area_table(found: Mapping[str, Curves], seed: int, loss: float, name: str) -> Table:
-    """One row per language and ordering: area with its interval, and heads removable at a loss of `loss` points."""
-    return Table(
-        name,
+def area_records(
+    curves_by_language: Mapping[str, Curves], seed: int, loss: float
+) -> Records[CurveArea]:
+    """Area in each language and ordering with its interval, and heads removable at a loss of `loss` points."""
+    rows = [
+        CurveArea(
+            language,
+            ordering,
+            *area_cells([walked(curves_by_ordering)], ordering, seed),
+            *_heads(curves, loss),
+        )
+        for language, curves_by_ordering in curves_by_language.items()
+        for ordering, curves in curves_by_ordering.items()
+    ]
+    return Records(
         f"Area under the curves, and how many heads can go before more than {loss:g} points are lost",
-        ("language", "ordering", "area, %", "low, %", "high, %", "heads", "heads, by interval"),
-        ("", "", ".1f", ".1f", ".1f", ".0f", ".0f"),
-        tuple(
-            (language, ordering, *area_cells([walked(curves)], ordering, seed), *_heads(of, loss))
-            for language, curves in found.items()
-            for ordering, of in curves.items()
+        tuple(rows),
+        (
+            "Area: mean accuracy from no head gone to all of them.  Heads: the most that can go before more than "
+            f"{loss:g} points are lost, by the estimate and by its interval (a larger loss is ruled out), of the counts "
+            "measured; of random, the median of its orders.",
         ),
-        (f"Area: mean accuracy from no head gone to all of them.  Heads: the most that can go before more than "
-         f"{loss:g} points are lost, by the estimate and by its interval (a larger loss is ruled out), of the counts "
-         "measured; of random, the median of its orders.",),
-    )  # fmt: skip
+    )
 
 
 def area_cells(
     found: Sequence[Walked], ordering: str, seed: int, *, aligned: bool = False
-) -> tuple[float, ...]:
+) -> tuple[float, float, float]:
     """Mean over languages of the area, and its interval, in percent; arguments as in `pairs_of`."""
     gains = [[Gain(mean_areas(of.curves[ordering]), of.groups, 0) for of in found]]
     mean, (low, high, _) = _resampled(gains, seed, aligned, made_up=(1.0, 0.0))
-    return tuple(100 * float(v) for v in (mean[0], low[0], high[0]))
+    return 100 * float(mean[0]), 100 * float(low[0]), 100 * float(high[0])
 
 
 def _heads(curves: Sequence[Curve], loss: float) -> tuple[float, float]:
@@ -188,19 +221,31 @@ def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
     return sum(bool(area < own) for area in chance)
 
 
-def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Table:
-    """One row per language (or mean) and pair of orderings: the difference in area."""
-    rows = [(language, *pair) for language, pairs in found.items() for pair in pairs]
-    adjusted = holm(np.array([row[6] for row in rows], float)) if rows else ()
-    return Table(
-        name,
+def pair_records(
+    pairs_by_language: Mapping[str, Sequence[Pair]], note: str
+) -> Records[AreaDifference]:
+    """The difference in area in each language (or mean) and pair of orderings."""
+    rows = [
+        AreaDifference(
+            language=language,
+            ordering=pair.ordering,
+            minus=pair.other,
+            difference=pair.difference,
+            low=pair.low,
+            high=pair.high,
+            p=pair.p,
+            p_holm=pair.p,
+            random_orders_below=pair.below,
+        )
+        for language, pairs in pairs_by_language.items()
+        for pair in pairs
+    ]
+    adjusted = holm(np.array([row.p for row in rows], float)).tolist() if rows else []
+    return Records(
         "Difference in area under the curve",
-        ("language", "ordering", "minus", "difference, points", "low, points", "high, points", "p", "p (Holm)",
-         "random orders below"),
-        ("", "", "", "+.1f", "+.1f", "+.1f", ".4f", ".4f", "d"),
-        tuple((*row[:7], float(p), row[7]) for row, p in zip(rows, adjusted, strict=True)),
+        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)),
         (note,),
-    )  # fmt: skip
+    )
 
 
 # The scores that order a model's heads, and the resulting curves on test, piece by piece.
@@ -263,7 +308,7 @@ def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
     return asks
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Found:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> IterativeResult:
     """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
@@ -274,19 +319,22 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Foun
     for language in pieces.languages:
         orders = orders_of(pieces, language, plan, points, report, "iterative")
         found[language] = {name: [order.curve for order in of] for name, of in orders.items()}
-    tables = (
-        point_table(found, "iterative"),
-        area_table(found, pieces.seed, number_in(options, "loss"), "iterative-summary"),
-        difference_table(found, pieces.seed),
+    random_note = "No random orders were asked for."
+    if RANDOM in plan:
+        random_note = (
+            f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of "
+            "them. Its area is the mean over them, whose interval is about examples, not about other random orders."
+        )
+    return IterativeResult(
+        points=point_records(found),
+        areas=area_records(found, pieces.seed, number_in(options, "loss")),
+        differences=difference_records(found, pieces.seed),
+        notes=(
+            "Heads leave lowest dev score first; accuracy is of test.",
+            random_note,
+            "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
+        ),
     )
-    return tables, (
-        "Heads leave lowest dev score first; accuracy is of test.",
-        f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of them. "
-        "Its area is the mean over them, whose interval is about examples, not about other random orders."
-        if RANDOM in plan
-        else "No random orders were asked for.",
-        "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
-    )  # fmt: skip
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
@@ -295,19 +343,23 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     return asks_of(pieces, plan, optional_integer_in(options, "points"))
 
 
-def difference_table(found: Mapping[str, Curves], seed: int) -> Table:
-    """One row per language and pair of orderings: the difference in area, paired over the answers."""
-    pairs = {
+def difference_records(
+    curves_by_language: Mapping[str, Curves], seed: int
+) -> Records[AreaDifference]:
+    """The difference in area in each language and pair of orderings, paired over the answers."""
+    pairs_by_language = {
         language: [
             (name, other)
             for other in (RANDOM, SHAPLEY)
             for name in curves
             if other in curves and name != other and (name, other) != (RANDOM, SHAPLEY)
         ]
-        for language, curves in found.items()
+        for language, curves in curves_by_language.items()
     }
-    return pair_table(
-        {language: pairs_of([walked(found[language])], of, seed) for language, of in pairs.items()},
-        "iterative-differences",
+    return pair_records(
+        {
+            language: pairs_of([walked(curves_by_language[language])], pairs, seed)
+            for language, pairs in pairs_by_language.items()
+        },
         "Minus random: minus the mean over its orders.  p (Holm) is adjusted for all rows.",
     )

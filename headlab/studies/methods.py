@@ -29,14 +29,14 @@ from headlab.studies.iterative import (
     Pair,
     Walked,
     area_cells,
-    area_table,
+    area_records,
     asks_of,
     mean_areas,
     orders_of,
-    pair_table,
+    pair_records,
     pairs_of,
     plan_of,
-    point_table,
+    point_records,
     walked,
 )
 from headlab.studies.result import (
@@ -45,10 +45,8 @@ from headlab.studies.result import (
     Records,
     StudyResult,
     TableName,
-    records_of,
 )
 from headlab.studies.table import Say
-from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -467,26 +465,33 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
     for place, of in places.items():
         pairs[place] = compare(of, names, seed, aligned=aligned and place == MEAN)
         found[place] = verdict(of, names, pairs[place])
-    areas = area_table(curves, seed, loss, "methods-areas")
-    differences = pair_table(pairs, "methods-differences", difference_note(names))
+    areas = area_records(curves, seed, loss)
     return Judgement(
         best=verdict_records(found, level_of(names)),
-        areas=records_of(with_means(areas, places.get(MEAN), seed, aligned), CurveArea),
-        differences=records_of(differences, AreaDifference),
-        curves=records_of(point_table(curves, "methods-curves"), CurvePoint),
+        areas=with_means(areas, places.get(MEAN), seed, aligned),
+        differences=pair_records(pairs, difference_note(names)),
+        curves=point_records(curves),
         sentences=trust_words(found),
     )
 
 
-def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:
-    """A table of areas, with rows for the mean over languages appended if there are several."""
+def with_means(
+    areas: Records[CurveArea], found: Sequence[Walked] | None, seed: int, aligned: bool
+) -> Records[CurveArea]:
+    """Areas, with the means over languages appended if there are several."""
     if found is None:
-        return table
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (MEAN, name, *area_cells(found, name, seed, aligned=aligned), None, None)
+        return areas
+    means = [
+        CurveArea(
+            MEAN,
+            name,
+            *area_cells(found, name, seed, aligned=aligned),
+            heads=None,
+            heads_by_interval=None,
+        )
         for name in found[0].curves
-    )
-    return replace(table, rows=(*table.rows, *rows))
+    ]
+    return replace(areas, rows=(*areas.rows, *means))
 
 
 def difference_note(names: Sequence[str]) -> str:

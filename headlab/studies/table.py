@@ -12,7 +12,6 @@ from headlab.methods.method import Method
 from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
 from headlab.methods.table import method as method_of
 from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
-from headlab.tables import Table
 
 HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"
@@ -23,7 +22,6 @@ EXPERIMENT = (
     "experiment"  # the kind of job, and the command, that runs a study without one of its own
 )
 Say = Callable[[str], None]  # takes a sentence on where the work is
-Found = tuple[tuple[Table, ...], tuple[str, ...]]  # what a study's `run` returns: tables and notes
 
 
 @dataclass(frozen=True)
@@ -251,6 +249,8 @@ BUILT_IN: dict[str, Experiment] = {
                 METHOD_OPTIONS: Option({}, "options of the ordering shapley", kind=dict),
             },
             "iterative",
+            result="iterative:IterativeResult",
+            figures="iterative",
             options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
             lists={"orderings": tuple(ORDERINGS)},
         ),
@@ -317,6 +317,8 @@ BUILT_IN: dict[str, Experiment] = {
             "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
             {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
             "gap",
+            result="gap:GapResult",
+            figures="gap",
         ),
         Experiment(
             "front",

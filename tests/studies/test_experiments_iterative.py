@@ -18,7 +18,7 @@ from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, areas, compare_areas
 from headlab.store import Store
 from headlab.studies import iterative
-from headlab.studies.iterative import area_table, cost, difference_table
+from headlab.studies.iterative import area_records, cost, difference_records
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
@@ -174,10 +174,10 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
     for run in range(60):
         found = {"xx": {"random": [made_up(rng, "random", 0.5) for _ in range(2)],
                         "shapley": [made_up(rng, "shapley", 0.7)]}}  # fmt: skip
-        (area,) = rows(area_table(found, run, 1.0, "iterative-summary"), ordering="shapley")
-        missed[0] += not area["low, %"] <= 100 * truth[0.7] <= area["high, %"]
-        (gain,) = rows(difference_table(found, run))
-        missed[1] += (
-            not gain["low, points"] <= 100 * (truth[0.7] - truth[0.5]) <= gain["high, points"]
+        (area,) = (
+            area for area in area_records(found, run, 1.0).rows if area.ordering == "shapley"
         )
+        missed[0] += not area.low_percent <= 100 * truth[0.7] <= area.high_percent
+        (gain,) = difference_records(found, run).rows
+        missed[1] += not gain.low <= 100 * (truth[0.7] - truth[0.5]) <= gain.high
     assert max(missed) <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000

@@ -1,0 +1,29 @@
+"""Iterative pruning: curves by language, and the differences between their areas."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.plots.studies.curves import curve_figures
+from headlab.studies.curve_records import AreaDifference
+from headlab.studies.differences import ALPHA
+from headlab.studies.iterative import IterativeResult
+
+
+def figures(result: IterativeResult) -> dict[str, go.Figure]:
+    """The curves of each language, and what each ordering gains over those it is compared with."""
+    drawn = curve_figures(result.points.rows, "iterative")
+    differences_by_other: dict[str, list[AreaDifference]] = {}
+    for row in result.differences.rows:
+        differences_by_other.setdefault(row.minus, []).append(row)
+    for other, rows in differences_by_other.items():
+        languages, series = side_by_side(
+            [
+                Dot(row.language, row.ordering, row.difference, row.low, row.high, row.p < ALPHA)
+                for row in rows
+            ]
+        )
+        unit = f"area minus that of {other}, points"
+        drawn[f"iterative-minus-{other}"] = dots(languages, series, unit)
+    return drawn
