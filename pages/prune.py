@@ -46,7 +46,7 @@ def pick_split():
 
 
 @st.fragment
-def board(choice, loaded, identity, history, results, measured):
+def board(choice, loaded, history, results, measured):
     with guarded():
         known = st.session_state.setdefault(prune_figures.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
@@ -59,7 +59,7 @@ def board(choice, loaded, identity, history, results, measured):
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         question = Question.of(
             choice.model,
-            identity["fingerprint"],
+            loaded.fingerprint,
             choice.task,
             split,
             mask if mask.removed else None,
@@ -74,7 +74,7 @@ def board(choice, loaded, identity, history, results, measured):
             prune_page.twin(history)
             prune_page.savings(choice, loaded.costs, mask, measured)
         with grid:
-            prune_page.switches(history, scores, headgrid.together(identity["fingerprint"]))
+            prune_page.switches(history, scores, headgrid.together(loaded.fingerprint))
             prune_page.toolbar(history)
         with more:
             st.caption(READING)
@@ -92,16 +92,15 @@ def board(choice, loaded, identity, history, results, measured):
 
 
 @st.fragment
-def smaller(choice, identity, history):
+def smaller(choice, history, fingerprint):
     with guarded():
-        prune_pareto.draw(choice, history, identity["fingerprint"])
+        prune_pareto.draw(choice, history, fingerprint)
 
 
 with page("prune") as choice:
     with st.spinner("Loading the model …"):
         loaded = shell.loaded(choice.model)
-    identity = loaded.identity
-    history = history_of(loaded.fingerprint, loaded.grid, identity)
+    history = history_of(loaded.fingerprint, loaded.grid, loaded.identity)
     # A widget's state is dropped with its page: without it, the user has just arrived.
     if sentence := follow_link(history, arrived=prune_page.GRID not in st.session_state):
         st.warning(plain(sentence))
@@ -111,11 +110,11 @@ with page("prune") as choice:
         results = found(choice)
         switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
         with switch:
-            board(choice, loaded, identity, history, results, prune_page.jobs())
+            board(choice, loaded, history, results, prune_page.jobs())
             contrast.of_languages(results.scores)
             guide.below("prune")
         with find:
-            smaller(choice, identity, history)
+            smaller(choice, history, loaded.fingerprint)
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:
             job_actions.progress()  # otherwise the offer shows it

@@ -71,7 +71,9 @@ class TrainingJob(Job):
 
     def training_record(self) -> dict[str, Any]:
         """The options of the training by name."""
-        return self.value("training").record()  # type: ignore[no-any-return]  # of its own class
+        options = self.value("training")
+        assert isinstance(options, Options)
+        return options.record()
 
     def _option_rows(self) -> Details:
         """The options that differ from their defaults."""
