@@ -31,7 +31,7 @@ from comparison import exactness, guarantee, peers, race, report  # noqa: E402 -
 from comparison.costs import Costs, forward_seconds, measure  # noqa: E402
 from comparison.setting import OTHER_SHARES, Setting, long_run  # noqa: E402
 
-from headlab.errors import HeadlabError  # noqa: E402
+from headlab.core import HeadlabError  # noqa: E402
 from headlab.methods.sampling import Plan  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
 

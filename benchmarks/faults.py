@@ -38,7 +38,7 @@ from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wa
 from worker_running import until  # noqa: E402
 
 import headlab  # noqa: E402
-from headlab.store import Run, Store  # noqa: E402
+from headlab.results import Run, Store  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
@@ -68,7 +68,7 @@ class TimedStore(Store):
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
         self.seconds = []
-        return TimedRun(self.root / headlab.records.content_key(spec), spec, self.seconds)
+        return TimedRun(self.root / headlab.core.records.content_key(spec), spec, self.seconds)
 
 
 def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from headlab import stats
+from headlab.core import allowed_processors
 from headlab.methods.sampling import Plan, Tally, even, placed
-from headlab.processors import allowed_processors
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]

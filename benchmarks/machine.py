@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.processors import allowed_processors
+from headlab.core import allowed_processors
 
 ROOT = Path(__file__).resolve().parents[1]
 

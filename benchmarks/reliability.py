@@ -42,7 +42,7 @@ from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_jo
 from soaking import commit  # noqa: E402
 
 import headlab  # noqa: E402
-from headlab.errors import HeadlabError  # noqa: E402
+from headlab.core import HeadlabError  # noqa: E402
 from headlab.masks import Mask  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 from headlab.worker.process import start_local  # noqa: E402

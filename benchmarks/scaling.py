@@ -26,11 +26,11 @@ import torch
 
 import headlab
 from headlab.cluster.rays import team
+from headlab.core import allowed_processors
 from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.models.checkpoint import versions
-from headlab.processors import allowed_processors
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from machine import installed, machine, write  # noqa: E402 - beside this file
 
+from headlab.core import HeadGrid  # noqa: E402
 from headlab.masks import Mask  # noqa: E402
-from headlab.records import HeadGrid  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 from headlab.worker.process import start_local  # noqa: E402
 from headlab.worker.schemas import EvaluateRequest  # noqa: E402

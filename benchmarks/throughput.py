@@ -31,12 +31,12 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 import headlab
-from headlab.evaluator import Evaluator, token_budget
+from headlab.evaluation import Evaluator, token_budget
 from headlab.hooks.model import Model, attach
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import gone
 from headlab.models.checkpoint import Checkpoint
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks.base import Example, Split, Task
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headlab import former_names
+
 if TYPE_CHECKING:
     from headlab.api import evaluate as evaluate
-    from headlab.errors import HeadlabError as HeadlabError
+    from headlab.core import HeadlabError as HeadlabError
     from headlab.hooks.loading import load as load
     from headlab.hooks.model import gated as gated
     from headlab.masks import Mask as Mask
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # Looked up when first used, so that `import headlab` does not import torch.
 _HOMES = {
-    "HeadlabError": "headlab.errors",
+    "HeadlabError": "headlab.core.errors",
     "Mask": "headlab.masks",
     "load_mask": "headlab.masks",
     "load_shrunk": "headlab.shrink.folder",
@@ -42,3 +44,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+former_names.install()

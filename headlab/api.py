@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import NoneType
 
-from headlab.errors import require_seed, require_type
-from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.core import Comparison, Evaluation, require_seed, require_type
+from headlab.evaluation import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 

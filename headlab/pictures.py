@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headlab.core import Floats, Head, HeadGrid, Ints, shown_unit
 from headlab.methods.table import RANDOM_METHOD
-from headlab.records import Floats, Head, HeadGrid, Ints
+from headlab.results import HeadScores, coarse
 from headlab.roles.report import Found, Roles
 from headlab.roles.table import POSITIONAL
-from headlab.scores import HeadScores, coarse
 from headlab.stats.bootstrap import holm
-from headlab.value_functions import shown_unit
 
 # Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
 

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from headlab.core import Report
 from headlab.studies.table import offered_experiments
-from headlab.tables import Report
 from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import ExperimentForm
 from headlab.ui.figures import skipped

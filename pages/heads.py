@@ -2,9 +2,9 @@
 
 import streamlit as st
 
+from headlab.core import Head
 from headlab.methods.table import ATTENTION_METHOD
 from headlab.pictures import maps_of
-from headlab.records import Head
 from headlab.ui import contrast, experiments_report, headgrid, heads_page, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known

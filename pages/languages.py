@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from headlab.core import shown_unit
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
@@ -12,7 +13,6 @@ from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
 from headlab.ui.results import sample_note
 from headlab.ui.shell import found, languages_of, page
-from headlab.value_functions import shown_unit
 
 CHART = (
     "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"

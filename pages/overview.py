@@ -2,11 +2,10 @@
 
 import streamlit as st
 
+from headlab.core import Report, part
 from headlab.pictures import maps_of
-from headlab.records import part
-from headlab.store import default_root
+from headlab.results import default_root
 from headlab.studies.table import STUDIES
-from headlab.tables import Report
 from headlab.ui import contrast, experiments, experiments_report, headgrid, job_actions, job_offer
 from headlab.ui.findings import findings, preferred
 from headlab.ui.names import head_key, page_link, plain

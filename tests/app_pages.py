@@ -12,7 +12,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.ui import job_actions, shell
 
 ROOT = Path(__file__).parents[1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headlab.store import Store
+from headlab.core import Report, Table
+from headlab.results import Store
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
 
 COLUMNS = ("language", "stack", "layer", "head", "difference, points", "p")
 FORMATS = ("", "", "d", "d", "+.2f", ".4f")

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from headlab.core import HeadGrid, Stack
 from headlab.methods.table import METHODS
-from headlab.records import HeadGrid, Stack
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL = "e5-small-intents"

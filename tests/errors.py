@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.job import Job
 from headlab.methods.forecast import Forecast
 from headlab.worker.schemas import (

@@ -17,7 +17,7 @@ import atheris
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 with atheris.instrument_imports(
-    include=["headlab.masks", "headlab.store", "headlab.tasks", "headlab.files"]
+    include=["headlab.masks", "headlab.results.store", "headlab.tasks", "headlab.core.files"]
 ):
     import fuzzing
 

@@ -26,16 +26,14 @@ from made_gates import made_gates
 from saved import save_classifier
 
 import headlab
-from headlab.errors import HeadlabError
-from headlab.labels import read_map
+from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods.table import METHODS
 from headlab.models.load import examine
-from headlab.options import parse_options
-from headlab.records import HeadGrid, Stack
-from headlab.store import Places, Store
-from headlab.store.places import note_places
+from headlab.results import Places, Store
+from headlab.results.store.places import note_places
 from headlab.tasks import task
+from headlab.tasks.labels import read_map
 from headlab.tasks.own import Draft, Upload, save
 from headlab.tasks.udpos import read_trees, sentences
 from headlab.tasks.xnli import xnli_task

@@ -3,7 +3,7 @@
     python tests/harness_tasks.py    write tests/golden/harness.json
 
 It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt).  The numbers are those of the harness's
-`HFLM`, not of `headlab.lm_eval`; a mask is put on by `headlab.gated`.
+`HFLM`, not of `headlab.evaluation.lm_eval`; a mask is put on by `headlab.gated`.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) ->
     import lm_eval
     from lm_eval.models.huggingface import HFLM
 
+    from headlab.evaluation.lm_eval import LoadedTasks
     from headlab.hooks.model import gated
-    from headlab.lm_eval import LoadedTasks
 
     manager = LoadedTasks(include_path=str(folder))
     dtype = str(model.module.dtype).removeprefix("torch.")

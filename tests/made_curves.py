@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve
+from headlab.core import HeadGrid, Stack
+from headlab.results import Curve
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 

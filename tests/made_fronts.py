@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.records import HeadGrid, Stack
-from headlab.store import Store
+from headlab.core import HeadGrid, Report, Stack
+from headlab.results import Store
 from headlab.studies.differences import Difference
 from headlab.studies.pareto import (
     FrontResult,
@@ -25,7 +25,6 @@ from headlab.studies.pareto import (
 )
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import STUDIES
-from headlab.tables import Report
 from headlab.worker.schemas import LoadedModel
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.l0_gates import LearnedGates
-from headlab.records import HeadGrid, Stack
-from headlab.store import Store
+from headlab.core import HeadGrid, Stack
+from headlab.results import LearnedGates, Store
 from headlab.training.l0_options import options_of
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))

@@ -11,9 +11,9 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.store import Store
+from headlab.core import Report
+from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tables import Report
 from headlab.tasks.base import Task
 
 LANGUAGES = ("xx", "yy", "zz")

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from headlab.core import Head, HeadGrid, Report, Stack, Table
 from headlab.pictures import LOOKS
-from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.table import DIRECTIONS, RELATIONS, VERSION, group_of, resolve
-from headlab.tables import Report, Table
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 SYNTAX = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.records import HeadGrid, Stack
-from headlab.scores import HeadScores
+from headlab.core import HeadGrid, Stack
+from headlab.results import HeadScores
 
 
 def scores_of(language: str, points: Any, width: float | None = 1.0, **more: Any) -> HeadScores:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headlab.methods.table import method as method_of
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.studies.run import Pieces
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
 
 FIRST, SECOND = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headlab.processors import allowed_processors
+from headlab.core import allowed_processors
 
 
 class Kept:

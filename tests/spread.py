@@ -10,8 +10,7 @@ import torch
 from tiny import tiny_batch
 from tiny_task import tiny_task
 
-from headlab.evaluator import Evaluator
-from headlab.generation import translations
+from headlab.evaluation import Evaluator, translations
 from headlab.hooks.find import first_output
 from headlab.hooks.model import Gates, Model, gated, head_means
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from headlab.core import Bools, Floats, Ints
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import Scale, feasible
-from headlab.records import Bools, Floats, Ints
 
 T = TypeVar("T")
 # v(example, players present), in [0, 1]: a share of the game's span.

@@ -12,8 +12,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.hooks.model import Model
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 
 
 @pytest.fixture(scope="module")

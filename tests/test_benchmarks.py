@@ -38,13 +38,13 @@ from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watc
 from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 
-from headlab.evaluator import Evaluator  # noqa: E402
+from headlab.core import HeadGrid, content_key  # noqa: E402
+from headlab.evaluation import Evaluator  # noqa: E402
 from headlab.masks.mask import full_mask  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
 from headlab.methods.sampling import Plan, Tally  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
-from headlab.records import HeadGrid, content_key  # noqa: E402
 from headlab.stats import bernstein_width  # noqa: E402
 
 BENCHMARKS = ROOT / "benchmarks"

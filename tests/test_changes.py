@@ -14,13 +14,11 @@ from test_inputs import PAIRS, WORDS
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.changes import COLUMNS, changes, table
 from headlab.cli.main import main
-from headlab.encoding import IGNORED
-from headlab.evaluator import Evaluator
+from headlab.core import CHANGES
+from headlab.evaluation import COLUMNS, IGNORED, Evaluator, changes, table
 from headlab.hooks.model import gated
 from headlab.masks import Mask
-from headlab.records import CHANGES
 from headlab.tasks.base import Task
 
 OFF = slice(0, 6)

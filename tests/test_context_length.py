@@ -15,15 +15,15 @@ from tiny import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
-from headlab.context import (
+from headlab.evaluation import (
     DEFAULT_CONTEXT,
     MAX_TOKENS,
+    Evaluator,
     context_length,
     default_context,
     longest,
     positions,
 )
-from headlab.evaluator import Evaluator
 from headlab.hooks.model import attach
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.tasks.base import Example, Task

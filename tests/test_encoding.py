@@ -17,13 +17,22 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab import encoding
-from headlab.changes import changes
-from headlab.encoding import Choices, NextTokens
-from headlab.evaluator import Evaluator
-from headlab.generation import Decoding, check_bleu, likelihood, normalised, per_size, text_rates
+from headlab.core import value_of
+from headlab.evaluation import (
+    Choices,
+    Decoding,
+    Evaluator,
+    LanguageSetup,
+    NextTokens,
+    changes,
+    check_bleu,
+    encoding,
+    likelihood,
+    normalised,
+    per_size,
+    text_rates,
+)
 from headlab.hooks.model import Model, gated
-from headlab.inputs import LanguageSetup
 from headlab.masks import Mask
 from headlab.methods.gradient import gate_gradients
 from headlab.methods.model_game import ModelGame
@@ -34,7 +43,6 @@ from headlab.roles.study import study
 from headlab.shrink.proof import compare
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.steps import check_examples
-from headlab.value_functions import value_of
 
 CAUSAL = ("llama-lm", "gpt2-lm")
 
@@ -565,7 +573,8 @@ def test_an_encoder_decoder_of_several_languages_is_told_them(monkeypatch: pytes
         read=lambda *_: [Example("1", "w4", 1, choices=("w6 w7", "w8"))],
     )
     monkeypatch.setattr(
-        "headlab.inputs.language_setup", lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10)
+        "headlab.evaluation.inputs.language_setup",
+        lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10),
     )
     evaluator = Evaluator(model, task, "aa-bb")
     inputs = evaluator.tensors(np.array([0]))

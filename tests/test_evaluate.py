@@ -10,11 +10,11 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab import evaluator as evaluate_module
-from headlab.evaluator import Evaluator, compare
+from headlab.core import Evaluation
+from headlab.evaluation import Evaluator, compare
+from headlab.evaluation import evaluator as evaluate_module
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.records import Evaluation
 
 
 @pytest.fixture(scope="module", params=["bert", "distilbert", "deberta-v2", "gpt2"])

@@ -31,16 +31,15 @@ from worker_running import running
 
 import headlab
 from headlab.cli.main import main
-from headlab.evaluator import Evaluator
-from headlab.extensions import Registry
+from headlab.core import Option, Registry
+from headlab.evaluation import Evaluator
 from headlab.jobs.fields import setting
 from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
-from headlab.options import Option
 from headlab.plots import report_figures
-from headlab.store import Store
+from headlab.results import Store
 from headlab.studies.result import result_of
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
@@ -260,7 +259,7 @@ def test_a_package_s_figures_that_fail_are_a_sentence_and_leave_the_rest(
 
 PLAIN_STUDY = """
 from headlab.studies.table import Experiment
-from headlab.tables import Table
+from headlab.core.tables import Table
 
 STUDY = Experiment("depth", "Heads by depth", "Do they?", "an example", {}, "headlab_toy.depth")
 
@@ -566,7 +565,7 @@ def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
     installed(
         f'{project}{key} = "bad:Bad"\n',
         {
-            "bad.py": f"from headlab.jobs import Job, setting\nfrom headlab.options import Option\n{text}"
+            "bad.py": f"from headlab.jobs import Job, setting\nfrom headlab.core.options import Option\n{text}"
         },
     )
     sys.modules.pop("bad", None)

@@ -12,9 +12,7 @@ from reference import greedy
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab import generation
-from headlab.evaluator import Evaluator
-from headlab.generation import Decoding, translated_bleu, translations
+from headlab.evaluation import Decoding, Evaluator, generation, translated_bleu, translations
 from headlab.hooks.model import gated
 from headlab.masks import Mask
 from headlab.tasks.base import Example, Task

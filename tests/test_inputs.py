@@ -15,20 +15,17 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.api import describe
 from headlab.cli.evaluate import record
-from headlab.encoding import IGNORED, first_tokens
-from headlab.evaluator import Evaluator, compare
+from headlab.core import BEYOND_LIMIT, CLIP, WITHOUT_TOKEN, Omissions, value_of
+from headlab.evaluation import IGNORED, Evaluator, compare, first_tokens
 from headlab.hooks.model import attention, gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
-from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, Omissions
-from headlab.scores import HeadScores, omission_notes
+from headlab.results import HeadScores, Store, omission_notes
 from headlab.stats import group_bootstrap
-from headlab.store import Store
 from headlab.studies.curves import prune_curve
 from headlab.studies.run import Pieces
 from headlab.tasks.base import Example, Split, Task
-from headlab.value_functions import CLIP, value_of
 
 
 def sentence(rng: np.random.Generator, size: int) -> tuple[str, ...]:

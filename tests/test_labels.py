@@ -19,10 +19,12 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
 from headlab.cluster.distributed_game import Setting
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator, label_order
 from headlab.hooks.model import Model, gated
-from headlab.inputs import label_order
-from headlab.labels import (
+from headlab.masks import load_mask, seen
+from headlab.methods.run import score
+from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.labels import (
     LEVEL,
     PLACEHOLDER,
     as_stated,
@@ -37,9 +39,6 @@ from headlab.labels import (
     try_orders,
     write_map,
 )
-from headlab.masks import load_mask, seen
-from headlab.methods.run import score
-from headlab.tasks.base import Example, Split, Task
 
 NLI = ("entailment", "neutral", "contradiction")
 

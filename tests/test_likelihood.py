@@ -13,9 +13,8 @@ from scipy.stats import binom
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab import generation as module
-from headlab.evaluator import Evaluator
-from headlab.generation import Likelihood, gain, likelihood
+from headlab.evaluation import Evaluator, Likelihood, gain, likelihood
+from headlab.evaluation import generation as module
 from headlab.hooks.model import gated
 from headlab.masks import Mask
 from headlab.tasks.base import Example, Task

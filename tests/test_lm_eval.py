@@ -20,12 +20,10 @@ from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
-from headlab.encoding import encoded
-from headlab.evaluator import Evaluator
-from headlab.generation import normalised
+from headlab.core import HeadGrid, Stack
+from headlab.evaluation import Evaluator, encoded, normalised
 from headlab.hooks.model import gated
 from headlab.masks import Mask
-from headlab.records import HeadGrid, Stack
 from headlab.tasks.base import Example
 
 MADE = HeadGrid((Stack("decoder", (2, 2)),))
@@ -97,7 +95,7 @@ def save_task(folder: Path, name: str, rows: list[dict], more: str) -> None:
 
 @with_harness
 def test_it_scores_and_writes_under_the_mask():
-    from headlab.lm_eval import GatedLM
+    from headlab.evaluation.lm_eval import GatedLM
 
     model = language_model("llama-lm")
     mask = masked(model)
@@ -122,7 +120,7 @@ def test_it_scores_and_writes_under_the_mask():
 
 @with_harness
 def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
-    from headlab.lm_eval import compared
+    from headlab.evaluation.lm_eval import compared
 
     model = language_model("llama-lm")
     assert len(encoded(model, ["w5 w6"])[0]) == 3  # with a start token
@@ -152,7 +150,7 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    from headlab.lm_eval import GatedLM, compared
+    from headlab.evaluation.lm_eval import GatedLM, compared
 
     model = language_model("llama-lm")
     rows = [{"text": f"w5 w{n} w{n + 1} w6"} for n in range(7, 7 + documents)]
@@ -186,7 +184,7 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
 
 @with_harness
 def test_a_tokenizer_without_an_end_token_is_told():
-    from headlab.lm_eval import GatedLM
+    from headlab.evaluation.lm_eval import GatedLM
 
     model = language_model("llama-lm")
     model.tokenizer.eos_token = None
@@ -200,8 +198,8 @@ def test_a_tokenizer_without_an_end_token_is_told():
 def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path):
     """SmolLM2 with and without a mask: each filter, aggregation, group and direction, as `HFLM` has them."""
     import headlab
-    from headlab.harness.metrics import HarnessRun, TaskGroup, figures
-    from headlab.lm_eval import compared
+    from headlab.evaluation.harness.metrics import HarnessRun, TaskGroup, figures
+    from headlab.evaluation.lm_eval import compared
 
     model = headlab.load(MODEL)
     save_tasks(tmp_path)
@@ -234,7 +232,7 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
 
 @with_harness
 def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_path: Path):
-    from headlab.lm_eval import compared
+    from headlab.evaluation.lm_eval import compared
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     rows = [
@@ -265,7 +263,7 @@ def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_
 
 @with_harness
 def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
-    from headlab.lm_eval import compared
+    from headlab.evaluation.lm_eval import compared
 
     save_task(
         tmp_path, "headlab_drawn", [{"q": "w5 w6", "a": "w7"}, {"q": "w8", "a": "w7"}],
@@ -315,7 +313,7 @@ def test_reported_01_the_command_prints_a_line_a_filter(
 
 @with_harness
 def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
-    from headlab.lm_eval import compared
+    from headlab.evaluation.lm_eval import compared
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     save_task(
@@ -329,7 +327,7 @@ def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
 
 @with_harness
 def test_reported_03_a_whole_text_without_a_token_is_said():
-    from headlab.lm_eval import GatedLM
+    from headlab.evaluation.lm_eval import GatedLM
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     lm = GatedLM(model)

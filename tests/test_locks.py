@@ -15,14 +15,13 @@ import pytest
 from filelock import MarkerSoftFileLock
 from network_disk import on_python_path, without_flock
 
-from headlab.files import STALE_SECONDS, write_atomic
-from headlab.locks import Flock, flock, holder_of, lock_file, marker_of
+from headlab.core import STALE_SECONDS, Flock, flock, holder_of, lock_file, marker_of, write_atomic
 from headlab.models.files import built
 
 HOLDER = """
 import sys
 from pathlib import Path
-from headlab.locks import lock_file
+from headlab.core.locks import lock_file
 
 lock = lock_file(Path(sys.argv[1]))
 print("refused" if lock is None else "held", flush=True)

@@ -14,11 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator
+from headlab.core import Head
+from headlab.core.parallel import Rows, halving, whole
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, attention, head_means
 from headlab.masks import Mask
-from headlab.parallel import Rows, halving, whole
-from headlab.records import Head
 
 FAMILIES = [
     "bert",

@@ -17,15 +17,14 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.core import Floats, Progress
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods import tmab
 from headlab.methods.run import score
 from headlab.methods.sampling import Plan
-from headlab.records import Floats, Progress
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.tasks.base import Example, Split, Task
 
 REAL = pytest.param("e5-small-intents", marks=pytest.mark.soak)

@@ -12,8 +12,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.evaluator import Evaluator
-from headlab.generation import likelihood, translations
+from headlab.evaluation import Evaluator, likelihood, translations
 from headlab.hooks.model import Model, attention
 from headlab.masks import Mask
 from headlab.methods.run import score

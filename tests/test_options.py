@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headlab.cli.main import build
+from headlab.core import HeadGrid, Option, Stack, integer_in, number_in, option_words, parse_options
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import WEIGHT
 from headlab.jobs.job import Job
@@ -27,8 +28,6 @@ from headlab.jobs.table import BUILT_IN, job_of
 from headlab.jobs.worth import MASK_FILE
 from headlab.masks import full_mask
 from headlab.methods.table import METHODS
-from headlab.options import Option, integer_in, number_in, option_words, parse_options
-from headlab.records import HeadGrid, Stack
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
 from headlab.training.l0_options import GateOptions

@@ -15,9 +15,9 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
+from headlab.core.parallel import Rows, Tick, one_thread, spread
 from headlab.hooks.model import Model
 from headlab.methods.run import score
-from headlab.parallel import Rows, Tick, one_thread, spread
 
 CPU = SimpleNamespace(device=torch.device("cpu"), offloaded=False)
 

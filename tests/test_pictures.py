@@ -14,7 +14,7 @@ from PIL import Image
 from reference import between_colours, holm_by_steps
 
 from headlab import pictures, plots
-from headlab.errors import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, Stack
 from headlab.pictures import (
     CORRECTED,
     OWN,
@@ -26,11 +26,10 @@ from headlab.pictures import (
     score_tips,
     symmetric_limit,
 )
-from headlab.records import HeadGrid, Stack
 from headlab.report.commands import Known
 from headlab.report.parts import Item
 from headlab.report.result_sections import scores_section
-from headlab.scores import HeadScores, coarse
+from headlab.results import HeadScores, coarse
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.processors import THREADS, allowed_processors, limit_threads, quotas
+from headlab.core import THREADS, allowed_processors, limit_threads, quotas
 
 # The mount of version 2, and of version 1's controllers, as mountinfo has them below a folder of the test's.
 VERSION_2 = "31 23 0:28 {root} {folder}/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headlab.store import Store
-from headlab.tables import Report
+from headlab.core import Report
+from headlab.results import Store
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("results_gates", "results_held", "results_roles")

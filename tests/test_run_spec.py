@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlab.json_types import as_list, as_number, as_object, as_text, json_at
-from headlab.records import canonical_json, content_key
-from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
+from headlab.core import (
+    MethodSpec,
+    ModelSpec,
+    RunSpec,
+    TaskSpec,
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    canonical_json,
+    content_key,
+    json_at,
+)
 
 SPEC = {
     "format": 1,

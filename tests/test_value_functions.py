@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator
-from headlab.value_functions import CLIP, VALUES, value_of, worth
+from headlab.core import CLIP, VALUES, value_of, worth
+from headlab.evaluation import Evaluator
 
 KEYS = tuple(VALUES)
 

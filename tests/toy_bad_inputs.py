@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bad_inputs.case import Answer, BadInput, answer_to
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 
 def taken() -> None:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import field_serializer, model_serializer
 
+from headlab.core import Option
 from headlab.jobs import Estimate, Forecast, Job, Known, Lab, Outcome, RunningJob, setting
-from headlab.options import Option
 
 
 class SoundJob(Job):

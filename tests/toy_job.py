@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from headlab.core import Option
 from headlab.jobs.fields import Languages, OnTask, setting
 from headlab.jobs.job import Job, Outcome, named
 from headlab.jobs.known import Estimate, Known
 from headlab.jobs.lab import Lab, RunningJob
 from headlab.methods.forecast import Forecast
-from headlab.options import Option
 from headlab.tasks import task
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.known import Measured, MeasureRequest
-from headlab.store import Run, Store
+from headlab.results import Run, Store
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,

@@ -13,7 +13,7 @@ import uvicorn
 from waiting import until
 
 from headlab.masks import Mask
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs

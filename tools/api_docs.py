@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.apidocs import markdown
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs

@@ -17,7 +17,7 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.models.auto import modeling_auto as auto
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model, attach
 from headlab.models.checkpoint import Checkpoint, alone
 

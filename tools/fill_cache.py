@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headlab import load, task
-from headlab.evaluator import Evaluator
-from headlab.files import read_json
+from headlab.core import Report, read_json
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, opened
-from headlab.store import Store
-from headlab.tables import Report
+from headlab.results import Store
 from headlab.tasks.base import Task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui.prune_figures import SIZES

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.files import read_json
-from headlab.records import Head, Ints
-from headlab.tables import Report, Table
+from headlab.core import Head, Ints, Report, Table, read_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "decoders"
@@ -68,7 +66,7 @@ def placed(one: Any) -> tuple[int, int]:
 
 def stored(cache: Path) -> dict[str, np.ndarray]:
     """Write the roles and the scores that are in the cache. Returns where the heads of known roles are, by role."""
-    from headlab.store import Store
+    from headlab.results import Store
 
     store = Store(cache)
     scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
@@ -124,8 +122,7 @@ def measure(cache: Path, data: Path) -> None:
 def effects(model: Any, mask: Any, data: Path) -> Iterator[tuple[str, Any]]:
     """What a mask leaves of each task on test, with intervals."""
     import headlab
-    from headlab.evaluator import Evaluator, accuracy_interval
-    from headlab.generation import likelihood, text_rates
+    from headlab.evaluation import Evaluator, accuracy_interval, likelihood, text_rates
 
     for name in SCORED:
         evaluator = Evaluator(model, headlab.task(name, data=data), "en", "test", SIZE)

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headlab.files import read_json
+from headlab.core import read_json
 from headlab.methods.costs import cost_of
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.tasks.intents.templates import LANGUAGES
 
 ROOT = Path(__file__).parents[1]

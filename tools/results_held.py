@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlab.files import read_json
+from headlab.core import Report, Table, read_json
 from headlab.studies.published import beside, with_paper
 from headlab.studies.table import earlier_scores
-from headlab.tables import Report, Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "held"

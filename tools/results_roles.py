@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlab.files import read_json
-from headlab.tables import Report, Table
+from headlab.core import Report, Table, read_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "roles"

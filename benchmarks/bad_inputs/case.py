@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_PROCESS_SECONDS = 10.0

@@ -37,7 +37,7 @@ from fuzzing import ODD
 from bad_inputs.case import Answer, BadInput, Verdict
 from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
 from bad_inputs.commands import BYTES_OF_OTHER_KINDS, write_files
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.model_host import Resident

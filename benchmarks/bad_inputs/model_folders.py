@@ -31,7 +31,7 @@ from tiny_task import tiny_tokenizer
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.models.load import examine
 from headlab.shrink.model import shrink_model
 

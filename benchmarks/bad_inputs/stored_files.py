@@ -36,7 +36,7 @@ import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
 from headlab.cli.lists import row
-from headlab.errors import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.masks import (
     FORMS,
     Mask,
@@ -50,10 +50,9 @@ from headlab.masks import (
 )
 from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.snippet import Place
-from headlab.records import HeadGrid, Stack, content_key
 from headlab.report.build import write_report
+from headlab.results import Run, Store
 from headlab.roles.report import read as read_roles
-from headlab.store import Run, Store
 from headlab.tasks import names, problems
 from headlab.tasks.own import Draft, Upload, save
 from headlab.ui import gates_store, prune_pareto, results

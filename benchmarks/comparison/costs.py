@@ -11,10 +11,10 @@ import numpy as np
 
 from comparison.recipe import PaddedEvaluator, order_variance, sampled_walks
 from comparison.setting import Setting
-from headlab.evaluator import Evaluator
+from headlab.core import Bools
+from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import gone, order
-from headlab.records import Bools
 
 BATCH = 64
 

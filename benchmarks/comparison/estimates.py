@@ -11,12 +11,12 @@ from itertools import count
 import numpy as np
 
 from comparison import previous
-from headlab.evaluator import Evaluator
+from headlab.core import Bools, Floats
+from headlab.evaluation import Evaluator
 from headlab.methods import monte_carlo, tmab
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import Plan, Tally, cycled_example
-from headlab.records import Bools, Floats
 from headlab.stats import sample_mean
 
 Width = Callable[[], float]

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from comparison.estimates import Estimate, mean_values
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import Bools, Floats, HeadlabError, Ints
+from headlab.evaluation import Evaluator
 from headlab.methods.exact import members, shapley
 from headlab.methods.game import Ask, Game, in_turn
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tmab import FULL
-from headlab.records import Bools, Floats, Ints
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16

@@ -12,8 +12,8 @@ from comparison.costs import Costs
 from comparison.race import Ratio, ratio_of_means
 from comparison.recipe import DELTA, orders_for_a_head, recipe_work
 from comparison.setting import Long, Setting
+from headlab.core import Floats, Ints
 from headlab.methods.sampling import Plan, Tally
-from headlab.records import Floats, Ints
 from headlab.stats import holm
 
 LEVEL = 0.95

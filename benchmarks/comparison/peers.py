@@ -26,9 +26,8 @@ import torch
 from comparison import shapiq_process
 from comparison.estimates import Estimate, examples_of, mean_values, running_mean
 from comparison.shapiq_process import NAMES, receive, send
-from headlab.errors import HeadlabError
+from headlab.core import Bools, Floats, HeadlabError
 from headlab.methods.game import Game
-from headlab.records import Bools, Floats
 
 ONE, WHOLE = "one example", "whole dev set"
 ENDS = 32

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headlab.core import Bools
 from headlab.methods.game import Ask, Game
 from headlab.methods.sampling import Plan, Tally, cycled_example, even, order, placed
 from headlab.methods.tmab import FULL, TOP50
-from headlab.records import Bools
 
 
 def estimate(

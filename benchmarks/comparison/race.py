@@ -18,8 +18,8 @@ from comparison.estimates import (
 )
 from comparison.peers import ONE, PEERS, WHOLE, Peer, newer
 from comparison.setting import Long, Setting
+from headlab.core import Floats
 from headlab.methods.game import Game
-from headlab.records import Floats
 from headlab.stats import sample_mean
 
 OURS, FORMER, PLAIN = "headlab shapley", "headlab shapley, version 1", "headlab monte-carlo"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from headlab.evaluator import Evaluator
+from headlab.core import Bools, Floats, Ints
+from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import order
 from headlab.methods.tmab import TOP50, sizes
-from headlab.records import Bools, Floats, Ints
 from headlab.stats import bernstein_width
 
 DELTA = 0.1

@@ -19,7 +19,7 @@ import torch
 
 from comparison.peers import ONE, WHOLE
 from comparison.race import FORMER, HEADLAB, Ratio, Reference, Run, equal_error, summarise
-from headlab.processors import allowed_processors
+from headlab.core import allowed_processors
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")

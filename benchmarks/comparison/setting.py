@@ -14,12 +14,12 @@ import torch
 import headlab
 from comparison import previous
 from comparison.estimates import SmallRounds
-from headlab.evaluator import Evaluator
+from headlab.core import content_key
+from headlab.evaluation import Evaluator
 from headlab.methods import tmab
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import Plan, Tally, even
 from headlab.methods.work import Arrays
-from headlab.records import content_key
 
 SAVE_EVERY = 10.0
 # Shares of the time; what is left is loading, warming up, and what the parts run over.

@@ -19,7 +19,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from headlab.evaluator import Evaluator, token_budget
+from headlab.evaluation import Evaluator, token_budget
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import gone, plan_of, uniforms
 from headlab.methods.table import method

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from headlab import parallel
-from headlab.evaluator import Evaluator, token_budget
+from headlab.core import parallel
+from headlab.evaluation import Evaluator, token_budget
 from headlab.hooks.model import as_gates
 from headlab.hooks.state import Active
 from headlab.methods import model_game

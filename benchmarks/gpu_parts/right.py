@@ -13,17 +13,15 @@ import numpy as np
 import torch
 
 import headlab
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import HeadlabError, Progress, Report
+from headlab.evaluation import Evaluator
 from headlab.hooks import model as hooks
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
-from headlab.records import Progress
+from headlab.results import Store
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
-from headlab.store import Store
-from headlab.tables import Report
 from headlab.worker.model_host import hold, hold_device
 
 from .record import Record

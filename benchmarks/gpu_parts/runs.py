@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tiny import tiny_batch, tiny_module
 
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.hooks.find import first_output
 from headlab.hooks.model import Model, as_gates, attach, gated
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk

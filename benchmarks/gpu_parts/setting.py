@@ -21,7 +21,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, attach
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint

@@ -21,18 +21,21 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
 )
-from headlab.errors import HeadlabError
-from headlab.files import write_atomic
-from headlab.json_types import JsonLike
+from headlab.core import (
+    Comparison,
+    Evaluation,
+    HeadlabError,
+    JsonLike,
+    Table,
+    omission_fields,
+    write_atomic,
+)
 from headlab.masks import Mask, load_mask
-from headlab.records import Comparison, Evaluation, omission_fields
-from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.tasks.equal_texts import equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
-    from headlab.evaluator import Evaluator
-    from headlab.generation import Decoding
+    from headlab.evaluation import Decoding, Evaluator
     from headlab.hooks.model import Model
     from headlab.stats import Paired
 
@@ -81,7 +84,7 @@ def evaluate(
     """
     import headlab
     from headlab.api import evaluated
-    from headlab.evaluator import Evaluator
+    from headlab.evaluation import Evaluator
 
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
@@ -207,7 +210,7 @@ def harness(
         HeadlabError: where it is not installed.
     """
     try:
-        from headlab.lm_eval import compared
+        from headlab.evaluation.lm_eval import compared
     except ModuleNotFoundError as error:
         raise HeadlabError(
             f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
@@ -242,7 +245,7 @@ def harness_lines(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ite
     """The metrics of the harness as lines of text, one for each task, filter and metric.
 
     Args:
-        figures: rows by task and metric, as `headlab.harness.metrics.figures` gives them.
+        figures: rows by task and metric, as `headlab.evaluation.harness.metrics.figures` gives them.
     """
     columns = []
     for task, rows in figures.items():
@@ -289,7 +292,7 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
                 "--beams applies to translations; give --bleu with it", code="option.needs_bleu"
             )
         return None
-    from headlab.generation import Decoding, check_bleu
+    from headlab.evaluation import Decoding, check_bleu
 
     decoding = Decoding(beams or 1)
     for language in task.languages:
@@ -326,7 +329,7 @@ def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
 
 def changed_answers(asked: Asked) -> Table:
     """The answers that the mask changes in one language."""
-    from headlab.changes import changes, table
+    from headlab.evaluation import changes, table
 
     assert asked.mask is not None
     return table(
@@ -344,7 +347,7 @@ def save_changes(tables: Sequence[Table], file: Path) -> None:
 
 def classes(asked: Asked) -> dict[str, JsonLike]:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
-    from headlab.inputs import label_order
+    from headlab.evaluation import label_order
 
     assumed = label_order(
         asked.evaluator.model, asked.evaluator.task
@@ -357,8 +360,7 @@ def written(asked: Asked, decoding: Decoding | None) -> dict[str, JsonLike]:
 
     With a mask, also the untouched model's value and the paired difference.
     """
-    from headlab import bleu, generation
-    from headlab.generation import translated_bleu
+    from headlab.evaluation import bleu, generation, translated_bleu
 
     evaluator = asked.evaluator
     mask, seed, ablation = asked.mask, asked.seed, asked.ablation
@@ -391,7 +393,7 @@ def normalised(asked: Asked) -> dict[str, JsonLike]:
         return {}
     import numpy as np
 
-    from headlab.generation import normalised
+    from headlab.evaluation import normalised
     from headlab.stats import paired_bootstrap, share_interval
 
     groups, whole = tuple(e.cluster for e in asked.evaluator.examples), normalised(asked.evaluator)
@@ -474,7 +476,7 @@ def as_split(text: str) -> Split:
 def record(row: Comparison | Evaluation) -> dict[str, JsonLike]:
     """One language as JSON."""
     if isinstance(row, Evaluation):
-        from headlab.evaluator import accuracy_interval
+        from headlab.evaluation import accuracy_interval
 
         low, high = accuracy_interval(row)
         figures = {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}

@@ -16,16 +16,14 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
 )
-from headlab.files import write_atomic, write_json
+from headlab.core import JsonRecord, write_atomic, write_json
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.local import LocalLab
-from headlab.json_types import JsonRecord
 from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
-    from headlab.records import Progress
+    from headlab.core import Progress, Report
     from headlab.studies.run import Pieces
-    from headlab.tables import Report
 
 
 # `headlab experiment`: the papers' analyses, with their tables and figures.

@@ -16,9 +16,7 @@ from typing import Any
 
 import typer
 
-from headlab.errors import HeadlabError
-from headlab.files import write_atomic
-from headlab.tables import Report
+from headlab.core import HeadlabError, Report, write_atomic
 
 SCALE = 2  # of PNG files, for sharp prints
 SECONDS = 120.0  # for one figure, once it is being drawn

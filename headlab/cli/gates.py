@@ -16,13 +16,9 @@ from headlab.cli.output import (
     print_json,
     shown,
 )
-from headlab.errors import HeadlabError
+from headlab.core import Floats, HeadGrid, HeadlabError, Ints, JsonRecord, clock, content_key
 from headlab.jobs.gates import GatesJob
-from headlab.json_types import JsonRecord
-from headlab.l0_gates import LearnedGates
-from headlab.records import Floats, HeadGrid, Ints, content_key
-from headlab.store import Store, trained_folder
-from headlab.tables import clock
+from headlab.results import LearnedGates, Store, trained_folder
 from headlab.training.l0_table import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it

@@ -10,7 +10,7 @@ import typer
 from headlab.cli.output import Say
 from headlab.jobs.job import Job, Outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here
-from headlab.store import Store
+from headlab.results import Store
 
 
 def local_lab(device: str | None, dtype: str = "float32", data: Path | None = None) -> LocalLab:

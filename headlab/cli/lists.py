@@ -9,11 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
-from headlab.errors import HeadlabError
-from headlab.l0_gates import LearnedGates
-from headlab.scores import Curve, HeadScores
-from headlab.store import Listing, Result
-from headlab.tables import Report
+from headlab.core import HeadlabError, Report
+from headlab.results import Curve, HeadScores, LearnedGates, Listing, Result
 from headlab.tasks.base import SPLITS, Task
 
 # `headlab models|families|tasks|cache`: lists of what is available.

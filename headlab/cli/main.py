@@ -30,10 +30,8 @@ from headlab.cli import (
 from headlab.cli.job_command import command
 from headlab.cli.output import CacheRoot, Device, Workers, check_workers, open_store
 from headlab.cli.package_jobs import package_command
-from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
-from headlab.files import reason
+from headlab.core import MEMORY_FULL, HeadlabError, limit_threads, out_of_memory, reason
 from headlab.jobs.table import JOBS
-from headlab.processors import limit_threads
 
 # `headlab worker`: the process that owns the device.
 

@@ -11,9 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli.output import AsJson, Device, print_json
-from headlab.errors import HeadlabError
-from headlab.files import MAX_JSON_BYTES, write_atomic
-from headlab.json_types import JsonLike
+from headlab.core import MAX_JSON_BYTES, Head, HeadlabError, JsonLike, by_layer, write_atomic
 from headlab.masks import (
     FORMS,
     USES,
@@ -30,7 +28,6 @@ from headlab.masks import snippet as snippet_of
 from headlab.masks.compare import accuracy_notes, accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.compare import compare as compare_masks
 from headlab.masks.mask import LINE, shown
-from headlab.records import Head, by_layer
 
 # `headlab mask convert|snippet`: masks of other tools, and code that applies masks without headlab.
 

@@ -25,17 +25,22 @@ from rich.progress import (
     Progress as Bar,
 )
 
-from headlab.errors import HeadlabError
-from headlab.files import file_mode, is_folder, write_atomic, write_json
+from headlab.core import (
+    HeadlabError,
+    JsonRecord,
+    Report,
+    file_mode,
+    is_folder,
+    write_atomic,
+    write_json,
+)
 from headlab.jobs.command import DATA, DEVICE, WHERE, label_map_of, languages_of
 from headlab.jobs.fields import ABLATION, SEED
-from headlab.json_types import JsonRecord
-from headlab.store import Store
-from headlab.tables import Report
+from headlab.results import Store
 
 if TYPE_CHECKING:
+    from headlab.core import Progress
     from headlab.hooks.model import Model
-    from headlab.records import Progress
     from headlab.tasks.base import Task
 
 

@@ -24,23 +24,27 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.cli.score import say_equal_texts
-from headlab.errors import HeadlabError
-from headlab.fingerprints import is_same_model
+from headlab.core import (
+    Comparison,
+    HeadlabError,
+    JsonLike,
+    JsonRecord,
+    Option,
+    is_same_model,
+    option_words,
+    parse_options,
+)
 from headlab.jobs.fields import Settings
-from headlab.json_types import JsonLike, JsonRecord
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
 from headlab.methods.table import DEFAULT_METHOD, METHODS
 from headlab.methods.table import method as method_of
-from headlab.options import Option, option_words, parse_options
-from headlab.records import Comparison
-from headlab.scores import RAW, HeadScores
-from headlab.store import Listing, Result, Store, matches
+from headlab.results import RAW, HeadScores, Listing, Result, Store, matches
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
-    from headlab.evaluator import Evaluator
+    from headlab.evaluation import Evaluator
     from headlab.hooks.model import Model
 
 
@@ -98,7 +102,7 @@ def prune(
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
     from headlab.api import evaluated
-    from headlab.evaluator import Evaluator
+    from headlab.evaluation import Evaluator
 
     chosen = on.chosen()
     chosen.check(chosen.languages[0], split)
@@ -232,7 +236,7 @@ def made_with(
 
 def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
     """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples and labels."""
-    from headlab.inputs import classes_of
+    from headlab.evaluation import classes_of
 
     spec = result.record.spec
     if (

@@ -25,18 +25,15 @@ from headlab.cli.output import (
     without_places,
     write_report,
 )
-from headlab.errors import HeadlabError
-from headlab.files import write_atomic, write_json
-from headlab.tables import clock
+from headlab.core import HeadlabError, clock, write_atomic, write_json
 from headlab.tasks import task as task_of
 from headlab.training.options import LmStep
 
 if TYPE_CHECKING:
+    from headlab.core import Progress, Report
     from headlab.hooks.model import Model
-    from headlab.records import Progress
     from headlab.reproduce.held import Found, Held, Plan
-    from headlab.store import Store
-    from headlab.tables import Report
+    from headlab.results import Store
 
 
 # `headlab reproduce held`: Held & Yang (2023), on XNLI and part-of-speech tagging.

@@ -16,14 +16,10 @@ from headlab.cli.output import (
     progress_bar,
     stepping,
 )
-from headlab.errors import HeadlabError
-from headlab.files import write_atomic, write_json
+from headlab.core import HEAD, Head, HeadlabError, Json, Report, Table, write_atomic, write_json
 from headlab.jobs.roles import RolesJob
-from headlab.json_types import Json
-from headlab.records import HEAD, Head
 from headlab.roles.report import having, heads_of
 from headlab.roles.table import FILE, NAME, resolve
-from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 

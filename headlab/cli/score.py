@@ -24,20 +24,19 @@ from headlab.cli.output import (
     progress_bar,
     stepping,
 )
+from headlab.core import Json, omission_fields
 from headlab.jobs.lab import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.score import CurveJob, ScoreJob
-from headlab.json_types import Json
 from headlab.methods.costs import caution, cost_of, remarks
 from headlab.methods.table import method as method_of
-from headlab.records import omission_fields
-from headlab.scores import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
+from headlab.results import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.tasks.base import Task
 from headlab.tasks.equal_texts import EqualTexts, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
+    from headlab.core import Progress
     from headlab.hooks.model import Model
-    from headlab.records import Progress
 
 
 # `headlab score`: scores of every head, stored in the cache.

@@ -19,11 +19,11 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
 )
+from headlab.core import Head
 from headlab.jobs.command import check_about_task, label_map_of, languages_of
 from headlab.jobs.local import LocalJob
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.worth import WorthJob
-from headlab.records import Head
 
 if TYPE_CHECKING:
     from headlab.jobs.shrink import ShrinkOutcome

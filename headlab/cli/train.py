@@ -11,14 +11,12 @@ import typer
 from headlab.cli.job_command import FlagValues, command, values_of
 from headlab.cli.job_run import local_lab, run_announced
 from headlab.cli.output import AsJson, print_json, shown
-from headlab.files import read_json
+from headlab.core import NOTHING, OptionValue, read_json
 from headlab.jobs.command import languages_of
 from headlab.jobs.finetune import FinetuneJob, training_flags
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.training import RECORD
 from headlab.jobs.translation import TranslationJob
-from headlab.options import OptionValue
-from headlab.tables import NOTHING
 
 if TYPE_CHECKING:
     from headlab.jobs.job import Outcome

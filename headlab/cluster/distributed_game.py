@@ -14,21 +14,17 @@ import torch
 
 from headlab import __version__
 from headlab.cluster.pool import Call, Pool
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.extensions import implementation
+from headlab.core import Floats, HeadlabError, implementation, value_of
+from headlab.evaluation import Evaluator, assumed_classes
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.inputs import assumed_classes
 from headlab.methods.game import Ask
 from headlab.methods.method import Options
 from headlab.methods.model_game import ModelGame, round_on
 from headlab.methods.table import HOME, method
 from headlab.methods.work import HeadGame, Outcome, Work
 from headlab.models.embedded import EMBEDDED
-from headlab.records import Floats
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
-from headlab.value_functions import value_of
 
 # One device of many: it holds the model and answers the game's questions.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 # Calls assigned to devices and answered in order; those of a lost device are reassigned.
 

@@ -24,11 +24,10 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.errors import HeadlabError
+from headlab.core import STACKS, HeadGrid, HeadlabError, Stack
 from headlab.hooks.state import NAME, SITE, Active, Owner, Site, activate, register
 from headlab.models.checkpoint import alone, home
 from headlab.models.shrunk_cut import Headless
-from headlab.records import STACKS, HeadGrid, Stack
 
 PROBE_TOKENS = 6
 SAME, SCALED, OTHER, ROWS = (

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.devices import on_device
-from headlab.errors import HeadlabError, require_flag, require_type
+from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
+from headlab.core.devices import on_device
+from headlab.core.parallel import Rows, halving, whole
 from headlab.hooks.find import (
     FAILURES,
     PROBE_TOKENS,
@@ -44,7 +45,6 @@ from headlab.hooks.state import (
     wrap_feed_forward,
     wrap_layer,
 )
-from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
 from headlab.models.checkpoint import AccelerateHook, Checkpoint, home
 from headlab.models.tokenising import (
@@ -54,8 +54,7 @@ from headlab.models.tokenising import (
     missing_segment_ids,
     word_spaces,
 )
-from headlab.parallel import Rows, halving, whole
-from headlab.records import Head, HeadGrid
+from headlab.tasks.labels import LabelOrder
 
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
 
@@ -72,7 +71,7 @@ class Model:
     at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
     observed: all attention goes through `gated_sdpa`, which also gives its weights.  gives_weights: that, or the model
     itself gives them, token by token.  orders: of its classes, for the tasks seen so far (see
-    `headlab.inputs.label_order`).
+    `headlab.evaluation.inputs.label_order`).
     """
 
     checkpoint: Checkpoint

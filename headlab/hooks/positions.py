@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 # Query and key tokens of a batch, and tokens that do not count.
 

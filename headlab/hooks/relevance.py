@@ -13,7 +13,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model
 from headlab.hooks.state import Active
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headlab.errors import HeadlabError
-from headlab.labels import read_map, write_map
-from headlab.options import Option
+from headlab.core import HeadlabError, Option
+from headlab.tasks.labels import read_map, write_map
 
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, content_key, option_words, parse_options, part
 from headlab.jobs.command import (
     HERE,
     METHOD_OPTIONS_FLAG,
@@ -52,10 +52,7 @@ from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
 from headlab.jobs.lab import Lab, RunningJob, WatchedStore
 from headlab.methods.forecast import Forecast
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
-from headlab.options import option_words, parse_options
-from headlab.records import HeadGrid, content_key, part
-from headlab.scores import HeadScores
-from headlab.store import Run, Store
+from headlab.results import HeadScores, Run, Store
 from headlab.studies.table import (
     EXPERIMENT,
     METHOD,
@@ -68,9 +65,8 @@ from headlab.studies.table import (
 from headlab.tasks.base import Example, Split, Task
 
 if TYPE_CHECKING:
-    from headlab.records import Progress
+    from headlab.core import Progress, Report
     from headlab.studies.run import Pieces
-    from headlab.tables import Report
 
 # Upper limits of options that are counts, and of the length of a text.
 LIMITS = {

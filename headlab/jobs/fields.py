@@ -17,7 +17,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from headlab.options import Option
+from headlab.core import Option
 from headlab.tasks.base import DEV_SIZE
 
 Settings = Mapping[str, Option]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.core import HeadlabError, Option, content_key, read_json
 from headlab.jobs.command import (
     DATA,
     DEVICE,
@@ -29,9 +28,7 @@ from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import Lab, RunningJob, StepProgress
 from headlab.jobs.training import FORWARDS_LEARNED, RECORD, judging_part
 from headlab.methods.forecast import Part
-from headlab.options import Option
-from headlab.records import content_key
-from headlab.store import ADAPTERS
+from headlab.results import ADAPTERS
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, Task
 from headlab.training.options import FinetuneOptions

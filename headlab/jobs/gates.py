@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, content_key, option_words, parse_options, part
 from headlab.jobs.command import (
     HERE,
     OPTION_FLAG,
@@ -29,14 +29,11 @@ from headlab.jobs.fields import (
 from headlab.jobs.job import Outcome, TaskJob, named, spec_fields, within
 from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import PART, Lab, RunningJob, StepProgress
-from headlab.l0_gates import LearnedGates
-from headlab.labels import same_classes
 from headlab.methods.forecast import Part
-from headlab.options import option_words, parse_options
-from headlab.records import content_key, part
-from headlab.store import Result, Store
+from headlab.results import LearnedGates, Result, Store
 from headlab.tasks import task
 from headlab.tasks.base import Split, Task
+from headlab.tasks.labels import same_classes
 from headlab.training.l0_options import ALL, GateOptions, GateStep, learned_on, options_of
 
 if TYPE_CHECKING:  # it imports torch

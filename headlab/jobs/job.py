@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ValidationError
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Option, canonical_json, option_words, parse_options, part
 from headlab.jobs.command import (
     HERE,
     METHOD_OPTIONS_FLAG,
@@ -33,12 +33,10 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
-from headlab.labels import check_map
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
-from headlab.options import Option, option_words, parse_options
-from headlab.records import canonical_json, part
 from headlab.tasks import declaration_of
 from headlab.tasks import task as task_named
+from headlab.tasks.labels import check_map
 from headlab.tasks.languages import language_title, language_titles
 
 if TYPE_CHECKING:
@@ -588,7 +586,7 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     """
     if isinstance(request.job, Job):
         return request.job.measure(lab, request, tick)
-    from headlab.evaluator import Evaluator  # these import torch
+    from headlab.evaluation import Evaluator  # these import torch
     from headlab.methods.run import timed
 
     model = lab.need(request.model)

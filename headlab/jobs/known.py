@@ -12,8 +12,7 @@ from headlab.jobs.fields import SimpleValue, Strict
 from headlab.methods.costs import spec_of
 from headlab.methods.forecast import Forecast, Part, sum_of
 from headlab.methods.table import method
-from headlab.scores import Curve, HeadScores
-from headlab.store import Result, Store
+from headlab.results import Curve, HeadScores, Result, Store
 
 
 class Measured(Strict):

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headlab.cluster.pool import side_by_side
-from headlab.records import content_key
-from headlab.scores import Curve, HeadScores
-from headlab.store import Run, Store
-from headlab.tables import Report
+from headlab.core import Report, content_key
+from headlab.results import Curve, HeadScores, Run, Store
 
 if TYPE_CHECKING:
+    from headlab.core import Progress
     from headlab.hooks.model import Model
     from headlab.methods.work import Helpers
-    from headlab.records import Progress
     from headlab.tasks.base import Task
     from headlab.training.options import StepMade
 

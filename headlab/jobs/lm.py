@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.core import HeadlabError, Option, read_json
 from headlab.jobs.command import DEVICE, HERE, Flag, FlagValue, Surroundings, flag_of
 from headlab.jobs.fields import SEED, LocalPath, setting
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
@@ -29,7 +28,6 @@ from headlab.jobs.training import (
     training_options,
 )
 from headlab.methods.forecast import Part
-from headlab.options import Option
 from headlab.training.options import LmGateOptions, LmOptions, LmStep, Windows
 
 if TYPE_CHECKING:

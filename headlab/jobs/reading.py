@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.command import Flag, FlagValue
 from headlab.jobs.job import Job
 from headlab.jobs.table import JOBS

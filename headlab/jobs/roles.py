@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Option, Report, option_words, parse_options, part
 from headlab.jobs.command import (
     DATA,
     HERE,
@@ -27,12 +27,9 @@ from headlab.jobs.job import Job, Outcome, named, spec_fields, within
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
 from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
 from headlab.methods.forecast import Part
-from headlab.options import Option, option_words, parse_options
-from headlab.records import part
+from headlab.results import Result, Store
 from headlab.roles.sentences import Sentences, of_task, of_trees
 from headlab.roles.table import FILE, NAME, OPTIONS, VERSION, resolve
-from headlab.store import Result, Store
-from headlab.tables import Report
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, SPLITS, TREEBANK, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
+from headlab.core import Option, part
 from headlab.jobs.command import HERE, Flag, Surroundings
 from headlab.jobs.fields import (
     ABLATION,
@@ -26,15 +27,13 @@ from headlab.jobs.fields import (
 from headlab.jobs.job import LARGEST, Outcome, TaskJob, how_fields, named, spec_fields, within
 from headlab.jobs.known import Estimate, Known, estimate, is_of, pace_words
 from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
-from headlab.labels import same_classes
 from headlab.methods import costs
 from headlab.methods.forecast import Part
 from headlab.methods.table import DEFAULT_METHOD, METHODS, method
-from headlab.options import Option
-from headlab.records import part
-from headlab.scores import Curve, HeadScores, counts
+from headlab.results import Curve, HeadScores, counts
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE
+from headlab.tasks.labels import same_classes
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model

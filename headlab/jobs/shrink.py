@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
+from headlab.core import Option
 from headlab.jobs.command import (
     DEVICE,
     HERE,
@@ -24,7 +25,6 @@ from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estima
 from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import full_mask, load_mask
 from headlab.methods.forecast import Part
-from headlab.options import Option
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
@@ -247,7 +247,7 @@ class ShrinkJob(Job):
         """How long a plain forward pass takes on a batch of the examples that are compared."""
         import torch
 
-        from headlab.parallel import timed_pass  # these import torch
+        from headlab.core.parallel import timed_pass  # these import torch
         from headlab.studies.savings_run import batches_of
 
         task = self.chosen_task(lab)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headlab.extensions import Registry
+from headlab.core import Registry
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.gates import GatesJob

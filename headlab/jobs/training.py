@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.core import HeadlabError, Options, option_words, parse_options, read_json
 from headlab.jobs.command import (
     HERE,
     OPTION_FLAG,
@@ -22,7 +21,6 @@ from headlab.jobs.fields import SEED, LocalPath, Place
 from headlab.jobs.job import Details, Job, shown_value
 from headlab.jobs.known import Known, MeasureRequest
 from headlab.methods.forecast import Part
-from headlab.options import Options, option_words, parse_options
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Option
 from headlab.jobs.command import DATA, DEVICE, HERE, Flag, FlagValue, Surroundings, flag_of
 from headlab.jobs.fields import SEED, Language, LocalPath, Name, setting
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
@@ -27,14 +27,13 @@ from headlab.jobs.training import (
     training_options,
 )
 from headlab.masks import load_mask
-from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
 from headlab.training.options import FinetuneStep, TranslationOptions
 
 if TYPE_CHECKING:
-    from headlab.generation import Decoding
+    from headlab.core import JsonRecord
+    from headlab.evaluation import Decoding
     from headlab.hooks.model import Model
-    from headlab.json_types import JsonRecord
     from headlab.tasks.base import Task
 
 TASK = Flag("--task", "translation, or a declaration of your own (.toml)", default="translation")
@@ -105,7 +104,7 @@ class TranslationJob(TrainingJob):
 
     def run(self, lab: Lab, running: RunningJob) -> TranslationOutcome:
         """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
-        from headlab.generation import Decoding  # these import torch
+        from headlab.evaluation import Decoding  # these import torch
         from headlab.training.translation import train_translation
 
         chosen_task = self.chosen_task(lab)
@@ -134,7 +133,7 @@ class TranslationJob(TrainingJob):
         Raises:
             HeadlabError: It is unknown, or its translations cannot be measured.
         """
-        from headlab.generation import Decoding, check_bleu  # imports torch
+        from headlab.evaluation import Decoding, check_bleu  # imports torch
 
         task = lab.task(self.task).restricted([self.language])
         check_bleu(task, self.language, "dev", Decoding(self.beams))
@@ -242,8 +241,12 @@ def measured_on_dev(
         size: Sentences, at most.
         decoding: How they are translated.
     """
-    from headlab.evaluator import Evaluator, accuracy_interval  # these import torch
-    from headlab.generation import likelihood, translated_bleu
+    from headlab.evaluation import (  # these import torch
+        Evaluator,
+        accuracy_interval,
+        likelihood,
+        translated_bleu,
+    )
 
     evaluator = Evaluator(model, task, language, "dev", size)
     evaluation = evaluator.evaluate()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Option
 from headlab.jobs.command import (
     HERE,
     WHERE,
@@ -25,7 +25,6 @@ from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods.forecast import Part
-from headlab.options import Option
 
 if TYPE_CHECKING:
     from headlab.studies.savings import Savings

@@ -8,11 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.json_types import JsonLike, JsonRecord
+from headlab.core import (
+    Bools,
+    Cell,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    JsonLike,
+    JsonRecord,
+    Omissions,
+    Table,
+    by_layer,
+)
 from headlab.masks.mask import Mask, RecordedAccuracy, common_ablation, record, shown
-from headlab.records import Bools, Head, HeadGrid, Omissions, by_layer
-from headlab.tables import Cell, Table
 
 # Two masks side by side: heads removed by only one of them, and their similarity.
 

@@ -13,11 +13,20 @@ from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.files import parse_json
-from headlab.json_types import Json, JsonLike, JsonObject, JsonRecord
+from headlab.core import (
+    Bools,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    Json,
+    JsonLike,
+    JsonObject,
+    JsonRecord,
+    Stack,
+    by_layer,
+    parse_json,
+)
 from headlab.masks.mask import LINE, MAX_HEADS, STACK, Mask, mask_from_text, shown
-from headlab.records import Bools, Head, HeadGrid, Stack, by_layer
 
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 

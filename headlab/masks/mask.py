@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard, cas
 import numpy as np
 
 from headlab import __version__
-from headlab.errors import HeadlabError
-from headlab.files import as_path, is_text, parse_json, read_json, write_json
-from headlab.fingerprints import is_same_model
-from headlab.json_types import JsonLike, JsonRecord
-from headlab.records import Bools, Head, HeadGrid, content_key
+from headlab.core import (
+    Bools,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    JsonLike,
+    JsonRecord,
+    as_path,
+    content_key,
+    is_same_model,
+    is_text,
+    parse_json,
+    read_json,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

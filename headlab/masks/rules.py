@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from headlab.errors import HeadlabError, require_type
-from headlab.records import Bools, Floats, HeadGrid, Ints
+from headlab.core import Bools, Floats, HeadGrid, HeadlabError, Ints, require_type
 
 Rule = Literal["harmful", "bottom", "threshold"]
 # Warn above this share of removed heads, where most models are near chance.

@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, by_layer
 from headlab.masks.mask import MIXED, Mask, shown
-from headlab.records import by_layer
 
 MAX_LINES, WIDTH, FOLDER = 40, 110, "FOLDER"
 UNVERSIONED = "folder"  # the revision of a model that was read from a folder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Floats
+from headlab.core.parallel import Tick
+from headlab.evaluation import Batch, Evaluator
 from headlab.hooks.model import excluded_ids, sides, sum_weights
 from headlab.methods.work import Outcome, Work, sizes
-from headlab.parallel import Tick
-from headlab.records import Floats
 
 
 def run(work: Work) -> Outcome:

@@ -9,15 +9,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import (
+    Bools,
+    HeadlabError,
+    OptionValue,
+    canonical_json,
+    is_number,
+    number_in,
+    part,
+    value_of,
+)
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import DEFAULT_METHOD, METHODS
-from headlab.options import OptionValue, number_in
-from headlab.records import Bools, canonical_json, part
-from headlab.scores import Curve, HeadScores
-from headlab.store import Result
-from headlab.tables import is_number
-from headlab.value_functions import value_of
+from headlab.results import Curve, HeadScores, Result
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 

@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
+from headlab.core import Bools, Floats, Ints, Progress, value_of
 from headlab.methods.costs import refuse
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
@@ -16,8 +17,6 @@ from headlab.methods.model_game import game_of
 from headlab.methods.table import method
 from headlab.methods.tmab import sizes
 from headlab.methods.work import Arrays, Outcome, Work, drive
-from headlab.records import Bools, Floats, Ints, Progress
-from headlab.value_functions import value_of
 
 CHUNK = 64
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from headlab.tables import duration
+from headlab.core import duration
 
 
 class Forecast(BaseModel):

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from headlab.core import Floats, Ints
 from headlab.methods.screen import Scale
-from headlab.records import Floats, Ints
 
 Question = Literal["values", "gains", "marginals", "screened"]
 
@@ -27,7 +27,7 @@ class Game(Protocol):
     """An estimator's view of a model: players, examples, and the values of coalitions.
 
     Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: number of levels
-    of a gain of 1 (see `headlab.value_functions.Value`).  round: suitable number of samples for one call.
+    of a gain of 1 (see `headlab.core.value_functions.Value`).  round: suitable number of samples for one call.
     """
 
     @property

@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from headlab.encoding import IGNORED
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Floats, HeadGrid, by_layer, integer_in
+from headlab.core.parallel import Tick, halving
+from headlab.evaluation import IGNORED, Batch, Evaluator, Texts
 from headlab.hooks.state import Active
-from headlab.inputs import Texts
 from headlab.methods.work import Outcome, Work, sizes
-from headlab.options import integer_in
-from headlab.parallel import Tick, halving
-from headlab.records import Floats, HeadGrid, by_layer
 
 TOKENS = ("input_ids", "decoder_input_ids")  # inputs that have a column a token
 ENCODER = "encoder"  # name of the stack that reads a source

@@ -6,11 +6,10 @@ from functools import partial
 
 import numpy as np
 
+from headlab.core import Floats, number_in
 from headlab.methods.game import Ask, Game
 from headlab.methods.model_game import game_of
 from headlab.methods.work import Outcome, Work, reporting, saving
-from headlab.options import number_in
-from headlab.records import Floats
 from headlab.stats import group_bootstrap
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Literal
 
-from headlab.errors import HeadlabError
-from headlab.options import Option, OptionValue, check_known, resolved
-from headlab.value_functions import value_of
+from headlab.core import HeadlabError, Option, OptionValue, check_known, resolved, value_of
 
 Options = Mapping[str, OptionValue]
 # When a run looks at its intervals to see whether a head is done.

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.devices import on_device
-from headlab.evaluator import Evaluator, token_budget, width_of
+from headlab.core import FINE, Bools, Floats, Ints, Value, surrogate, value_of
+from headlab.core.devices import on_device
+from headlab.core.parallel import Tick, one_thread, spread
+from headlab.evaluation import Evaluator, token_budget, width_of
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.methods.game import Ask, Game, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
 from headlab.methods.work import Work
-from headlab.parallel import Tick, one_thread, spread
-from headlab.records import Bools, Floats, Ints
-from headlab.value_functions import FINE, Value, surrogate, value_of
 
 # Rows of coalitions computed together, cut in half where they do not fit in memory.
 

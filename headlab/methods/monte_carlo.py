@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headlab.core import Floats, Ints
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
 from headlab.methods.tmab import FULL, sizes
 from headlab.methods.work import Arrays, Outcome, Work, drive
-from headlab.records import Floats, Ints
 
 # Draws between two looks at the intervals: the same on every device, whatever its round size.
 LOOK = 64

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_of
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import order
 from headlab.methods.tmab import sizes
 from headlab.methods.work import Arrays, Outcome, Work, drive
-from headlab.options import integer_in, number_in
-from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import bernstein_width
-from headlab.value_functions import value_of
 
 RANGE = 1.0
 # Examples per batch of walks.

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from headlab.encoding import IGNORED
-from headlab.errors import HeadlabError
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Bools, Floats, HeadlabError
+from headlab.core.parallel import Tick
+from headlab.evaluation import IGNORED, Batch, Evaluator
 from headlab.hooks.relevance import relevance
 from headlab.methods.work import Outcome, Work, sizes
-from headlab.parallel import Tick
-from headlab.records import Bools, Floats
 
 ROWS = 32  # per batch: all layers' activations stay in memory until the last answer's backward pass
 

@@ -13,11 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import Evaluator
-from headlab.extensions import implementation
+from headlab.core import (
+    HeadGrid,
+    HeadlabError,
+    Json,
+    Progress,
+    RunSpec,
+    implementation,
+    require_seed,
+    require_type,
+)
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, not_finite
-from headlab.json_types import Json
 from headlab.methods.method import Method
 from headlab.methods.spec import make_spec, recorded_version
 from headlab.methods.table import DEFAULT_METHOD, HOME
@@ -25,10 +32,7 @@ from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, Helpers, Snapshot, Work
 from headlab.methods.work import Outcome as Outcome
 from headlab.models.checkpoint import made_now
-from headlab.records import HeadGrid, Progress
-from headlab.run_spec import RunSpec
-from headlab.scores import HeadScores
-from headlab.store import Result, Run, Store, read_arrays
+from headlab.results import HeadScores, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task, only_language
 from headlab.tasks.equal_texts import equal_texts_record
 
@@ -60,7 +64,7 @@ def score(
     results.  Raises HeadlabError for invalid arguments.
     """
     chosen = method_of(method)
-    require_type("store", store, (Store, NoneType), "headlab.store.Store of a folder")
+    require_type("store", store, (Store, NoneType), "headlab.results.store.Store of a folder")
     seed = require_seed(seed)
     resolved = chosen.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)

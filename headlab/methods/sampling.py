@@ -7,12 +7,10 @@ from typing import Self
 
 import numpy as np
 
+from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_of
 from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
-from headlab.options import integer_in, number_in
-from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean
-from headlab.value_functions import value_of
 
 # The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed at any point.
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from headlab.records import Bools, Floats, Ints
+from headlab.core import Bools, Floats, Ints
 
 Numbers = TypeVar("Numbers", Ints, Floats)
 # Cost of a coalition in forward passes: alone, and with the gradient that predicts its gains.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headlab.evaluator import Dataset
+from headlab.core import FORMAT, JsonRecord, MethodSpec, ModelSpec, RunSpec, TaskSpec, plain_object
+from headlab.evaluation import Dataset, classes_of
 from headlab.hooks.tokens import tokens_version
-from headlab.inputs import classes_of
-from headlab.json_types import JsonRecord, plain_object
 from headlab.methods.method import Method
-from headlab.run_spec import FORMAT, MethodSpec, ModelSpec, RunSpec, TaskSpec
-from headlab.store import ANSWERS
+from headlab.results import ANSWERS
 from headlab.tasks.base import DEV_SIZE
 
 

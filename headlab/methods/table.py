@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headlab.errors import HeadlabError
-from headlab.extensions import Registry
+from headlab.core import VALUES, HeadlabError, Option, Registry, integer_in
 from headlab.methods.method import (
     BACKWARD_PASS_COST,
     Method,
@@ -15,8 +14,6 @@ from headlab.methods.method import (
     one_forward_an_example,
     walk_length,
 )
-from headlab.options import Option, integer_in
-from headlab.value_functions import VALUES
 
 __all__ = [
     "ATTENTION_METHOD",

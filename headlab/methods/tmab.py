@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import FINE, Bools, Floats, HeadlabError, Ints
 from headlab.methods.game import Ask, Game
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
@@ -24,9 +24,7 @@ from headlab.methods.sampling import (
 )
 from headlab.methods.screen import Scale, Screen, samples
 from headlab.methods.work import Arrays, Outcome, Work, drive
-from headlab.records import Bools, Floats, Ints
 from headlab.stats import Learned, learn
-from headlab.value_functions import FINE
 
 TOP50 = "shapley-top50"
 FULL = "shapley"

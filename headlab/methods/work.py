@@ -13,17 +13,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Floats, HeadGrid, HeadlabError, Ints, Progress, RunSpec, Value
+from headlab.core.parallel import Tick, spread
+from headlab.evaluation import Batch, Evaluator
 from headlab.methods.game import Game
 from headlab.methods.table import method as method_of
-from headlab.parallel import Tick, spread
-from headlab.records import Floats, HeadGrid, Ints, Progress
-from headlab.run_spec import RunSpec
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
+from headlab.results.store.folder import Arrays as Arrays
 from headlab.stats import jackknife_interval
-from headlab.store.folder import Arrays as Arrays
-from headlab.value_functions import Value
 
 
 def _ignore(_: object) -> None:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from headlab import __version__
-from headlab.json_types import JsonObject
+from headlab.core import JsonObject
 
 # A model as loaded from disk, before its heads are known.
 

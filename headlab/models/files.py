@@ -17,11 +17,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TypedDict, cast
 
-from headlab.errors import HeadlabError
-from headlab.files import (
+from headlab.core import (
     CHOOSE_HUB_CACHE,
     WRITABLE,
+    HeadlabError,
     below_home,
+    content_key,
     file_mode,
     is_abandoned,
     is_of_a_disk,
@@ -32,7 +33,6 @@ from headlab.files import (
     sync_folder,
     unwritable,
 )
-from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
 

@@ -22,16 +22,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import (
+from headlab.core import (
     HeadlabError,
     as_sentence,
     first_line,
+    is_folder,
     library_errors,
     out_of_memory,
+    read_json,
     require_type,
 )
-from headlab.files import is_folder, read_json
-from headlab.labels import told_by_names
 from headlab.masks.snippet import UNVERSIONED
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
@@ -93,6 +93,7 @@ from headlab.models.weights import (
     with_loading_info,
 )
 from headlab.tasks.base import Task
+from headlab.tasks.labels import told_by_names
 
 ADAPTER = "adapter_config.json"
 MOST_BYTES = 4  # of a number in a file of weights that headlab loads

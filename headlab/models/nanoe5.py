@@ -30,8 +30,7 @@ from tokenizers import (
     processors,
 )
 
-from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_MODEL_CACHE, sync_file, write_json
+from headlab.core import CHOOSE_MODEL_CACHE, HeadlabError, sync_file, write_json
 from headlab.models.files import built, check_file
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.

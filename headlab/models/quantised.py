@@ -18,8 +18,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer
 
-from headlab.errors import HeadlabError, first_line
-from headlab.json_types import JsonObject
+from headlab.core import HeadlabError, JsonObject, first_line
 
 WAY_ON = "use the unquantised checkpoint"
 

@@ -14,8 +14,7 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
-from headlab.errors import HeadlabError
-from headlab.json_types import JsonObject
+from headlab.core import HeadlabError, JsonObject
 from headlab.models.checkpoint import LoadingInfo
 from headlab.models.shrunk_cut import (
     FAMILIES,

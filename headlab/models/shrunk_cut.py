@@ -14,7 +14,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.pytorch_utils import Conv1D
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 # Where each model family has its heads: which modules, and which rows and columns of which weights.
 

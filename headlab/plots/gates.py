@@ -9,10 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from headlab.l0_gates import LearnedGates
+from headlab.core import Bools, Floats, HeadGrid, Ints, by_layer
 from headlab.pictures import DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, cells, finish, interval, stroke
-from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
+from headlab.results import LearnedGates
 
 # The controls of an animated figure: play, pause, and a slider over its frames.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.core import Bools, Floats, HeadGrid, shown_unit
 from headlab.pictures import (
     CORRECTED,
     DARK,
@@ -21,10 +22,8 @@ from headlab.pictures import (
     map_of,
 )
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, bar, cells, finish, marked
-from headlab.records import Bools, Floats, HeadGrid
+from headlab.results import HeadScores
 from headlab.roles.table import group_of
-from headlab.scores import HeadScores
-from headlab.value_functions import shown_unit
 
 # Scores of heads: maps, one head in every language, distributions over all heads.
 

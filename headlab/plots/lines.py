@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.core import Bools, Floats, Ints
 from headlab.pictures import CHANCE, LINES, UNSURE
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, finish, interval, stroke
-from headlab.records import Bools, Floats, Ints
-from headlab.scores import Band, Curve, curve_names
+from headlab.results import Band, Curve, curve_names
 
 # Accuracy as heads are removed, as lines.
 

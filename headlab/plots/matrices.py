@@ -14,10 +14,9 @@ from unicodedata import name as character_name
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.errors import HeadlabError
+from headlab.core import Bools, Floats, HeadlabError
 from headlab.pictures import DIVERGING, PART, SEQUENTIAL, picture
 from headlab.plots.style import ROW_PIXELS, bar, cells, finish, marked
-from headlab.records import Bools, Floats
 
 # Figures with one value per pair of languages.
 

@@ -6,13 +6,10 @@ import logging
 
 import plotly.graph_objects as go
 
-from headlab.errors import HeadlabError
-from headlab.extensions import implementation
-from headlab.records import HEAD, Head
+from headlab.core import HEAD, Head, HeadlabError, Report, Table, implementation
 from headlab.roles.report import heads_of
 from headlab.studies.result import result_of
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
 
 log = logging.getLogger(__name__)
 HOME = "headlab.plots.studies"  # package of the modules that the table of studies names by one word

@@ -11,9 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.io import to_json
 
-from headlab.json_types import JsonObject
+from headlab.core import Bools, Floats, JsonObject
 from headlab.pictures import DIVERGING, UNSURE, line_look
-from headlab.records import Bools, Floats
 
 SYMBOLS = (
     "circle",

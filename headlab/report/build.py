@@ -15,20 +15,25 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from headlab import __version__
-from headlab.errors import HeadlabError
-from headlab.files import is_file, is_folder, read_json, write_atomic
-from headlab.l0_gates import LearnedGates
+from headlab.core import (
+    HeadlabError,
+    Report,
+    Table,
+    content_key,
+    is_file,
+    is_folder,
+    part,
+    read_json,
+    write_atomic,
+)
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
-from headlab.records import content_key, part
 from headlab.report import result_sections
 from headlab.report.commands import Known
 from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
-from headlab.scores import Curve, HeadScores
-from headlab.store import Places, Store
-from headlab.store.codecs import CODECS, Result, read_result
-from headlab.store.folder import check_parts, kind_of
-from headlab.tables import Report, Table
+from headlab.results import Curve, HeadScores, LearnedGates, Places, Store
+from headlab.results.store.codecs import CODECS, Result, read_result
+from headlab.results.store.folder import check_parts, kind_of
 from headlab.tasks.declared import read_declaration
 
 # From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.

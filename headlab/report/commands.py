@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, part, written
 from headlab.jobs.command import Surroundings, where_words
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.job import Job
@@ -19,12 +19,10 @@ from headlab.jobs.table import JOBS
 from headlab.masks import Mask
 from headlab.masks.snippet import UNVERSIONED
 from headlab.methods.table import METHODS
-from headlab.options import written
-from headlab.records import part
 from headlab.report.again import Again, joined
+from headlab.results.store.folder import kind_of
+from headlab.results.store.places import NOT_KNOWN, Places
 from headlab.roles.table import NAME as ROLES
-from headlab.store.folder import kind_of
-from headlab.store.places import NOT_KNOWN, Places
 from headlab.studies.table import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
 from headlab.tasks.base import DEV_SIZE, TREEBANK

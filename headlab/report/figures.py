@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Report
 from headlab.pictures import UNSURE, on_scale
 from headlab.report.maps import key, roles_map
 from headlab.report.svg import (
@@ -29,7 +29,6 @@ from headlab.report.svg import (
     widened,
 )
 from headlab.roles.table import NAME as ROLES
-from headlab.tables import Report
 
 ROW, LEAST, USUAL = (
     24.0,

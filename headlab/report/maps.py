@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headlab.core import Bools, Floats, HeadGrid, Report, Stack
 from headlab.pictures import (
     CORRECTED,
     DIVERGING,
@@ -19,10 +20,8 @@ from headlab.pictures import (
     on_scale,
     role_map_of,
 )
-from headlab.records import Bools, Floats, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.roles.report import read
-from headlab.tables import Report
 
 # Head maps as SVG: one cell per head, layers from top to bottom, one drawing per stack.
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from headlab.records import part
+from headlab.core import NOTHING, Cell, Table, duration, part
 from headlab.report.again import Again
-from headlab.tables import NOTHING, Cell, Table, duration
 
 # The parts of a document: sections with drawings, tables, notes and how to make the results again.
 

@@ -9,11 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    Floats,
+    HeadlabError,
+    Report,
+    Table,
+    by_layer,
+    part,
+    shown_unit,
+)
 from headlab.jobs.command import where_words
 from headlab.jobs.experiment import largest
 from headlab.jobs.worth import MASK_FILE
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.masks.compare import Seen, accuracy_notes, seen
 from headlab.masks.mask import MIXED
@@ -29,7 +39,6 @@ from headlab.pictures import (
     maps_of,
     parts_note,
 )
-from headlab.records import HEAD, HEAD_FORMATS, Floats, by_layer, part
 from headlab.report.again import Again, joined
 from headlab.report.commands import (
     MADE_FROM,
@@ -76,23 +85,22 @@ from headlab.report.svg import (
     draw,
     widened,
 )
-from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
-from headlab.roles.table import NAME as ROLES
-from headlab.scores import (
+from headlab.results import (
     Curve,
     HeadScores,
+    LearnedGates,
     coarse,
     curve_names,
     curve_points,
     curve_summary,
     omission_notes,
 )
+from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
+from headlab.roles.table import NAME as ROLES
 from headlab.studies.published import with_paper
 from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
-from headlab.tables import Cell, Report, Table
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.training.l0_table import SPLITS, gates_table, run_notes
-from headlab.value_functions import shown_unit
 
 
 def group_of(record: object) -> tuple[object, ...] | None:

@@ -9,21 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headlab import bleu, generation
-from headlab.errors import HeadlabError
-from headlab.generation import Decoding, check_bleu, check_model
+from headlab.core import Cell, HeadlabError, Report, RunSpec, Table
+from headlab.evaluation import Decoding, bleu, check_bleu, check_model, generation
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.l0_gates import LearnedGates
 from headlab.reproduce import gates_classifiers as heads
 from headlab.reproduce.gates_classifiers import ENCODER, EVERY, P_HOLM, TRANSLATION, Plan, by_layer
 from headlab.reproduce.gates_translation import Evaluated, Say, Translated, Work, translated
 from headlab.reproduce.models import opened
-from headlab.run_spec import RunSpec
+from headlab.results import LearnedGates, Store
 from headlab.stats import Paired, holm
-from headlab.store import Store
 from headlab.studies.remaining import heads_by_role, staying
-from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS
 from headlab.training.l0_learn import ALONG, ALONG_BEFORE

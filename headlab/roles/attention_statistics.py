@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch, cut, token_budget
+from headlab.core import Floats
+from headlab.core.parallel import Tick, spread
+from headlab.evaluation import Batch, cut, token_budget
 from headlab.hooks.model import Model, sum_weights
-from headlab.parallel import Tick, spread
-from headlab.records import Floats
 from headlab.roles.tokenised import Given, Question, Scene, scene
 from headlab.stats.bootstrap import TERMS, ratio_sums
 

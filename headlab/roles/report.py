@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
-from headlab.errors import HeadlabError
-from headlab.records import HEAD, Head, HeadGrid, Stack
+from headlab.core import HEAD, Cell, Head, HeadGrid, HeadlabError, Report, Stack, Table, is_number
 from headlab.roles.table import IDLE, NAME, group_of
-from headlab.tables import Cell, Report, Table, is_number
 
 SHARES = (
     "share, %",

@@ -13,11 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.json_types import Json
-from headlab.records import Bools, content_key
+from headlab.core import Bools, HeadlabError, Json, TaskSpec, content_key
 from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
-from headlab.run_spec import TaskSpec
 from headlab.tasks.base import DEV_SIZE, TREEBANK, Example, Split, Task
 from headlab.tasks.text_files import read_lines
 from headlab.tasks.udpos import Tree

@@ -10,13 +10,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch
+from headlab.core import (
+    FORMAT,
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    Floats,
+    Head,
+    HeadGrid,
+    Ints,
+    ModelSpec,
+    OptionValue,
+    Progress,
+    Report,
+    RunSpec,
+    Table,
+    integer_in,
+    number_in,
+)
+from headlab.core.parallel import Tick, spread
+from headlab.evaluation import Batch
 from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import made_now
 from headlab.models.token_texts import readable
-from headlab.options import OptionValue, integer_in, number_in
-from headlab.parallel import Tick, spread
-from headlab.records import HEAD, HEAD_FORMATS, Floats, Head, HeadGrid, Ints, Progress
+from headlab.results import REPORT, Store
 from headlab.roles.attention_statistics import (
     MEASURES,
     Sums,
@@ -46,11 +63,8 @@ from headlab.roles.table import (
     syntactic,
 )
 from headlab.roles.tokenised import Given, Question, needs_of_sentences, read, scene, twice
-from headlab.run_spec import FORMAT, ModelSpec, RunSpec
 from headlab.stats import benjamini_hochberg
 from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval
-from headlab.store import REPORT, Store
-from headlab.tables import Cell, Report, Table
 
 # From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from headlab.options import Option, OptionValue, check_known, resolved
+from headlab.core import Option, OptionValue, check_known, resolved
 
 NAME = "roles"
 FILE = "file"  # split name of trees read from a given file

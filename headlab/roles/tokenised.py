@@ -9,14 +9,22 @@ from typing import Literal
 import numpy as np
 import torch
 
-from headlab.context import OmissionsByExample, longest
-from headlab.encoding import Rows, encode, encode_words, lengths, omitted_from_texts, pad
-from headlab.evaluator import Batch
+from headlab.core import Bools, Ints
+from headlab.evaluation import (
+    Batch,
+    OmissionsByExample,
+    Pairs,
+    Rows,
+    encode,
+    encode_words,
+    lengths,
+    longest,
+    omitted_from_texts,
+    pad,
+)
 from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.hooks.tokens import needs_of, tokens_note
-from headlab.inputs import Pairs
 from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
-from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import (
     FIRST,

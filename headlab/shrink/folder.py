@@ -18,8 +18,9 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlab.errors import HeadlabError
-from headlab.files import (
+from headlab.core import (
+    HeadlabError,
+    JsonRecord,
     as_path,
     is_folder,
     set_mode,
@@ -29,7 +30,6 @@ from headlab.files import (
     write_json,
 )
 from headlab.hooks.model import Model
-from headlab.json_types import JsonRecord
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.files import (

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from headlab.errors import HeadlabError
+from headlab.core import Bools, Head, HeadlabError
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
@@ -37,7 +37,6 @@ from headlab.models.shrunk_cut import (
     cut_state,
     units,
 )
-from headlab.records import Bools, Head
 
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
 

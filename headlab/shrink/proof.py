@@ -12,11 +12,10 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import nn
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, JsonRecord
 from headlab.hooks.model import Model, gated_here
 from headlab.hooks.positions import plain
 from headlab.hooks.state import Active
-from headlab.json_types import JsonRecord
 from headlab.masks import Mask
 from headlab.masks.mask import RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE

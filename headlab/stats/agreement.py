@@ -12,7 +12,7 @@ from scipy.spatial.distance import squareform
 from scipy.special import ndtr, ndtri
 from scipy.stats import hypergeom, rankdata
 
-from headlab.records import Bools, Floats, Ints
+from headlab.core import Bools, Floats, Ints
 from headlab.stats.betting import Interval
 
 # Rank correlation of rows, under any resampling of their items, and the cluster tree based on it.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize.elementwise import find_root
 
-from headlab.records import Floats, Ints
+from headlab.core import Floats, Ints
 
 # Fractions of the capital staked, and the share of the capital allotted to each. Any fixed choice
 # is valid; this one suits gains that are mostly 0 (benchmarks/intervals.py).

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import beta, t
 
-from headlab.records import Bools, Floats, Ints
+from headlab.core import Bools, Floats, Ints
 
 # Intervals by resampling whole groups of examples, and their p-values.
 

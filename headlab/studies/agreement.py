@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from headlab.options import OptionValue
-from headlab.records import Floats
-from headlab.scores import HeadScores
+from headlab.core import Floats, OptionValue
+from headlab.results import HeadScores
 from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
 from headlab.stats.agreement import LOWEST_CEILING
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName

@@ -11,22 +11,38 @@ from types import NoneType
 
 import numpy as np
 
-from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.evaluator import STATE_BYTES, Dataset, Evaluator, width_of
-from headlab.fingerprints import is_same_model
+from headlab.core import (
+    Bools,
+    HeadlabError,
+    Ints,
+    Json,
+    MethodSpec,
+    Progress,
+    RunSpec,
+    is_same_model,
+    require_seed,
+    require_type,
+)
+from headlab.evaluation import STATE_BYTES, Dataset, Evaluator, width_of
 from headlab.hooks.model import MODEL, Model
-from headlab.json_types import Json
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import renewed_in, spec_of, superseded
 from headlab.methods.spec import make_spec
 from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.work import Arrays, saving
 from headlab.models.checkpoint import made_now
-from headlab.records import Bools, Ints, Progress
-from headlab.run_spec import MethodSpec, RunSpec
-from headlab.scores import Curve, HeadScores, counts, kept_without, labels
+from headlab.results import (
+    Curve,
+    HeadScores,
+    Run,
+    Store,
+    counts,
+    kept_without,
+    labels,
+    pack_answers,
+    unpack_answers,
+)
 from headlab.stats import group_bootstrap
-from headlab.store import Run, Store, pack_answers, unpack_answers
 from headlab.tasks.base import Split, Task, only_language
 from headlab.tasks.equal_texts import equal_texts_record
 
@@ -298,7 +314,7 @@ def prune_curve(
     require_type("scores", scores, HeadScores, "what headlab.score returns")
     check_scores(scores, model)
     require_type("points", points, (Integral, NoneType), "a whole number, or None for every count")
-    require_type("store", store, (Store, NoneType), "headlab.store.Store of a folder")
+    require_type("store", store, (Store, NoneType), "headlab.results.store.Store of a folder")
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import Bools, Evaluation, Floats, HeadlabError
 from headlab.masks import RISKY_SHARE, removal_order
-from headlab.records import Bools, Evaluation, Floats
-from headlab.scores import HeadScores, kept_without
+from headlab.results import HeadScores, kept_without
 from headlab.stats import holm, stratified_bootstrap
 from headlab.studies.result import Columns
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import numpy as np
 
-from headlab.options import OptionValue, optional_integer_in, text_in
-from headlab.records import Bools, Floats
-from headlab.scores import HeadScores
+from headlab.core import Bools, Floats, OptionValue, optional_integer_in, text_in
+from headlab.results import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.differences import (
     NOTHING,

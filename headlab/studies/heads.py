@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import numpy as np
 
+from headlab.core import (
+    Bools,
+    Floats,
+    Head,
+    Ints,
+    OptionValue,
+    Report,
+    Table,
+    integer_in,
+    part,
+    shown_unit,
+)
 from headlab.methods.costs import remarks
-from headlab.options import OptionValue, integer_in
-from headlab.records import Bools, Floats, Head, Ints, part
-from headlab.scores import HeadScores, coarse
+from headlab.results import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.result import (
     Column,
@@ -22,8 +32,6 @@ from headlab.studies.result import (
     table_of,
 )
 from headlab.studies.table import Say
-from headlab.tables import Report, Table
-from headlab.value_functions import shown_unit
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces

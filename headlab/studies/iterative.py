@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from headlab.methods.table import ORDERINGS
-from headlab.options import (
+from headlab.core import (
+    Floats,
     OptionValue,
     integer_in,
     number_in,
@@ -17,8 +17,8 @@ from headlab.options import (
     options_in,
     text_in,
 )
-from headlab.records import Floats
-from headlab.scores import Curve, areas, band, labels
+from headlab.methods.table import ORDERINGS
+from headlab.results import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.differences import Gain, Groups, pooled
@@ -26,7 +26,7 @@ from headlab.studies.result import Records, StudyResult, TableName
 from headlab.studies.table import METHOD_OPTIONS, Say
 
 if TYPE_CHECKING:
-    from headlab.scores import HeadScores
+    from headlab.results import HeadScores
     from headlab.studies.run import Ask, Pieces
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from headlab.options import OptionValue, integer_in, number_in, optional_integer_in, text_in
-from headlab.records import Bools
-from headlab.scores import HeadScores
+from headlab.core import Bools, OptionValue, integer_in, number_in, optional_integer_in, text_in
+from headlab.results import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
 from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
 from headlab.studies.agreement import (

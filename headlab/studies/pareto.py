@@ -9,16 +9,23 @@ from typing import Annotated, NamedTuple, Self
 import numpy as np
 from scipy.stats import rankdata
 
-from headlab.errors import HeadlabError
-from headlab.json_types import JsonLike
+from headlab.core import (
+    Bools,
+    Floats,
+    HeadGrid,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    Report,
+    is_number,
+    part,
+)
 from headlab.masks import Mask, removal_order
-from headlab.records import Bools, Floats, HeadGrid, Ints, part
-from headlab.scores import Curve, HeadScores, counts, kept_without
+from headlab.results import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
 from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
 from headlab.studies.result import Column, HeadCells, Records, StudyResult, TableName
 from headlab.studies.savings import Costs
-from headlab.tables import Report, is_number
 
 # Points of a front, and the choice among them: pure functions of numbers.
 

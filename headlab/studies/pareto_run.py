@@ -7,13 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.json_types import Json
-from headlab.options import OptionValue, number_in, optional_integer_in, optional_number_in, text_in
-from headlab.records import Progress
-from headlab.run_spec import MethodSpec, ModelSpec, RunSpec, TaskSpec
-from headlab.scores import Curve, HeadScores, kept_without
+from headlab.core import (
+    HeadlabError,
+    Json,
+    MethodSpec,
+    ModelSpec,
+    OptionValue,
+    Progress,
+    RunSpec,
+    TaskSpec,
+    number_in,
+    optional_integer_in,
+    optional_number_in,
+    text_in,
+)
+from headlab.evaluation import Evaluator
+from headlab.results import Curve, HeadScores, kept_without
 from headlab.studies.curves import curve_spec, measured
 from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
 from headlab.studies.pareto import (

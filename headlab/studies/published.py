@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headlab.json_types import Json
+from headlab.core import Cell, Json, Report, Table
 from headlab.studies.result import readable_rows
 from headlab.studies.targeted import ChoiceEffect
 from headlab.studies.transfer import MaskEffect
-from headlab.tables import Cell, Report, Table
 
 # Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
 # accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.

@@ -7,16 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import is_same_model
-from headlab.json_types import Json
+from headlab.core import Bools, Cell, HeadGrid, HeadlabError, Json, Report, Table, is_same_model
 from headlab.masks import removal_order
-from headlab.records import Bools, HeadGrid
+from headlab.results import HeadScores, kept_without
 from headlab.roles.report import judged
 from headlab.roles.table import KINDS, NAME, kind_of
-from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import Chance, by_chance
-from headlab.tables import Cell, Report, Table
 
 NONE = "none of these"
 COLUMNS = (

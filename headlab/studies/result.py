@@ -21,11 +21,18 @@ from typing import (
     get_type_hints,
 )
 
-from headlab.errors import HeadlabError
-from headlab.extensions import implementation
-from headlab.records import HEAD, HEAD_FORMATS, Head
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    Head,
+    HeadlabError,
+    Report,
+    Table,
+    implementation,
+    is_number,
+)
 from headlab.studies.table import HOME, STUDIES
-from headlab.tables import Cell, Report, Table, is_number
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Names = Mapping[str, tuple[str, ...]]

@@ -11,13 +11,27 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from headlab.errors import require_seed
-from headlab.evaluator import Dataset, Evaluator, compare
-from headlab.extensions import implementation
+from headlab.core import (
+    Bools,
+    Comparison,
+    Evaluation,
+    Ints,
+    Json,
+    ModelSpec,
+    Omissions,
+    OptionValue,
+    Progress,
+    Report,
+    RunSpec,
+    TaskSpec,
+    content_key,
+    implementation,
+    plain_object,
+    require_seed,
+)
+from headlab.evaluation import Dataset, Evaluator, classes_of, compare
 from headlab.hooks.model import Model
 from headlab.hooks.tokens import tokens_version
-from headlab.inputs import classes_of
-from headlab.json_types import Json, plain_object
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
@@ -29,15 +43,10 @@ from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Work
 from headlab.models.checkpoint import made_now
-from headlab.options import OptionValue
-from headlab.records import Bools, Comparison, Evaluation, Ints, Omissions, Progress, content_key
-from headlab.run_spec import ModelSpec, RunSpec, TaskSpec
-from headlab.scores import Curve, HeadScores, counts
-from headlab.store import FORMAT, REPORT, Run, Store
+from headlab.results import FORMAT, REPORT, Curve, HeadScores, Run, Store, counts
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.result import shown_parts
 from headlab.studies.table import HOME, Experiment, Say, scored_with, study
-from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.tasks.equal_texts import notes_by_language
 

@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import binom
 
-from headlab.errors import HeadlabError
-from headlab.json_types import Json
-from headlab.records import Bools, Floats
-from headlab.run_spec import RunSpec
-from headlab.tables import Cell, Report, Table
+from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpec, Table
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
 

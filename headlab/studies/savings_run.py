@@ -14,19 +14,16 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.encoding import encode, pad
-from headlab.errors import HeadlabError
+from headlab.core import Floats, HeadlabError, Ints, plain_object
+from headlab.core.parallel import timed_pass
+from headlab.evaluation import encode, pad, read
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.positions import plain
 from headlab.hooks.state import Active
-from headlab.inputs import read
-from headlab.json_types import plain_object
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
 from headlab.models.checkpoint import home, versions
-from headlab.parallel import timed_pass
-from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
 from headlab.shrink.model import parameters_of, require_family
 from headlab.studies.savings import (

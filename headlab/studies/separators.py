@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Bools, Floats, HeadGrid, OptionValue, Progress, integer_in, text_in
+from headlab.core.parallel import Tick, spread
+from headlab.evaluation import Batch, Evaluator
 from headlab.hooks.model import Model, excluded_ids, sides, sum_weights
-from headlab.options import OptionValue, integer_in, text_in
-from headlab.parallel import Tick, spread
-from headlab.records import Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed, in_every_top
 from headlab.studies.result import Records

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from headlab.errors import HeadlabError
-from headlab.extensions import Keys, Registry
-from headlab.json_types import Json
+from headlab.core import (
+    HeadlabError,
+    Json,
+    Keys,
+    Option,
+    OptionValue,
+    Registry,
+    check_known,
+    options_in,
+    resolved,
+    text_in,
+)
 from headlab.methods.method import Method
 from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
 from headlab.methods.table import method as method_of
-from headlab.options import Option, OptionValue, check_known, options_in, resolved, text_in
 
 HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from headlab.core import (
+    Bools,
+    Evaluation,
+    OptionValue,
+    Table,
+    integer_in,
+    optional_integer_in,
+    options_in,
+    text_in,
+)
 from headlab.methods.table import RIVALS
-from headlab.options import OptionValue, integer_in, optional_integer_in, options_in, text_in
-from headlab.records import Bools, Evaluation
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.studies.differences import (
     NOTHING,
     POINTS,
@@ -30,7 +38,6 @@ from headlab.studies.differences import (
 )
 from headlab.studies.result import Column, Records, StudyResult, TableName, table_of
 from headlab.studies.table import METHOD, METHOD_OPTIONS, Say
-from headlab.tables import Table
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from headlab.options import OptionValue, optional_integer_in, text_in
-from headlab.records import Bools
+from headlab.core import Bools, OptionValue, optional_integer_in, text_in
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,

@@ -10,9 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.errors import HeadlabError, require_type
-from headlab.extensions import Registry
-from headlab.files import default_root
+from headlab.core import HeadlabError, Registry, default_root, require_type
 from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration

@@ -13,9 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError, listed, require_type
-from headlab.files import is_folder
-from headlab.records import Ints, content_key
+from headlab.core import HeadlabError, Ints, content_key, is_folder, listed, require_type
 
 Split = Literal["train", "dev", "test"]
 Likelihood = Literal["", "tokens", "choices"]

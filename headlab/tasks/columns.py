@@ -7,8 +7,8 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headlab.labels import class_text, meaning, nameless, write_map
-from headlab.labels import plain as plain_name
+from headlab.tasks.labels import class_text, meaning, nameless, write_map
+from headlab.tasks.labels import plain as plain_name
 
 # Names of columns by what they mean, as `plain_header` writes them: in English, German, French, Spanish and Italian.
 

@@ -13,10 +13,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, TypeGuard, cast
 
-from headlab.errors import HeadlabError
-from headlab.files import is_text
-from headlab.json_types import JsonLike
-from headlab.records import content_key
+from headlab.core import HeadlabError, JsonLike, content_key, is_text
 from headlab.tasks.base import (
     SPLITS,
     Example,

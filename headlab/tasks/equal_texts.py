@@ -10,9 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from headlab.errors import HeadlabError
-from headlab.json_types import JsonLike
-from headlab.records import Ints
+from headlab.core import HeadlabError, Ints, JsonLike
 from headlab.tasks.base import Example, Split, Task
 
 # Heads are chosen on dev and reported on test, so a text that is in both makes the report too good.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.errors import require_seed
+from headlab.core import require_seed
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
 SIZES: Mapping[Split, int] = MappingProxyType({"train": 512, "dev": DEV_SIZE, "test": 1000})

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_HUB_CACHE, below_home, is_of_a_disk, unwritable
+from headlab.core import CHOOSE_HUB_CACHE, HeadlabError, below_home, is_of_a_disk, unwritable
 from headlab.tasks.base import Split
 
 NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}

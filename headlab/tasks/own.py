@@ -15,9 +15,15 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import NamedTuple
 
-from headlab.errors import HeadlabError
-from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
-from headlab.json_types import JsonLike
+from headlab.core import (
+    MAX_SENT_BYTES,
+    HeadlabError,
+    JsonLike,
+    is_text,
+    make_folder,
+    unwritable,
+    write_atomic,
+)
 from headlab.tasks import SAVED, names
 from headlab.tasks.base import SPLITS, TREEBANK, Example, Split
 from headlab.tasks.columns import is_known_name

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.errors import HeadlabError, listed
-from headlab.json_types import Json, JsonLike, JsonObject
+from headlab.core import HeadlabError, Json, JsonLike, JsonObject, listed
 from headlab.tasks.text_files import Where, is_blank, lines_of, read_lines, read_text
 
 # Tab-separated files of the tasks that come with headlab.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headlab import tasks
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import TREEBANK, Source, Task, data_root
 from headlab.tasks.declared import declared_source, declared_task
 

@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 Where = Path | str  # the name of a file, in its errors
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import (
     SPLITS,
     VARIABLE,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import (
     VARIABLE,
     Example,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import (
     VARIABLE,
     Example,

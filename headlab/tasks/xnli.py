@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import (
     Example,
     Source,

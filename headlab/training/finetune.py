@@ -12,12 +12,11 @@ from torch import nn
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import Evaluation, HeadlabError, content_key
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, attach
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import checkpoint_beside
-from headlab.records import Evaluation, content_key
 from headlab.tasks.base import DEV_SIZE, Example, Task
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (

@@ -16,24 +16,39 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from headlab.encoding import IGNORED
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.fingerprints import is_same_model
+from headlab.core import (
+    FORMAT,
+    Bools,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    JsonObject,
+    JsonRecord,
+    ModelSpec,
+    RunSpec,
+    TaskSpec,
+    content_key,
+    is_same_model,
+    omission_fields,
+)
+from headlab.evaluation import (
+    IGNORED,
+    Evaluator,
+    Inputs,
+    accuracy_interval,
+    classes_of,
+    compare,
+    read,
+)
 from headlab.hooks.model import Model, attach, gated_here
 from headlab.hooks.tokens import needs_of, tokens_version
-from headlab.inputs import Inputs, classes_of, read
-from headlab.json_types import JsonLike, JsonObject, JsonRecord
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import checkpoint_beside
 from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import identity_of
-from headlab.records import Bools, Ints, content_key, omission_fields
-from headlab.run_spec import FORMAT, ModelSpec, RunSpec, TaskSpec
-from headlab.store import GATES, Result, Run, Store, trained_folder
+from headlab.results import GATES, LearnedGates, Result, Run, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.equal_texts import compared_with, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on

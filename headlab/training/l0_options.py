@@ -7,11 +7,20 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from headlab.errors import HeadlabError, require_seed, require_type
-from headlab.json_types import Json
-from headlab.l0_gates import HardConcrete
-from headlab.options import Options, OptionValue, option
-from headlab.records import STACKS, Bools, HeadGrid, Progress
+from headlab.core import (
+    STACKS,
+    Bools,
+    HeadGrid,
+    HeadlabError,
+    Json,
+    Options,
+    OptionValue,
+    Progress,
+    option,
+    require_seed,
+    require_type,
+)
+from headlab.results import HardConcrete
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.training.options import Gated, StepMade
 

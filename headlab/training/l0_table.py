@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.json_types import Json
-from headlab.l0_gates import LearnedGates
-from headlab.records import part
+from headlab.core import Cell, Json, Table, is_number, part
+from headlab.results import LearnedGates
 from headlab.stats.bootstrap import holm
-from headlab.tables import Cell, Table, is_number
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import ALL
 

@@ -13,10 +13,9 @@ from scipy.stats import t
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headlab.errors import HeadlabError
+from headlab.core import Floats, HeadlabError, Ints
+from headlab.core.parallel import Rows, halving, timed_pass
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
-from headlab.parallel import Rows, halving, timed_pass
-from headlab.records import Floats, Ints
 from headlab.training.lm_text import Corpus
 
 # How well a language model predicts a text: perplexity with an interval, and the ratio of two on the same text.

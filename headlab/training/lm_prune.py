@@ -12,10 +12,8 @@ from torch import nn
 from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Json, JsonLike, RunSpec, content_key
 from headlab.hooks.model import Model, attach, gated_here
-from headlab.json_types import Json, JsonLike
-from headlab.l0_gates import LearnedGates
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
@@ -23,8 +21,7 @@ from headlab.models.allattention.modelling import (
 )
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read, read_config
-from headlab.records import content_key
-from headlab.run_spec import RunSpec
+from headlab.results import LearnedGates
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
     Judge,

@@ -10,9 +10,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlab.errors import HeadlabError
-from headlab.files import is_file, is_folder
-from headlab.records import Ints, content_key
+from headlab.core import HeadlabError, Ints, content_key, is_file, is_folder
 from headlab.tasks.text_files import read_text
 from headlab.training.options import BPE, Windows
 

@@ -15,9 +15,17 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
-from headlab.files import read_json
-from headlab.json_types import JsonLike, JsonObject, JsonRecord
+from headlab.core import (
+    Floats,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    JsonObject,
+    JsonRecord,
+    content_key,
+    read_json,
+)
+from headlab.core.parallel import timed_pass
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
@@ -25,8 +33,6 @@ from headlab.models.allattention.modelling import (
 )
 from headlab.models.checkpoint import alone
 from headlab.models.files import checkpoint_beside
-from headlab.parallel import timed_pass
-from headlab.records import Floats, Ints, content_key
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows

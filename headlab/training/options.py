@@ -10,12 +10,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from headlab.errors import HeadlabError
-from headlab.json_types import Json
-from headlab.l0_gates import HardConcrete
+from headlab.core import HeadlabError, Json, Options, OptionValue, clock, integer_in, option
 from headlab.models.allattention import POSITIONS, RELATIVE
-from headlab.options import Options, OptionValue, integer_in, option
-from headlab.tables import clock
+from headlab.results import HardConcrete
 
 # Fine-tuning: its options, named presets, and how examples form batches.
 

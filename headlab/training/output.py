@@ -27,9 +27,18 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.errors import HeadlabError, first_line
-from headlab.files import is_folder, read_json, write_atomic, write_json
-from headlab.json_types import JsonLike, JsonObject, JsonRecord
+from headlab.core import (
+    Evaluation,
+    HeadlabError,
+    JsonLike,
+    JsonObject,
+    JsonRecord,
+    first_line,
+    is_folder,
+    read_json,
+    write_atomic,
+    write_json,
+)
 from headlab.models.checkpoint import LoadingInfo, alone
 from headlab.models.embedded import (
     CONFIG,
@@ -69,7 +78,6 @@ from headlab.models.weights import (
     judge_report,
     key_mapping,
 )
-from headlab.records import Evaluation
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State

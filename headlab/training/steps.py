@@ -24,11 +24,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.context import MAX_TOKENS, positions
-from headlab.encoding import IGNORED, PADDED, Rows, first_tokens, padded
-from headlab.errors import HeadlabError, out_of_memory
-from headlab.files import write_atomic
-from headlab.json_types import JsonLike
+from headlab.core import Floats, HeadlabError, Ints, JsonLike, out_of_memory, write_atomic
+from headlab.core.parallel import TOO_LARGE
+from headlab.evaluation import IGNORED, MAX_TOKENS, PADDED, Rows, first_tokens, padded, positions
 from headlab.models.tokenising import (
     TokenNeeds,
     WordSpaces,
@@ -39,8 +37,6 @@ from headlab.models.tokenising import (
     without_unknown_segments,
     word_spaces,
 )
-from headlab.parallel import TOO_LARGE
-from headlab.records import Floats, Ints
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, Gated, Pace, step_batch
 

@@ -18,15 +18,13 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
-from headlab.encoding import IGNORED, shifted
-from headlab.errors import HeadlabError, first_line
+from headlab.core import HeadlabError, Ints, JsonObject, JsonRecord, content_key, first_line
+from headlab.core.parallel import timed_pass
+from headlab.evaluation import IGNORED, shifted
 from headlab.hooks.model import Model, attach, gated_here
-from headlab.json_types import JsonObject, JsonRecord
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import checkpoint_beside
-from headlab.parallel import timed_pass
-from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import (

@@ -17,13 +17,12 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError
 from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
 from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
-from headlab.records import Head, HeadGrid
 from headlab.report.maps import pictured
 from headlab.report.svg import shaded
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.ui import figures
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import head_from, head_key, head_words, language_title, plain

@@ -7,17 +7,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import streamlit as st
 
-from headlab.fingerprints import fingerprint_of
-from headlab.l0_gates import LearnedGates
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Bools,
+    Cell,
+    Floats,
+    Head,
+    HeadGrid,
+    Table,
+    content_key,
+    fingerprint_of,
+    shown_unit,
+)
 from headlab.methods.costs import remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
-from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, HeadGrid, content_key
+from headlab.results import Contrast, HeadScores, LearnedGates, Result, contrast
 from headlab.roles.report import HAS, Found, Roles
-from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
-from headlab.store import Result
-from headlab.tables import Cell, Table
 from headlab.ui import gates_store, roles_store
 from headlab.ui.experiments import Shelf
 from headlab.ui.figures import show
@@ -29,7 +37,6 @@ from headlab.ui.presses import give
 from headlab.ui.results import describe_variant, variant_name
 from headlab.ui.roles_store import Kept
 from headlab.ui.shell import listing
-from headlab.value_functions import shown_unit
 
 PARAM, NOTHING, SHORT = "against", "", 12
 BESIDE = "beside"  # key of the widget for the language, on pages that show several; links hold it

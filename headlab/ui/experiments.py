@@ -9,17 +9,15 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Report, part
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.fields import Settings
 from headlab.methods.costs import caution
 from headlab.methods.table import DEFAULT_METHOD, METHODS
-from headlab.records import part
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text, facts_of, spent
-from headlab.store import Result
+from headlab.results import Result
 from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
-from headlab.tables import Report
 from headlab.tasks.languages import language_titles
 from headlab.ui.form_values import Form, Values, wrong
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start_planned, terminal

@@ -9,22 +9,18 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadlabError, Report, Table, content_key, part
 from headlab.jobs.experiment import ExperimentJob
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.plots import report_figures
 from headlab.plots.report import heads_by_row
-from headlab.records import Head, content_key, part
 from headlab.report.again import Again
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item
-from headlab.scores import HeadScores
-from headlab.store import Result, Store
+from headlab.results import HeadScores, LearnedGates, Result, Store
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
 from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
-from headlab.tables import Report, Table
 from headlab.tasks.languages import language_titles
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import (

@@ -14,10 +14,10 @@ import plotly.graph_objects as go
 import streamlit as st
 from pandas.io.formats.style import Styler
 
+from headlab.core import NOTHING, Report, Table, is_p, p_words
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.report import heads_by_row
 from headlab.report.again import Again
-from headlab.tables import NOTHING, Report, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import download, uninterrupted
 

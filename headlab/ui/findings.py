@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from headlab.core import Report, is_number, p_is, part
 from headlab.methods.costs import cautions, spec_of
 from headlab.pictures import MINUS, adjusted
-from headlab.records import part
-from headlab.scores import HeadScores, coarse
-from headlab.store import Result
+from headlab.results import HeadScores, Result, coarse
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, PointInterval
 from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
 from headlab.studies.result import readable_rows
 from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
-from headlab.tables import Report, is_number, p_is
 from headlab.ui.names import counted, front_params, language_title, languages_words, report_params
 
 LANGUAGE_PAGE = 2  # languages that the page Languages needs, to compare them

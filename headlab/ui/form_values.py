@@ -10,8 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.options import Option
+from headlab.core import HeadlabError, Option
 from headlab.ui.presses import start_with
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.

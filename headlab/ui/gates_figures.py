@@ -11,16 +11,12 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from headlab.fingerprints import current_fingerprint, fingerprint_of
-from headlab.json_types import JsonLike
-from headlab.l0_gates import LearnedGates
+from headlab.core import Bools, Cell, JsonLike, Table, current_fingerprint, fingerprint_of, part
 from headlab.masks import Mask, removal_order
 from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
-from headlab.records import Bools, part
-from headlab.scores import HeadScores, kept_without
+from headlab.results import HeadScores, LearnedGates, kept_without
 from headlab.stats.agreement import by_chance
-from headlab.tables import Cell, Table
 from headlab.training.l0_table import SPLITS, accuracy_name, gates_table, learned_on, worth
 from headlab.ui.figures import figure, show
 from headlab.ui.gates_store import Sweep, hover, run_words, splits_of

@@ -9,18 +9,21 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import current_fingerprint, fingerprint_of, is_same_model
+from headlab.core import (
+    Floats,
+    HeadlabError,
+    Report,
+    Table,
+    current_fingerprint,
+    fingerprint_of,
+    is_same_model,
+)
 from headlab.jobs.gates import GatesJob
-from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.pictures import head_map
 from headlab.plots.heads import stacked
-from headlab.records import Floats
-from headlab.scores import HeadScores
-from headlab.store import Result, trained_folder
+from headlab.results import HeadScores, LearnedGates, Result, trained_folder
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
-from headlab.tables import Report, Table
 from headlab.tasks.languages import language_titles
 from headlab.ui import roles_store
 from headlab.ui.experiments import Shelf, form_of

@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import current_fingerprint, fingerprint_of
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    HeadlabError,
+    Table,
+    canonical_json,
+    current_fingerprint,
+    fingerprint_of,
+    part,
+)
 from headlab.jobs.fields import Settings
 from headlab.jobs.gates import GatesJob
-from headlab.l0_gates import LearnedGates
-from headlab.records import HEAD, HEAD_FORMATS, canonical_json, part
 from headlab.report.parts import as_text
-from headlab.store import Result, trained_folder
-from headlab.tables import Cell, Table
+from headlab.results import LearnedGates, Result, trained_folder
 from headlab.training.l0_options import ALL, GateOptions
 from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of

@@ -11,19 +11,25 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from headlab.files import read_json
-from headlab.fingerprints import fingerprint_of
-from headlab.json_types import Json, as_list, json_at
+from headlab.core import (
+    Bools,
+    Head,
+    HeadGrid,
+    Json,
+    as_list,
+    fingerprint_of,
+    json_at,
+    read_json,
+    shown_unit,
+)
 from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
-from headlab.records import Bools, Head, HeadGrid
-from headlab.scores import HeadScores, coarse, omission_notes
+from headlab.results import HeadScores, coarse, omission_notes
 from headlab.studies.savings import Costs
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
 from headlab.ui.notices import keep_known
-from headlab.value_functions import shown_unit
 
 
 def draw_map(

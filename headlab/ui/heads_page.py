@@ -12,13 +12,11 @@ import pandas as pd
 import streamlit as st
 
 from headlab import plots
-from headlab.fingerprints import fingerprint_of
+from headlab.core import Floats, Head, HeadGrid, duration, fingerprint_of, p_is, shown_unit
 from headlab.methods.costs import PRECISION, caution, remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
-from headlab.records import Floats, Head, HeadGrid
-from headlab.scores import HeadScores, coarse
-from headlab.tables import duration, p_is
+from headlab.results import HeadScores, coarse
 from headlab.ui import figures
 from headlab.ui.attention_page import SIDE_BY_SIDE
 from headlab.ui.headgrid import draw_map
@@ -30,7 +28,6 @@ from headlab.ui.names import head_key, head_words, language_title, page_link, pl
 from headlab.ui.presses import button, follow
 from headlab.ui.results import Found, sample_note
 from headlab.ui.shell import Choice, client, guarded
-from headlab.value_functions import shown_unit
 from headlab.worker.schemas import JobRow
 
 # Head scores as tables: every head in every language, or one head across languages.

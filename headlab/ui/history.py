@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.json_types import JsonLike, JsonRecord
+from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
 from headlab.masks import Mask, full_mask
-from headlab.records import Bools, HeadGrid
 
 MAX_STATES = 500
 TROUBLE = "_link_trouble"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, content_key
 from headlab.jobs.fields import Place
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
@@ -17,8 +17,7 @@ from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.forecast import Forecast
 from headlab.methods.table import METHODS
-from headlab.records import content_key
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.ui.form_values import Form, Values, entered, wrong
 from headlab.ui.job_format import (
     LIVE,

@@ -9,13 +9,14 @@ from typing import Any, Self
 import pandas as pd
 import streamlit as st
 
+from headlab.core import shown_unit
 from headlab.jobs.fields import Place, SimpleValue
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
 from headlab.jobs.table import BUILT_IN, JOBS, queued_kinds
 from headlab.methods.costs import caution, cost_of, spec_of, target_of
 from headlab.methods.table import METHODS, Method
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.tasks import names as task_names
 from headlab.ui import form_values
 from headlab.ui.form_values import Values, held, pressed, wrong
@@ -33,7 +34,6 @@ from headlab.ui.presses import button, download
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, known_models, languages_of, listing, specs_here, supervisor
 from headlab.ui.shell import found as found_of
-from headlab.value_functions import shown_unit
 
 # The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
+from headlab.core import duration
 from headlab.jobs.job import Details, Job, shown_value
 from headlab.jobs.table import BUILT_IN, job_of
 from headlab.methods.forecast import Forecast
-from headlab.tables import duration
 from headlab.tasks.languages import language_titles
 from headlab.ui.names import plain
 from headlab.worker.schemas import JobRow

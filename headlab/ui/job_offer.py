@@ -6,13 +6,13 @@ from collections.abc import Generator, Mapping, Sequence
 
 import streamlit as st
 
+from headlab.core import duration
 from headlab.jobs.fields import SimpleValue
 from headlab.jobs.score import ScoreJob
 from headlab.methods import costs
 from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import LIVE_METHOD, METHODS
-from headlab.scores import HeadScores
-from headlab.tables import duration
+from headlab.results import HeadScores
 from headlab.tasks.languages import language_title, language_titles
 from headlab.ui import job_actions
 from headlab.ui.job_actions import ask, asked_for, heads_of, known_jobs, progress, refusal, start

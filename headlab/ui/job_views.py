@@ -12,18 +12,15 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadlabError, Table
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.job import Job, Outcome, shown_value
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.worth import MASK_FILE, WorthJob
 from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
-from headlab.records import Head
 from headlab.report.build import document, find, html, known_in
-from headlab.scores import HeadScores, curve_summary
-from headlab.store import Store, default_root
-from headlab.tables import Table
+from headlab.results import HeadScores, Store, curve_summary, default_root
 from headlab.ui import experiments, gates_store, job_actions, prune_pareto
 from headlab.ui.figures import named_values, show
 from headlab.ui.heads_page import about_head, picture

@@ -12,9 +12,17 @@ import numpy as np
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.errors import HeadlabError, as_sentence
-from headlab.fingerprints import fingerprint_of, is_same_model
-from headlab.json_types import JsonLike
+from headlab.core import (
+    Floats,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    JsonLike,
+    as_sentence,
+    content_key,
+    fingerprint_of,
+    is_same_model,
+)
 from headlab.masks import (
     FORMS,
     WAYS,
@@ -35,7 +43,6 @@ from headlab.masks.compare import (
     by_stack_table,
 )
 from headlab.pictures import head_map
-from headlab.records import Floats, Head, HeadGrid, content_key
 from headlab.report.commands import NOT_SHRUNK
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.records import Head
+from headlab.core import Head, HeadlabError
 from headlab.tasks.languages import language_title as language_title
 
 # How languages and heads are written on the pages and in links.

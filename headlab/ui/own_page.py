@@ -14,11 +14,15 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.errors import HeadlabError, as_sentence
-from headlab.files import MAX_SENT_BYTES, default_root
+from headlab.core import (
+    MAX_SENT_BYTES,
+    HeadGrid,
+    HeadlabError,
+    as_sentence,
+    content_key,
+    default_root,
+)
 from headlab.jobs.score import ScoreJob
-from headlab.labels import read_map
-from headlab.records import HeadGrid, content_key
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.columns import (
@@ -28,6 +32,7 @@ from headlab.tasks.columns import (
     labels_beside_classes,
     unsure_meanings,
 )
+from headlab.tasks.labels import read_map
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
 from headlab.tasks.record_files import Record, separator_advice
 from headlab.ui.job_format import forecast_line

@@ -14,9 +14,8 @@ import streamlit as st
 from pydantic import Field
 from streamlit.delta_generator import DeltaGenerator
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.masks import Mask
-from headlab.records import canonical_json, omission_fields
 from headlab.stats import holm
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.ui.figures import with_p

@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, shown_unit
 from headlab.jobs.job import Job
 from headlab.jobs.worth import WorthJob
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.costs import remarks_on_choice
 from headlab.pictures import head_map, map_of
-from headlab.records import HeadGrid
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.studies.savings import NO_SPEED, Costs, Left, Savings, saved
 from headlab.ui.figures import show
 from headlab.ui.headgrid import head_switches
@@ -39,7 +38,6 @@ from headlab.ui.results import (
     suggest,
 )
 from headlab.ui.shell import Choice, client, supervisor
-from headlab.value_functions import shown_unit
 from headlab.worker.schemas import JobRow
 
 # The board: the grid of switches, its toolbar, the method's suggestion, and the list of heads.

@@ -10,16 +10,12 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import is_same_model
+from headlab.core import Bools, HeadGrid, HeadlabError, Report, integer_in, is_number, is_same_model
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.fields import NestedOptions
-from headlab.options import integer_in
 from headlab.plots.lines import FrontDot, front_figure
-from headlab.records import Bools, HeadGrid
 from headlab.report.commands import QUESTION
-from headlab.scores import kept_without
-from headlab.store import Result
+from headlab.results import Result, kept_without
 from headlab.studies.pareto import (
     CHOICE,
     CONFIRMED,
@@ -33,7 +29,6 @@ from headlab.studies.pareto import (
     pareto,
 )
 from headlab.studies.table import BOUND, ESTIMATE, ORDERS, STUDIES, WITHIN, earlier_scores
-from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments, form_values
 from headlab.ui.experiments_report import made_again

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from headlab.fingerprints import fingerprint_of
-from headlab.labels import same_classes
+from headlab.core import Bools, Floats, HeadGrid, content_key, fingerprint_of, part
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
-from headlab.records import Bools, Floats, HeadGrid, content_key, part
-from headlab.scores import RAW, HeadScores, coarse
-from headlab.store import Listing, Result
+from headlab.results import RAW, HeadScores, Listing, Result, coarse
 from headlab.tasks.equal_texts import notes_of_record
+from headlab.tasks.labels import same_classes
 from headlab.ui.names import language_title
 
 # Which cached result represents a language, and in words: pure functions of a store listing.

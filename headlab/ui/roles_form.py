@@ -7,12 +7,11 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Table
 from headlab.jobs.roles import RolesJob
 from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
-from headlab.tables import Table
 from headlab.tasks.base import VARIABLE
 from headlab.tasks.languages import language_titles
 from headlab.tasks.udpos import treebank_languages

@@ -8,15 +8,12 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import current_fingerprint, fingerprint_of
+from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import look_of, role_map_of
-from headlab.records import Head, part
+from headlab.results import Result
 from headlab.roles.report import Roles, read
 from headlab.roles.table import NAME, OPTIONS, resolve
-from headlab.store import Result
-from headlab.tables import Report
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
 from headlab.ui.form_values import Form, Values, wrong

@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from headlab.core import CHANGES, NOTHING
 from headlab.jobs.command import Surroundings, where_words
 from headlab.pictures import MINUS
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
-from headlab.records import CHANGES
-from headlab.tables import NOTHING
 from headlab.tasks import declaration_of
 from headlab.ui.attention_page import (
     MAX_CHARACTERS,

@@ -19,18 +19,13 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
-from headlab.errors import HeadlabError
-from headlab.fingerprints import remember_former
-from headlab.l0_gates import LearnedGates
-from headlab.labels import same_classes
+from headlab.core import HeadGrid, HeadlabError, Report, remember_former
 from headlab.methods.costs import options_of
 from headlab.methods.table import METHODS
-from headlab.records import HeadGrid
-from headlab.scores import HeadScores
-from headlab.store import Listing, Store, default_root
-from headlab.tables import Report
+from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
 from headlab.tasks import names
 from headlab.tasks.base import TREEBANK
+from headlab.tasks.labels import same_classes
 from headlab.ui import guide, notices
 from headlab.ui.headgrid import know_groups
 from headlab.ui.names import PAGES, counted, page_link, plain

@@ -9,11 +9,11 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
-from headlab.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
+from headlab.core import HeadlabError
 from headlab.masks.snippet import UNVERSIONED
 from headlab.tasks import names, problems, source, task
 from headlab.tasks.base import Task
+from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 from headlab.ui import notices
 from headlab.ui.names import plain
 from headlab.ui.presses import Button, give, row, uninterrupted

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from headlab.errors import HeadlabError
-from headlab.store import default_root
+from headlab.core import HeadlabError
+from headlab.results import default_root
 from headlab.worker.server import PORT, RAY, Settings, serve
 
 

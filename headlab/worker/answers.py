@@ -12,20 +12,24 @@ import numpy as np
 import torch
 from transformers import BatchEncoding
 
-from headlab.changes import answers_to
-from headlab.context import longest
-from headlab.encoding import check_tokens, word_ids
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, accuracy_interval, compare_as
+from headlab.core import Evaluation, Head, HeadlabError
+from headlab.core.parallel import one_thread
+from headlab.evaluation import (
+    Evaluator,
+    accuracy_interval,
+    answers_to,
+    check_tokens,
+    compare_as,
+    longest,
+    word_ids,
+)
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask
 from headlab.methods.spec import answers_spec
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
-from headlab.parallel import one_thread
-from headlab.records import Evaluation, Head
+from headlab.results import Store
 from headlab.roles.tokenised import NO_WORD, special_ids
-from headlab.store import Store
 from headlab.tasks.base import Example, Task
 from headlab.worker.schemas import (
     MAX_TOKENS,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union
 from fastapi import FastAPI
 from pydantic import Field, create_model
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.fields import Place, Strict
 from headlab.jobs.job import Job
 from headlab.jobs.table import JOBS, queued_kinds

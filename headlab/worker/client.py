@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import httpx
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, JsonRecord
 from headlab.jobs.fields import Place
-from headlab.json_types import JsonRecord
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.fields import Place
 from headlab.jobs.job import Job, Refusal
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (

@@ -13,11 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_CACHE, unwritable
+from headlab.core import CHOOSE_CACHE, HeadlabError, canonical_json, unwritable
 from headlab.jobs.fields import Place
 from headlab.jobs.job import Refusal
-from headlab.records import canonical_json
 from headlab.worker.schemas import JobRow, Submitted
 
 # The file of the job list: its tables, and how an earlier version is upgraded.

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.fields import Name
 from headlab.jobs.job import Refusal
 from headlab.worker.schemas import MAX_BODY, MAX_SENT, code_of, log_failure, sentence_of

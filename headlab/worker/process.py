@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from headlab.errors import HeadlabError
-from headlab.files import CHOOSE_CACHE, read_json, unwritable, write_json
-from headlab.locks import LockedFile, holder_of, lock_file
-from headlab.store import default_root
+from headlab.core import (
+    CHOOSE_CACHE,
+    HeadlabError,
+    LockedFile,
+    holder_of,
+    lock_file,
+    read_json,
+    unwritable,
+    write_json,
+)
+from headlab.results import default_root
 from headlab.worker.client import Client, error_of
 
 # The token that app and worker share: long enough not to be guessed, plain enough for a header.

@@ -14,15 +14,12 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from headlab.errors import HeadlabError
-from headlab.files import unwritable
+from headlab.core import HeadlabError, Progress, unwritable
 from headlab.jobs.job import kept_outcome
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import JobPart, reporter
 from headlab.jobs.table import JOBS
-from headlab.records import Progress
-from headlab.scores import HeadScores
-from headlab.store import CHECKPOINTS
+from headlab.results import CHECKPOINTS, HeadScores
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,

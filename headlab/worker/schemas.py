@@ -19,8 +19,15 @@ from pydantic import (
     create_model,
 )
 
-from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
-from headlab.files import MAX_SENT_BYTES
+from headlab.core import (
+    MAX_SENT_BYTES,
+    MEMORY_FULL,
+    Change,
+    HeadGrid,
+    HeadlabError,
+    Omissions,
+    out_of_memory,
+)
 from headlab.jobs.fields import (
     MAX_EXAMPLES,
     Ablation,
@@ -33,8 +40,7 @@ from headlab.jobs.fields import (
     Strict,
 )
 from headlab.masks import Mask, mask_from_json
-from headlab.records import Change, HeadGrid, Omissions
-from headlab.scores import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
+from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
 from headlab.studies.savings import Costs
 
 # The description of the resident model.
@@ -312,7 +318,7 @@ class Figure(Strict):
     bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which label, and
     whether the untouched model is surely worse than guessing; empty if there is nothing to say.  equal_texts: of the
     last line alone, {other split: how many of the examples have a text that it has too}.  omissions: what of the
-    examples was cut or has no answer, as in `headlab.records.Omissions`.
+    examples was cut or has no answer, as in `headlab.core.records.Omissions`.
     """
 
     language: str
@@ -408,7 +414,7 @@ class JobRow(Strict):
     ended: float | None
 
 
-# The fields of the JSON of scores, which `headlab.scores` names, as `create_model` takes them.
+# The fields of the JSON of scores, which `headlab.results.scores` names, as `create_model` takes them.
 SCORE_FIELDS: dict[str, Any] = {
     "grid": (dict[str, list[int]], ...),
     **{name: (plain_type, ...) for name, plain_type in SCORE_VALUES.items()},
@@ -424,7 +430,7 @@ ScoreFields = create_model("ScoreFields", __base__=Strict, **SCORE_FIELDS)
 
 
 class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no class that is made
-    """Scores of every head; fields as in `headlab.scores.HeadScores`, arrays flat [head] in the grid's order."""
+    """Scores of every head; fields as in `headlab.results.scores.HeadScores`, arrays flat [head] in the grid's order."""
 
     omissions: Omissions | None = None
 

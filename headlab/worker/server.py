@@ -32,15 +32,21 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headlab import __version__
-from headlab.errors import HeadlabError
-from headlab.files import CACHE, CHOOSE_CACHE, set_mode, unwritable, write_json
+from headlab.core import (
+    CACHE,
+    CHOOSE_CACHE,
+    HeadlabError,
+    LockedFile,
+    set_mode,
+    unwritable,
+    write_json,
+)
 from headlab.jobs.fields import reason_of
 from headlab.jobs.job import Refusal
 from headlab.jobs.known import Estimate, Known, Measured
 from headlab.jobs.table import check_queued
-from headlab.locks import LockedFile
 from headlab.methods.forecast import Forecast
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import IMPORTING, Submission, submission_type

@@ -25,7 +25,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from waiting import until
 
 from headlab import load
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.ui.job_format import LIVE
 from headlab.worker.client import Client
 

@@ -10,7 +10,7 @@ from cached_scores import GRID
 from made_gates import keep, made_gates
 from playwright.sync_api import expect
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.models.embedded import fingerprint
 
 

@@ -11,10 +11,10 @@ import pytest
 from browsing import with_model
 
 from headlab import load
-from headlab.evaluator import Evaluator
+from headlab.core import Head
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.records import Head
 from headlab.tasks import task
 from headlab.ui.history import encode
 

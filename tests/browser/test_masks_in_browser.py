@@ -11,7 +11,7 @@ from cached_scores import GRID
 from playwright.sync_api import expect
 from waiting import until, within
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.masks import Mask
 from headlab.models.embedded import fingerprint
 

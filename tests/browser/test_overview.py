@@ -12,9 +12,9 @@ from cached_scores import made_up, while_cached
 from made_fronts import made_wide
 from playwright.sync_api import expect
 
+from headlab.core import HeadGrid, Stack
 from headlab.models import smollm
 from headlab.models.embedded import fingerprint
-from headlab.records import HeadGrid, Stack
 
 
 def test_a_click_on_a_small_map_opens_that_head(visit, page):

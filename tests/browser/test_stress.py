@@ -16,7 +16,7 @@ from browsing import open_list, with_model
 from playwright.sync_api import TimeoutError, expect
 
 from benchmarks.suite import busy
-from headlab.records import HeadGrid, Stack
+from headlab.core import HeadGrid, Stack
 from headlab.ui.history import History
 from headlab.ui.job_format import LIVE
 from headlab.worker.client import Client

@@ -21,14 +21,12 @@ from saved import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli.main import main
-from headlab.files import write_atomic
+from headlab.core import HeadGrid, parse_options, write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.methods.costs import select
 from headlab.methods.model_game import ROUND
 from headlab.methods.table import BUILT_IN, METHODS
-from headlab.options import parse_options
-from headlab.records import HeadGrid
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks import TASKS
 from headlab.tasks.intents.templates import LABELS, LANGUAGES
 from headlab.training.options import LmOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headlab.cli.output import recorded_command, say_report, without_places, write_report
-from headlab.tables import Report, Table
+from headlab.core import Report, Table
 
 REPORT = Report(
     "found", (Table("one", "One.", ("a",), ("d",), ((1,),)),), ("beware",), {"seed": 0}, 7, 1.5

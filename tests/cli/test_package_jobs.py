@@ -22,7 +22,7 @@ MODULE = '''
 from typing import ClassVar
 
 from headlab.jobs import Part, TaskJob, estimate, setting
-from headlab.options import Option
+from headlab.core.options import Option
 
 
 class LengthsJob(TaskJob):

@@ -21,10 +21,10 @@ from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
 from headlab.cluster.rays import Shares, shares, translated
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model
 from headlab.methods.run import score
-from headlab.store import Store
+from headlab.results import Store
 
 METHODS: dict[str, dict[str, Any]] = {
     "shapley": {"samples": 24, "value": "probability"},

@@ -24,7 +24,7 @@ from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
 from headlab.hooks.model import Model
 from headlab.methods.run import score
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
 from headlab.worker.model_host import Resident

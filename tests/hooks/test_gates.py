@@ -99,7 +99,7 @@ def test_undone_after_an_exception(model: Model, batch: dict[str, torch.Tensor])
     assert torch.equal(logits(model, batch), whole)
 
 
-@pytest.mark.filterwarnings("ignore::headlab.errors.UngatedPassWarning")
+@pytest.mark.filterwarnings("ignore::headlab.core.errors.UngatedPassWarning")
 def test_two_threads_never_mix(
     model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
 ) -> None:

@@ -23,12 +23,11 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.errors import UngatedPassWarning
-from headlab.evaluator import Evaluator
+from headlab.core import Head, UngatedPassWarning
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, attach, attention
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
-from headlab.records import Head
 
 T = TypeVar("T")
 FAMILIES = (

@@ -19,7 +19,7 @@ from headlab.jobs.reading import read_command
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
-from headlab.store import Store
+from headlab.results import Store
 from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
 from headlab.ui.job_form import offered_kinds
 from headlab.worker.catalogue import submission_type

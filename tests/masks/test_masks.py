@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from headlab.cli.mask import chosen_words, model_words
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import (
     Mask,
     choose,
@@ -35,8 +35,7 @@ from headlab.masks import (
     seen,
 )
 from headlab.masks.compare import accuracy_notes, accuracy_table
-from headlab.records import Head, HeadGrid, Stack
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))
 VALUES = np.array([0.3, -0.1, 0.0, 0.2, -0.1, 0.5, 0.0])

@@ -11,9 +11,8 @@ from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import FORMS, USES, Mask, convert_in, convert_out, parse_grid
-from headlab.records import Head, HeadGrid, Stack
 
 ENCODER = parse_grid("12x12")
 THREE = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")

@@ -15,7 +15,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from benchmarks.intervals import DISTRIBUTIONS, Gains, peeking, ternary
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.methods import exact
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.model_game import ModelGame

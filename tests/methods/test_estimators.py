@@ -23,6 +23,7 @@ from tiny import NAMES, SMALL
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
+from headlab.core import Floats, Progress
 from headlab.hooks.model import Model, attach
 from headlab.methods import exact, monte_carlo, paper, sampling, tmab
 from headlab.methods.run import score
@@ -30,8 +31,7 @@ from headlab.methods.sampling import Plan, Tally, even, plan_of, reaching
 from headlab.methods.table import METHODS
 from headlab.methods.work import Arrays, Outcome
 from headlab.models.checkpoint import Checkpoint
-from headlab.records import Floats, Progress
-from headlab.store import Store
+from headlab.results import Store
 
 PLAYERS = (1, 2, 3, 5, 6, 7)
 ESTIMANDS = ("shapley-top50", "shapley")

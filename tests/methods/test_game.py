@@ -16,12 +16,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.errors import out_of_memory
-from headlab.evaluator import Evaluator
+from headlab.core import VALUES, Bools, Ints, out_of_memory, value_of
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import gated
 from headlab.methods.model_game import Batch, ModelGame
-from headlab.records import Bools, Ints
-from headlab.value_functions import VALUES, value_of
 
 RESUMABLE = ("bert", "xlm-roberta", "gpt2", "llama", "modernbert", "distilbert")
 IN_FULL = ("deberta-v2", "albert")

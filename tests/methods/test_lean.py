@@ -16,7 +16,7 @@ from headlab.methods.tmab import begin
 from headlab.methods.work import Outcome
 from headlab.report.build import document, html
 from headlab.report.parts import Item
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
 from headlab.ui.headgrid import reading
 from headlab.ui.heads_page import every_head
 

@@ -10,7 +10,7 @@ from errors import raises
 from numpy.testing import assert_allclose
 from test_memory import FAMILIES, FULL, evaluator, room_for
 
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.methods import confidence, gradient
 from headlab.methods.table import method
 from headlab.methods.work import Work

@@ -19,8 +19,8 @@ from tiny import LABELS, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import HeadGrid, HeadlabError, Progress, content_key
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.methods import costs, gradient
 from headlab.methods.costs import remarks, superseded
@@ -29,9 +29,7 @@ from headlab.methods.run import score
 from headlab.methods.spec import make_spec
 from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
 from headlab.methods.work import Arrays, Saver, Work, saving
-from headlab.records import HeadGrid, Progress, content_key
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.tasks.base import Example, Split, Task
 from headlab.ui.results import variants
 

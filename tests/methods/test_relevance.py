@@ -23,8 +23,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from headlab.encoding import IGNORED
-from headlab.evaluator import Evaluator
+from headlab.evaluation import IGNORED, Evaluator
 from headlab.hooks.model import Model, attach, gated
 from headlab.hooks.relevance import Rules, relevance
 from headlab.hooks.state import Active

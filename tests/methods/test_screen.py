@@ -16,7 +16,8 @@ from table_game import BINS, SCREENS, TableGame, last, majority, members, right,
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator
+from headlab.core import VALUES, surrogate, value_of
+from headlab.evaluation import Evaluator
 from headlab.hooks.state import Active
 from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
@@ -32,7 +33,6 @@ from headlab.methods.screen import (
     nearness,
     samples,
 )
-from headlab.value_functions import VALUES, surrogate, value_of
 
 ESTIMANDS = tmab.ESTIMANDS
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}

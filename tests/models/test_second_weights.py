@@ -14,13 +14,12 @@ from saved import save_family
 from tiny_task import tiny_task
 
 import headlab
-from headlab.fingerprints import is_same_model
+from headlab.core import former_specs, is_same_model
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.files import fingerprint_files
 from headlab.models.load import examine
-from headlab.run_spec import former_specs
-from headlab.store import Store
+from headlab.results import Store
 from headlab.training.output import find_base
 
 SINGLE = "model.safetensors"

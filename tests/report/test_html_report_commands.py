@@ -18,14 +18,14 @@ from made_fronts import spec_of
 from saved import save_classifier
 
 from headlab.cli.main import build, main
+from headlab.core import parse_options
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import GatesJob
-from headlab.options import parse_options
 from headlab.report.again import Again, joined
 from headlab.report.commands import again
+from headlab.results import Store
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.roles.table import resolve
-from headlab.store import Store
 from headlab.studies.table import STUDIES, offered_experiments
 
 SCORE = [

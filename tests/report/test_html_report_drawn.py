@@ -17,18 +17,17 @@ from made_fronts import ORDERS, POINTS, made_front, point
 from made_roles import GRID, OWN, made_roles, two_roles
 
 from headlab import pictures
+from headlab.core import HeadGrid, Report, Stack
 from headlab.pictures import named, role_map_of
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, dots, orderings_figure
 from headlab.plots.lines import Line as Curve
 from headlab.plots.matrices import agreement, transfer_matrix
-from headlab.records import HeadGrid, Stack
 from headlab.report import figures, svg
 from headlab.report.figures import translated
 from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.report.svg import Box, Chart, Dot, Line, Words, draw
 from headlab.roles.report import read
-from headlab.tables import Report
 
 ONE = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"

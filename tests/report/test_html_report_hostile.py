@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from made_scores import scores_of
 from test_html_report import Read
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError, Report, Table
 from headlab.masks import mask_from_json
 from headlab.report import build
 from headlab.report.build import document, find
 from headlab.report.commands import again
 from headlab.report.parts import Item, cell
-from headlab.store import Store
-from headlab.tables import Report, Table
+from headlab.results import Store
 
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "bdi", "p", "nav", "ol",

@@ -16,10 +16,10 @@ from tiny import SMALL, VOCAB
 from tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
+from headlab.core import Report
 from headlab.reproduce import held
 from headlab.reproduce.models import fast_dtype
 from headlab.studies.table import offered_experiments
-from headlab.tables import Report
 from headlab.tasks import udpos, xnli
 
 PROMPTS, SENTENCES = 8, 14

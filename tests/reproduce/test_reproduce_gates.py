@@ -20,8 +20,7 @@ pytest.importorskip("sacrebleu")
 
 from headlab.cli.main import FAILED, OK, main
 from headlab.cli.reproduce import Pace
-from headlab.l0_gates import LearnedGates
-from headlab.records import HeadGrid, Progress
+from headlab.core import HeadGrid, Progress, Report
 from headlab.reproduce import gates, gates_classifiers, gates_translation
 from headlab.reproduce.gates import BEFORE, NONE, halved, soonest
 from headlab.reproduce.gates_classifiers import (
@@ -37,8 +36,7 @@ from headlab.reproduce.gates_classifiers import (
     Plan,
 )
 from headlab.reproduce.gates_translation import Work
-from headlab.store import Store
-from headlab.tables import Report
+from headlab.results import LearnedGates, Store
 from headlab.training.l0_learn import ALONG
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import TranslationOptions

@@ -14,9 +14,9 @@ from tiny import VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
+from headlab.core import Report
 from headlab.hooks.model import Model
 from headlab.reproduce import voita
-from headlab.tables import Report
 
 TREES = 20
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")

@@ -16,7 +16,8 @@ from tiny import LABELS, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import normalizers
 
-from headlab.evaluator import Batch, Evaluator
+from headlab.core import Report
+from headlab.evaluation import Batch, Evaluator
 from headlab.hooks.model import Model, sum_weights
 from headlab.methods.run import score
 from headlab.roles import attention_statistics
@@ -36,7 +37,6 @@ from headlab.roles.table import (
     syntactic,
 )
 from headlab.roles.tokenised import Given, read, twice
-from headlab.tables import Report
 from headlab.tasks.base import Example, Task
 from headlab.tasks.udpos import Tree
 

@@ -14,7 +14,8 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.records import Progress
+from headlab.core import Progress, Report
+from headlab.results import Store
 from headlab.roles.sentences import (
     Frequencies,
     corpus_frequencies,
@@ -24,8 +25,6 @@ from headlab.roles.sentences import (
 )
 from headlab.roles.study import forwards, study
 from headlab.roles.table import KINDS, OPTIONS, THRESHOLDS, kind_of, position, resolve
-from headlab.store import Store
-from headlab.tables import Report
 from headlab.tasks.udpos import Tree
 
 TABLES = ("measures", "roles", "relations", "role-counts", "role-examples")

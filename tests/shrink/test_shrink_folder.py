@@ -19,8 +19,8 @@ from tiny import tiny_batch
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.core import HeadlabError
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import gated
 from headlab.masks import load_mask
 from headlab.models.load import read_folder

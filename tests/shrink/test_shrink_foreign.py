@@ -19,7 +19,7 @@ from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 from transformers.models.auto import modeling_auto
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.models.load import read_folder
 from headlab.models.shrunk_classes import SENTENCE
 from headlab.models.shrunk_cut import FAMILIES, cut_structure

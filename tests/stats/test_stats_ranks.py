@@ -8,7 +8,7 @@ import reference
 from numpy.testing import assert_allclose
 
 from headlab import stats
-from headlab.records import Floats
+from headlab.core import Floats
 from headlab.stats.agreement import LOWEST_CEILING, bca, resamples
 
 

@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headlab.records import canonical_json
-from headlab.run_spec import RunSpec
-from headlab.scores import SCORE_ARRAYS, SCORE_VALUES, HeadScores
-from headlab.store import ANSWERS, GATES, REPORT, Run, Store
-from headlab.store.codecs import CODECS, read_result
-from headlab.store.folder import SCORE, read_arrays
+from headlab.core import RunSpec, canonical_json
+from headlab.results import (
+    ANSWERS,
+    GATES,
+    REPORT,
+    SCORE_ARRAYS,
+    SCORE_VALUES,
+    HeadScores,
+    Run,
+    Store,
+)
+from headlab.results.store.codecs import CODECS, read_result
+from headlab.results.store.folder import SCORE, read_arrays
 from headlab.worker.schemas import Scores
 
 CACHE = Path(__file__).parents[2] / "cache"

@@ -27,14 +27,11 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
-from headlab import files as whole_files
-from headlab.errors import HeadlabError
-from headlab.files import read_json, write_atomic
+from headlab.core import Flock, HeadlabError, read_json, write_atomic
+from headlab.core import files as whole_files
 from headlab.hooks.model import Model
-from headlab.locks import Flock
 from headlab.methods.run import score
-from headlab.scores import HeadScores
-from headlab.store import Run, Store
+from headlab.results import HeadScores, Run, Store
 from headlab.worker.client import Client
 
 OPTIONS = {"samples": 96, "target": None}
@@ -522,7 +519,11 @@ def test_what_a_newer_version_wrote_is_left_alone_and_said(
 ) -> None:
     """Two versions on one cache: the newer one finishes this very run in its own format, and stops within another."""
     with monkeypatch.context() as patch:
-        for module in ("headlab.store.folder", "headlab.store.codecs", "headlab.methods.spec"):
+        for module in (
+            "headlab.results.store.folder",
+            "headlab.results.store.codecs",
+            "headlab.methods.spec",
+        ):
             patch.setattr(f"{module}.FORMAT", 2)
         run(model, Store(tmp_path))
         begun = interrupted(model, tmp_path, "yy")

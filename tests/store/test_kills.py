@@ -26,7 +26,7 @@ from killing import ROOT, SETTINGS, Child, Ended, Kills, Nursery, killed_until_d
 from saved import save_classifier
 from waiting import until
 
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.client import Client
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -20,11 +20,9 @@ from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError, Stack, canonical_json, content_key
 from headlab.methods.costs import remarks, stopped_at_sign, target_of
-from headlab.records import Head, HeadGrid, Stack, canonical_json, content_key
-from headlab.scores import Curve, HeadScores
-from headlab.store import FORMAT, MAX_ARRAY_BYTES, Store, read_arrays
+from headlab.results import FORMAT, MAX_ARRAY_BYTES, Curve, HeadScores, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 

@@ -13,10 +13,16 @@ from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlab.l0_gates import HardConcrete, LearnedGates
-from headlab.records import HeadGrid, Stack, content_key
-from headlab.scores import HeadScores
-from headlab.store import FORMAT, GATES, Store, trained_folder
+from headlab.core import HeadGrid, Stack, content_key
+from headlab.results import (
+    FORMAT,
+    GATES,
+    HardConcrete,
+    HeadScores,
+    LearnedGates,
+    Store,
+    trained_folder,
+)
 
 GRID = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (2,))))
 GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate

@@ -16,10 +16,8 @@ from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlab.records import Evaluation
-from headlab.scores import Curve, HeadScores
-from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
-from headlab.tables import Report, Table
+from headlab.core import Evaluation, Report, Table
+from headlab.results import ANSWERS, FORMAT, REPORT, Curve, HeadScores, Run, Store
 from headlab.tasks.base import Example
 
 DIGEST = "a" * 64

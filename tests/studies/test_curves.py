@@ -20,17 +20,15 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab import evaluator
 from headlab.cli.evaluate import chosen_ablation
 from headlab.cli.main import main
-from headlab.evaluator import Evaluator, compare
+from headlab.core import HeadGrid, Progress, Stack
+from headlab.evaluation import Evaluator, compare, evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask, choose, mask_from_json
 from headlab.methods.run import score
 from headlab.methods.work import Arrays
-from headlab.records import HeadGrid, Progress, Stack
-from headlab.scores import Curve, HeadScores, band, compare_areas, counts
-from headlab.store import Store
+from headlab.results import Curve, HeadScores, Store, band, compare_areas, counts
 from headlab.studies.curves import ROOM, Walk, caution_of, curve_spec, prune_curve
 from headlab.tasks.base import Task
 

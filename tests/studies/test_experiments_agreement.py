@@ -13,14 +13,13 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
+from headlab.core import NOTHING, Table
 from headlab.methods import sampling
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.studies import agreement
 from headlab.studies.agreement import Compared, agreement_result, compare_languages
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
-from headlab.tables import NOTHING, Table
 
 NAMES = ("de", "en", "fi", "zh")
 

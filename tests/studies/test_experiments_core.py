@@ -17,11 +17,11 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.evaluator import Evaluator, compare
+from headlab.core import Bools, Progress, Report, duration
+from headlab.evaluation import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.records import Bools, Progress
-from headlab.store import Store
+from headlab.results import Store
 from headlab.studies import differences
 from headlab.studies.run import (
     EVALUATORS,
@@ -33,7 +33,6 @@ from headlab.studies.run import (
     run_experiment,
 )
 from headlab.studies.table import STUDIES, offered_experiments, study, study_run_by
-from headlab.tables import Report, duration
 from headlab.tasks.base import Task
 
 CASES: dict[str, Task] = {

@@ -11,12 +11,11 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.scores import HeadScores
+from headlab.core import Table
+from headlab.results import HeadScores, Store
 from headlab.stats import benjamini_hochberg, holm
-from headlab.store import Store
 from headlab.studies import heads as tables
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tables import Table
 
 CODES = ("de", "th", "fi", "hu")
 

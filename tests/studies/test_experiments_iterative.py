@@ -13,15 +13,13 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.methods.table import ORDERINGS
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve, areas, compare_areas
-from headlab.store import Store
+from headlab.results import Curve, Store, areas, compare_areas
 from headlab.studies import iterative
 from headlab.studies.iterative import area_records, cost, difference_records
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = STUDIES["iterative"].resolve(
     {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}

@@ -16,10 +16,9 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import plots
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve
+from headlab.core import HeadGrid, Report, Stack, Table
+from headlab.results import Curve, Store
 from headlab.stats.agreement import by_chance, chance_of_more
-from headlab.store import Store
 from headlab.studies import methods
 from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
 from headlab.studies.methods import (
@@ -43,7 +42,6 @@ from headlab.studies.methods import (
 from headlab.studies.result import table_of
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = {
     "methods": "shapley,gradient,confidence",

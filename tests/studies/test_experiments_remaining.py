@@ -11,9 +11,9 @@ import reference
 from errors import raises
 from made_scores import scores_of
 
-from headlab.scores import HeadScores
+from headlab.core import Report, Table
+from headlab.results import HeadScores
 from headlab.studies.remaining import NONE, remaining, staying
-from headlab.tables import Report, Table
 
 VALUES = np.array([5, 4, 3, 2, 1, 0, -1, -2, -3, -4])  # heads leave from the last to the first
 HAVE: dict[str, tuple[int, ...]] = {

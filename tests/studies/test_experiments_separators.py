@@ -14,14 +14,13 @@ from test_inputs import PAIRS
 from tiny import tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator
+from headlab.core import HeadGrid, Report, Stack
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
-from headlab.records import HeadGrid, Stack
-from headlab.store import Store
+from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.separators import KINDS, Looks, cost, head_records, kind_records, looks
 from headlab.studies.table import STUDIES
-from headlab.tables import Report
 from headlab.tasks.base import Task
 
 TASKS: dict[str, Task] = {

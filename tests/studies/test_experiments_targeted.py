@@ -14,11 +14,12 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.core import Report, Table
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
+from headlab.results import Store
 from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
-from headlab.store import Store
 from headlab.studies import differences
 from headlab.studies.differences import (
     Difference,
@@ -31,7 +32,6 @@ from headlab.studies.differences import (
 )
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.table import earlier_scores, study
-from headlab.tables import Report, Table
 
 HARM = (2, 5, 7)
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])

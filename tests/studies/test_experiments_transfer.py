@@ -14,13 +14,13 @@ from test_experiments_targeted import HARM, VALUES, right, rows
 from tiny import tiny_model
 from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator
+from headlab.core import Report
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
+from headlab.results import Store
 from headlab.stats import group_bootstrap
-from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tables import Report
 from headlab.tasks.base import Task
 
 LANGUAGES = ("xx", "yy", "en")

@@ -13,11 +13,10 @@ from errors import raises
 from tiny import FAMILIES, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluator import Evaluator, compare
+from headlab.core import HeadGrid, Report, Stack
+from headlab.evaluation import Evaluator, compare
 from headlab.masks import mask_from_json, removal_order
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve, HeadScores
-from headlab.store import Store
+from headlab.results import Curve, HeadScores, Store
 from headlab.studies.pareto import (
     CONFIRMED,
     FRONT,
@@ -42,7 +41,6 @@ from headlab.studies.pareto_run import sentences
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import STUDIES
-from headlab.tables import Report
 
 OPTIONS = {"method": "leave-one-out", "points": 4, "within": 3.0, "by": "estimate"}
 EVEN = Costs(100, (0, 1, 1), (LayerCost(0, 3, 1, 10, 1, 1), LayerCost(3, 3, 1, 10, 1, 1)))

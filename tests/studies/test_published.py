@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from made_reports import made_reports
 
+from headlab.core import Report
 from headlab.studies.published import TARGETED, TRANSFER, beside, figures, with_paper
-from headlab.tables import Report
 
 ROOT = Path(__file__).parents[2]
 NOTES = ROOT.parent / "shared" / "papers.md"

@@ -13,8 +13,8 @@ from errors import raises
 from made_fronts import made_front
 from made_reports import made_reports
 
-from headlab.records import Head
-from headlab.store import Store
+from headlab.core import Head, Report, Table
+from headlab.results import Store
 from headlab.studies.pareto import FrontResult
 from headlab.studies.result import (
     Column,
@@ -27,7 +27,6 @@ from headlab.studies.result import (
     shown_parts,
 )
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
 
 CACHE = Path(__file__).parents[2] / "cache"
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from headlab.cli.main import build
 from headlab.report.build import document, find, html
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks import SAVED, task
 from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.declared import read_declaration

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import headlab
 import headlab.tasks
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.text_files import is_visible
 
 TEXTS = 'columns = { text = "review", label = "stars" }'

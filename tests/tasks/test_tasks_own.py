@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headlab
 from headlab.cli.main import build
-from headlab.files import MAX_SENT_BYTES
+from headlab.core import MAX_SENT_BYTES
 from headlab.tasks import SAVED, names, problems, task
 from headlab.tasks.own import MAX_LABELS, Draft, Upload, check, kind_of, save
 from headlab.tasks.udpos import sentences

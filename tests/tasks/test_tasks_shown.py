@@ -17,8 +17,7 @@ from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
-from headlab.encoding import IGNORED
-from headlab.inputs import Words
+from headlab.evaluation import IGNORED, Words
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
 from headlab.ui import shell, sidebar

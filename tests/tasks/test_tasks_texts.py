@@ -13,7 +13,7 @@ from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.tasks.texts import WINDOW
 
 LONG = " ".join(f"word{n}" for n in range(200))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_data import data_with
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks import task
 from headlab.tasks.udpos import LABELS, LANGUAGES, sentences, udpos_task
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_data import data_with
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks import task
 from headlab.tasks.text_files import read_lines
 from headlab.tasks.xnli import LANGUAGES, xnli_task

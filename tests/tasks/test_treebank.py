@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_data import data_with
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.udpos import Tree, read_trees, treebank, treebank_languages
 
 GOOD = [

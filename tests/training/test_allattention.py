@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import headlab
+from headlab.core import Head
 from headlab.hooks.model import attention, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.allattention.modelling import (
@@ -23,7 +24,6 @@ from headlab.models.allattention.modelling import (
     parameters,
     remove_heads,
 )
-from headlab.records import Head
 from headlab.training.lm_text import make_tokenizer
 
 SHAPES: list[dict[str, Any]] = [

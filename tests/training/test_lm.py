@@ -20,8 +20,7 @@ from safetensors.torch import load_file
 import headlab
 from headlab.cli import output
 from headlab.cli.main import FAILED, OK, main
-from headlab.errors import HeadlabError
-from headlab.files import read_json, write_json
+from headlab.core import HeadlabError, read_json, write_json
 from headlab.models.allattention.modelling import parameters
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import (

@@ -18,10 +18,9 @@ from test_lm import Stop, stopping, weights
 
 import headlab
 from headlab.cli.main import FAILED, OK, main
-from headlab.files import read_json, write_json
+from headlab.core import Report, read_json, write_json
 from headlab.hooks.model import gated
 from headlab.reproduce import shim
-from headlab.tables import Report
 from headlab.training.lm_prune import AllClosed, LmGateSteps, prune_lm
 from headlab.training.lm_train import train_lm
 from headlab.training.options import LmGateOptions

@@ -16,9 +16,9 @@ from toy_language import toy_task
 pytest.importorskip("sentencepiece")
 
 import headlab
+from headlab.core import HeadGrid
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.records import HeadGrid
 from headlab.training import l0_learn
 from headlab.training.l0_learn import Learner, learn_gates, train_on
 from headlab.training.l0_options import GateOptions

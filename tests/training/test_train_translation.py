@@ -19,12 +19,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.evaluator import Evaluator
-from headlab.generation import translated_bleu, translations
+from headlab.core import HeadGrid
+from headlab.evaluation import Evaluator, translated_bleu, translations
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import alone
-from headlab.records import HeadGrid
 from headlab.tasks.base import Example
 from headlab.training.options import TranslationOptions
 from headlab.training.translation import marian_tokenizer, train_translation, word_pieces

@@ -14,10 +14,9 @@ from cached_scores import fill, made_up
 from made_fronts import POINTS, made_front
 from streamlit.testing.v1 import AppTest
 
-from headlab.scores import HeadScores
-from headlab.store import Result
+from headlab.core import Report, Table
+from headlab.results import HeadScores, Result
 from headlab.studies.differences import COLUMNS
-from headlab.tables import Report, Table
 from headlab.ui.findings import findings, preferred
 
 ROOT = Path(__file__).parents[2]

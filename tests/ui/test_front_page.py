@@ -28,13 +28,13 @@ from made_fronts import (
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
 from headlab.plots.lines import front_figure
 from headlab.plots.report import report_figures
-from headlab.store import Result, Store
+from headlab.results import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
 from headlab.studies.savings import Left, Ratio, Savings, Speed
 from headlab.studies.table import STUDIES

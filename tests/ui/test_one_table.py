@@ -16,12 +16,11 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
 from headlab.cli.output import Here
+from headlab.core import Table
 from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
-from headlab.scores import curve_names, curve_points, curve_summary
-from headlab.store import Store
-from headlab.tables import Table
+from headlab.results import Store, curve_names, curve_points, curve_summary
 from headlab.training.l0_table import gates_table
 from headlab.ui.figures import frame
 

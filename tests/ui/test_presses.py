@@ -17,7 +17,7 @@ from streamlit.runtime.scriptrunner import RerunData
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
-from headlab.records import HeadGrid, Stack
+from headlab.core import HeadGrid, Stack
 from headlab.ui import presses
 from headlab.ui.presses import Log
 
@@ -281,7 +281,7 @@ def undoing():
     import numpy as np
     import streamlit as st
 
-    from headlab.records import HeadGrid, Stack
+    from headlab.core import HeadGrid, Stack
     from headlab.ui.headgrid import head_switches
     from headlab.ui.history import History
     from headlab.ui.presses import button

@@ -19,6 +19,7 @@ from errors import raises
 from PIL import Image
 from reference import largest_link, word_weights
 
+from headlab.core import Head, HeadGrid, Stack
 from headlab.masks import Mask
 from headlab.pictures import map_of, maps_of, on_scale
 from headlab.plots.matrices import (
@@ -29,7 +30,6 @@ from headlab.plots.matrices import (
     special_words,
     strongest_link,
 )
-from headlab.records import Head, HeadGrid, Stack
 from headlab.report.maps import pictured
 from headlab.ui import attention_page
 from headlab.ui.attention_page import (

@@ -18,10 +18,9 @@ from made_roles import OWN, TWO, made_roles
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
-from headlab.records import Head, HeadGrid, Stack
+from headlab.core import Head, HeadGrid, Stack
+from headlab.results import HeadScores, Result, Store, contrast
 from headlab.roles.report import read
-from headlab.scores import HeadScores, contrast
-from headlab.store import Result, Store
 from headlab.ui.contrast import (
     changes,
     kept_words,

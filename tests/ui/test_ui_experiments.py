@@ -18,16 +18,14 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadlabError, Report, Table, is_p, p_is
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row
-from headlab.records import Head
-from headlab.store import Places, Result, Store
-from headlab.store.places import note_places
+from headlab.results import Places, Result, Store
+from headlab.results.store.places import note_places
 from headlab.studies.table import STUDIES, offered_experiments
-from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import ExperimentForm, StoredJob

@@ -25,8 +25,8 @@ from typer.main import get_command
 from worker_running import until
 
 from headlab.cli.main import build
+from headlab.core import Report, Table
 from headlab.jobs.gates import GatesJob
-from headlab.l0_gates import LearnedGates
 from headlab.masks import mask_from_json
 from headlab.plots.gates import (
     FRAMES,
@@ -41,8 +41,7 @@ from headlab.plots.gates import (
 )
 from headlab.plots.style import printed
 from headlab.report.commands import again
-from headlab.store import Result, Store
-from headlab.tables import Report, Table
+from headlab.results import LearnedGates, Result, Store
 from headlab.training.l0_table import gates_table, worth
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap

@@ -6,8 +6,8 @@ import json
 
 from streamlit.testing.v1 import AppTest
 
+from headlab.core import HeadGrid, Stack
 from headlab.pictures import DIVERGING
-from headlab.records import HeadGrid, Stack
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 
@@ -21,8 +21,8 @@ def page():
     import numpy as np
     import streamlit as st
 
+    from headlab.core import HeadGrid, Stack
     from headlab.pictures import head_map
-    from headlab.records import HeadGrid, Stack
     from headlab.ui.headgrid import draw_map, head_switches
 
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
-from headlab.records import HeadGrid, Stack
+from headlab.core import HeadGrid, Stack
 from headlab.ui.history import MAX_STATES, History, decode, encode
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
@@ -180,7 +180,7 @@ def page():
     import numpy as np
     import streamlit as st
 
-    from headlab.records import HeadGrid, Stack
+    from headlab.core import HeadGrid, Stack
     from headlab.ui.history import follow_link, history_of, write_link
 
     now = history_of("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))

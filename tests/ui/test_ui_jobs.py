@@ -17,7 +17,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
 from headlab.methods.forecast import Forecast

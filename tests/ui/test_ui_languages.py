@@ -12,8 +12,8 @@ from app_pages import app_on, run_page, said
 from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
-from headlab.records import HeadGrid, Stack, content_key
-from headlab.store import Store
+from headlab.core import HeadGrid, Stack, content_key
+from headlab.results import Store
 from headlab.ui import experiments_report, shell
 from headlab.ui.shell import Choice
 

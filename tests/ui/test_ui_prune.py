@@ -16,12 +16,11 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
-from headlab.labels import read_map
+from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.compare import accuracy_notes
-from headlab.records import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Stack
-from headlab.scores import HeadScores
+from headlab.results import HeadScores
+from headlab.tasks.labels import read_map
 from headlab.ui import sentences
 from headlab.ui.headgrid import reading
 from headlab.ui.history import History

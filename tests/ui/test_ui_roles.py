@@ -23,17 +23,14 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
 from headlab.jobs.roles import RolesJob
-from headlab.options import parse_options
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
-from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import job_that_makes
+from headlab.results import Store
 from headlab.roles.report import Roles, read
 from headlab.roles.table import IDLE, KINDS, OPTIONS, group_of
-from headlab.store import Store
-from headlab.tables import Report, Table
 from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks

@@ -25,16 +25,14 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
-from headlab.errors import HeadlabError
-from headlab.labels import write_map
+from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
-from headlab.records import Head, HeadGrid, Stack
-from headlab.scores import HeadScores
+from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
-from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.labels import write_map
 from headlab.ui import headgrid, heads_page, job_form, job_offer, names, shell
 from headlab.ui.job_form import JobForm
 from headlab.ui.results import matching, of_own_heads, select, variants

@@ -13,7 +13,7 @@ import pytest
 from errors import raises
 from worker_running import evaluation, look
 
-from headlab.records import HeadGrid, Stack
+from headlab.core import HeadGrid, Stack
 from headlab.studies.savings import Costs, LayerCost
 from headlab.worker.client import MANY, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS

@@ -19,7 +19,7 @@ from worker_running import Running, running
 from headlab import load
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.store import Store
+from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
 from headlab.worker.model_host import Resident

@@ -21,16 +21,14 @@ from tiny_task import tiny_tokenizer
 from worker_fake import FakeBench
 from worker_running import Running, evaluation, look, running, until
 
-from headlab.changes import changes
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.core import Head, HeadlabError, canonical_json
+from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
 from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
 from headlab.jobs.job import Refusal
 from headlab.masks import Mask
 from headlab.methods.run import score
-from headlab.records import Head, canonical_json
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks.base import Example, Task
 from headlab.tasks.equal_texts import equal_texts_record
 from headlab.ui.prune_figures import Question, figures

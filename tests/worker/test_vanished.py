@@ -15,8 +15,8 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, evaluation, running
 
+from headlab.core import HeadGrid, Stack
 from headlab.masks import full_mask
-from headlab.records import HeadGrid, Stack
 from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
 MASK = full_mask(HeadGrid((Stack("encoder", (4, 4)),))).to_json()

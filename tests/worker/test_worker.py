@@ -26,12 +26,10 @@ from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, evaluation, look, running
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, Report, Stack
 from headlab.jobs.job import Refusal
 from headlab.jobs.lab import WatchedStore
 from headlab.masks import full_mask
-from headlab.records import HeadGrid, Stack
-from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
 from headlab.worker.client import Client

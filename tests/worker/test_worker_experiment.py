@@ -20,11 +20,11 @@ from waiting import until
 from worker_running import Running, evaluation, running
 
 from headlab import load
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model
 from headlab.jobs import experiment
 from headlab.jobs.job import Refusal
-from headlab.store import Run, Store
+from headlab.results import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
 from headlab.worker.model_host import Resident

@@ -23,13 +23,13 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab import load
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.hooks.model import Model
 from headlab.jobs import gates as kind
 from headlab.jobs.gates import GatesJob, examples_of, forwards_of
 from headlab.jobs.job import Refusal
 from headlab.jobs.known import Known, Measured
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of

@@ -21,7 +21,7 @@ from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, evaluation, running
 
-from headlab.store import Run
+from headlab.results import Run
 from headlab.ui import job_format
 from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
@@ -439,7 +439,7 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.files.os.fsync", full)
+        patch.setattr("headlab.core.files.os.fsync", full)
         job = int(worker.client.submit("score", SPEC).id)
         failed = ended(worker, job, "failed")
     assert re.match("no space left to write .*; free some", failed.error)

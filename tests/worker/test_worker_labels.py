@@ -17,11 +17,11 @@ from waiting import until
 from worker_running import Running, evaluation, running
 
 from headlab import load
-from headlab.evaluator import Evaluator
+from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
-from headlab.store import Store
+from headlab.results import Store
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import JobRow
 

@@ -18,13 +18,12 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab import load
+from headlab.core import HeadGrid
 from headlab.hooks.model import Model
 from headlab.methods import costs
 from headlab.methods.run import peek, score
 from headlab.methods.table import METHODS
-from headlab.records import HeadGrid
-from headlab.scores import HeadScores
-from headlab.store import Run, Store
+from headlab.results import HeadScores, Run, Store
 from headlab.worker.client import scores_of
 from headlab.worker.model_host import Resident
 

@@ -20,8 +20,8 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, evaluation, look, running
 
-from headlab.errors import HeadlabError
-from headlab.store import Store
+from headlab.core import HeadlabError
+from headlab.results import Store
 from headlab.worker.client import Client
 from headlab.worker.engine import (
     MAX_OF_ONE,

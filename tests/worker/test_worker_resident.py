@@ -20,14 +20,13 @@ from transformers import PreTrainedTokenizerFast
 from waiting import until
 from worker_running import Running, evaluation, look, running
 
-from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, compare
+from headlab.core import Head, HeadlabError
+from headlab.evaluation import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
-from headlab.records import Head
-from headlab.store import Store
+from headlab.results import Store
 from headlab.tasks.base import Example, Task
 from headlab.tasks.equal_texts import equal_texts_record
 from headlab.worker.model_host import MOST, Resident

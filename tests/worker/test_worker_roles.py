@@ -20,10 +20,10 @@ from headlab import load
 from headlab.hooks.model import Model
 from headlab.jobs.job import Refusal
 from headlab.jobs.roles import RolesJob
+from headlab.results import Store
 from headlab.roles.report import read
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
-from headlab.store import Store
 from headlab.tasks.udpos import treebank
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import JobRow

@@ -19,11 +19,10 @@ from transformers import PreTrainedTokenizerFast
 
 from headlab import load
 from headlab import task as task_named
-from headlab.encoding import IGNORED
-from headlab.evaluator import Evaluator
+from headlab.core import Head
+from headlab.evaluation import IGNORED, Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.masks import Mask, full_mask
-from headlab.records import Head
 from headlab.tasks.base import Task
 from headlab.worker.answers import answers_of, weights_of
 from headlab.worker.schemas import AttentionRequest

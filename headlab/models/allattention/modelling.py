@@ -13,11 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from headlab.errors import HeadlabError
+from headlab.core import Bools, HeadlabError
 from headlab.masks.mask import Mask
 from headlab.models.allattention import LEARNED, POSITIONS, RELATIVE
 from headlab.models.checkpoint import alone
-from headlab.records import Bools
 
 # The configuration of a model, or of an ordinary Transformer built from the same parts.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.core import NOTHING
 from headlab.pictures import HELPS, UNSURE
 from headlab.plots.matrices import agreement
 from headlab.plots.style import ROW_PIXELS, finish
@@ -17,7 +18,6 @@ from headlab.studies.agreement import (
     LanguageAgreement,
     Merge,
 )
-from headlab.tables import NOTHING
 
 SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its lines to be coloured
 

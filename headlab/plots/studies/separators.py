@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.core import Head
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dot, dots, side_by_side
-from headlab.records import Head
 from headlab.studies.separators_result import SeparatorsResult
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hassil import Intents, TextSlotList, recognize_all
 from home_assistant_intents import get_intents
 
-from headlab.records import content_key
+from headlab.core import content_key
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.intents import data_versions
 from headlab.tasks.intents.splits import Splits, build, seeded

@@ -28,7 +28,7 @@ from hassil import (
 )
 from home_assistant_intents import get_intents
 
-from headlab.errors import HeadlabError
+from headlab.core import HeadlabError
 
 # The 17 classes, the 15 languages and the pinned sources of the task `intents`.
 

@@ -1,0 +1,368 @@
+"""Atomic file writing, and reading of untrusted JSON."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeGuard
+
+from headlab.core.errors import HeadlabError, require_type
+from headlab.core.locks import Flock, flock, is_older_than
+
+MAX_JSON_BYTES = 4 << 20
+MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
+TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+)  # disk full, quota exceeded, or file size limit reached
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # a file system that cannot flush one file
+POSIX = os.name == "posix"
+STALE_SECONDS = (
+    3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
+)
+
+
+CACHE = "HEADLAB_CACHE"
+# What to do if a folder that nobody named cannot be written, as in a container with any user.
+WRITABLE = "choose a folder you may write to"
+CHOOSE_CACHE = f"{WRITABLE} for results, with --cache or {CACHE}"
+CHOOSE_HUB_CACHE = "set HF_HOME to a folder you may write to; files from the hub are kept there"
+CHOOSE_MODEL_CACHE = (
+    "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
+)
+
+
+def default_root() -> Path:
+    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
+    return Path(os.environ.get(CACHE, "cache"))
+
+
+def below_home(folder: str | Path, way_on: str) -> Path:
+    """A folder below the user's home, as a path.
+
+    Args:
+        folder: as a library gives it; `~` is left in it where the system knows no home of this user.
+        way_on: which variable names another folder.
+
+    Raises:
+        HeadlabError: no home is known, and a folder called `~` would be made where the command runs.
+    """
+    path = Path(folder)
+    if path.parts[:1] == ("~",):
+        raise HeadlabError(
+            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}",
+            code="home.unknown",
+        )
+    return path
+
+
+def as_path(what: str, given: str | Path) -> Path:
+    """An argument as a path. Raises HeadlabError for what is none."""
+    require_type(what, given, (str, os.PathLike), "a path")
+    return Path(given)
+
+
+def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
+    """Write a file under a temporary name, sync it, then move it into place.
+
+    Temporary files left in the folder by killed processes are removed.
+
+    Args:
+        path: of the file; its folder is made if it is missing.
+        data: its whole content.
+        way_on: what to do if the folder cannot be written.
+
+    Raises:
+        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays. So
+            does a device, a pipe or a folder of that name, which would be replaced where the user
+            may do so (as root in a container, /dev/null for the whole machine).
+    """
+    require_replaceable(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        make_folder(path.parent)
+        with _held(temporary) as file:
+            file.write(data)
+            file.flush()
+            sync_file(file.fileno())
+            if POSIX:
+                temporary.replace(path)  # while still locked
+        if not POSIX:
+            temporary.replace(
+                path
+            )  # Windows cannot rename an open file, and nothing is swept there
+        sync_folder(path.parent)
+    except OSError as error:
+        raise unwritable(path, error, way_on) from error
+    finally:
+        with suppress(OSError):  # the error above matters more than a failed clean-up
+            temporary.unlink(missing_ok=True)
+    sweep(path.parent)
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise HeadlabError if a file cannot be written under this name, because of the name or of what has it."""
+    if not path.name:
+        raise HeadlabError(
+            f"'{path}' is a folder, not a file to write; name a file in it", code="file.is_folder"
+        )
+    mode = file_mode(path)
+    if mode is None or stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise unwritable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    raise HeadlabError(
+        f"{path} is a device or a pipe, and a file would be put in its place; name a file",
+        code="file.not_regular",
+    )
+
+
+# What no file can have: a name or a path that is too long, a link that leads back to itself, half a letter, a zero.
+IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def file_mode(path: str | Path) -> int | None:
+    """What is at a path that a user gave, as in `stat`; None for nothing, or a name that no file can have.
+
+    `Path.exists` and its like raise OSError for a name of 256 letters.  Raises HeadlabError where the system does not
+    let the user look.
+    """
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - without the cost of a Path
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in IMPOSSIBLE:
+            return None
+        raise HeadlabError(
+            f"cannot look at {path} ({error.strerror}); choose a path that you may read",
+            code="file.unreadable",
+        ) from error
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Why a file cannot be used; the system raises ValueError for a path with a zero byte or half a letter."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether there is a folder at a path that a user gave; errors as in `file_mode`."""
+    return stat.S_ISDIR(file_mode(path) or 0)
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a regular file at a path that a user gave; errors as in `file_mode`."""
+    return stat.S_ISREG(file_mode(path) or 0)
+
+
+def _held(temporary: Path) -> BinaryIO:
+    """A new locked file, so that no sweep takes it for a dead process's leftover."""
+    while True:
+        file = temporary.open("wb")
+        if not lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept before it was locked
+
+
+def lock(file: BinaryIO | int, *, wait: bool) -> bool:
+    """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
+    descriptor = file if isinstance(file, int) else file.fileno()
+    try:
+        return flock(descriptor, wait=wait) is Flock.TAKEN
+    except OSError:
+        return False
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files that no process is writing."""
+    with suppress(OSError):  # another process may be sweeping too, or own the file
+        leftovers = [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]
+        for leftover in leftovers:
+            with leftover.open("rb") as file:
+                # Another sweep may have removed it since, and its writer created a new file of this name.
+                if is_abandoned(leftover, file.fileno()) and os.fstat(file.fileno()).st_nlink:
+                    leftover.unlink(missing_ok=True)
+
+
+def is_abandoned(path: Path, descriptor: int) -> bool:
+    """Whether no process holds a file or folder that its writer keeps locked.
+
+    Without flock nothing tells; what has not changed for STALE_SECONDS is then taken for abandoned.
+
+    Args:
+        path: of the file or folder.
+        descriptor: of the open file or folder; it is locked afterwards.
+
+    Raises:
+        OSError: the file cannot be locked or looked at.
+    """
+    outcome = flock(descriptor, wait=False)
+    if outcome is Flock.MISSING:
+        return is_older_than(path, STALE_SECONDS)
+    return outcome is Flock.TAKEN
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, so that their names survive a power failure."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        sync_folder(path.parent)
+
+
+def sync_file(descriptor: int) -> None:
+    """Write an open file through to the disk, where the file system can. Raises OSError if the disk fails."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a file or folder; without effect on a file system that knows none (CIFS, FAT)."""
+    with suppress(OSError):
+        path.chmod(mode)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure."""
+    with suppress(OSError):  # not every file system supports this; the file is in place either way
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
+    """Append a line to a text file. Raises HeadlabError, which says the way on, if it cannot be written."""
+    try:
+        make_folder(path.parent)
+        # Non-blocking: opening a pipe without a reader would wait for ever.
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666
+        )
+        with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
+            file.write(line.rstrip("\n") + "\n")
+    except OSError as error:
+        raise unwritable(path, error, way_on) from error
+
+
+# What the system says of a disk, and not of a network: its client raises OSError for that, too.
+OF_A_DISK = (
+    *FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
+    errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+
+
+def is_of_a_disk(error: BaseException) -> TypeGuard[OSError]:
+    """Whether an error says that a file or a folder could not be written, and not that a network failed."""
+    return isinstance(error, OSError) and error.errno in OF_A_DISK
+
+
+def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
+    """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
+    if error.errno in FULL:
+        return HeadlabError(
+            f"no space left to write {path}; free some, then run the same command again to resume",
+            code="file.no_space",
+        )
+    if error.errno == errno.EISDIR:
+        return HeadlabError(
+            f"cannot write {path}: a folder has that name; move it away and run the command again",
+            code="file.is_folder",
+        )
+    return HeadlabError(f"cannot write {path} ({error.strerror}); {way_on}", code="file.unwritable")
+
+
+def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
+    """Write readable JSON atomically; refuses NaN. way_on: as for `write_atomic`."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode(), way_on)
+
+
+def read_json(path: Path) -> Any:
+    """JSON from a file. Raises HeadlabError if it is missing, too large, or not JSON."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
+            raise HeadlabError(f"{path} is not a file; check the path", code="file.missing")
+        if found.st_size > MAX_JSON_BYTES:
+            raise HeadlabError(
+                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",
+                code="file.json_too_large",
+            )
+        text = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise HeadlabError(
+            f"cannot read {path} ({reason(error)}); check the path", code="file.unreadable"
+        ) from error
+    return parse_json(text, str(path))
+
+
+def parse_json(text: bytes | str, what: str) -> Any:
+    """JSON from text.
+
+    Raises HeadlabError naming `what` if it is not valid JSON, repeats a field in an object, or holds a number that
+    overflows a float (1e999).
+    """
+    try:
+        return json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_named_once,
+        )
+    except (ValueError, RecursionError) as error:
+        raise HeadlabError(
+            f"{what} is not valid JSON ({error}); export it again",
+            code=error.code if isinstance(error, _Unfit) else "json.invalid",
+        ) from error
+
+
+class _Unfit(ValueError):
+    """JSON that Python's parser accepts and headlab rejects."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def is_text(value: str) -> bool:
+    """Whether a text can be encoded as UTF-8; JSON may contain a lone surrogate, which cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> float:
+    raise _Unfit(f"{name} is not a JSON number", code="json.constant")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _Unfit(f"{digits[:20]} is too large for a number", code="json.number_too_large")
+    return value
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dict of an object's fields. Raises _Unfit if a name is repeated."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(n for n in names if names.count(n) > 1)
+        raise _Unfit(f"an object has the name {twice[:40]!r} twice", code="json.name_twice")
+    return value

@@ -1,0 +1,462 @@
+"""Frozen records passed between modules, and content keys; nothing here plots or saves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headlab.core.errors import HeadlabError
+from headlab.core.json_types import Json, json_at
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)  # of an array whose type a function leaves as it is
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text. Refuses NaN.
+
+    Args:
+        value: A JSON value, in which any mapping may stand for an object.
+    """
+    return json.dumps(
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_plain_object,
+    )
+
+
+def _plain_object(value: object) -> dict[object, object]:
+    """A mapping as a dict, for `json`, which knows no other mapping."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def content_key(value: object) -> str:
+    """sha256 (hex) of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def arrays_sha256(*arrays: tuple[npt.NDArray[np.generic], str]) -> str:
+    """sha256 (hex) of the bytes of some arrays, each as the type named, one after the other."""
+    digest = hashlib.sha256()
+    for array, kind in arrays:
+        digest.update(np.ascontiguousarray(array, kind).tobytes())
+    return digest.hexdigest()
+
+
+def part(spec: object, *path: str) -> Any:
+    """The value at a path in a spec, or None; `json_at` where its type is looked at."""
+    return json_at(spec, *path)
+
+
+class Head(NamedTuple):
+    """One attention head: stack name, layer and head, both counted from 0."""
+
+    stack: str
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.layer}.{self.head}"
+            if self.stack == "encoder"
+            else f"{self.stack} {self.layer}.{self.head}"
+        )
+
+
+HEAD, HEAD_FORMATS = Head._fields, ("", "d", "d")  # the columns of a table that name a head
+STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The heads of one stack; `heads[l]` is the number of query heads in layer l (layers may differ)."""
+
+    name: str
+    heads: tuple[int, ...]
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.heads)
+
+    @property
+    def size(self) -> int:
+        """Number of heads in all layers."""
+        return sum(self.heads)
+
+
+@dataclass(frozen=True)
+class HeadGrid:
+    """All heads of a model, stack by stack, layer by layer: the order of every flat array [head]."""
+
+    stacks: tuple[Stack, ...]
+
+    @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """Every head, in flat order."""
+        return tuple(
+            Head(s.name, layer, h)
+            for s in self.stacks
+            for layer, n in enumerate(s.heads)
+            for h in range(n)
+        )
+
+    @cached_property
+    def _index(self) -> dict[Head, int]:
+        return {head: i for i, head in enumerate(self.heads)}
+
+    @property
+    def size(self) -> int:
+        """Number of heads in all stacks."""
+        return len(self.heads)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers in all stacks: the first axis of a gate array."""
+        return sum(s.layers for s in self.stacks)
+
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """Name of the stack of every row of a gate array."""
+        return tuple(s.name for s in self.stacks for _ in range(s.layers))
+
+    @property
+    def width(self) -> int:
+        """Most heads in any layer: the second axis of a gate array."""
+        return max(max(s.heads, default=0) for s in self.stacks)
+
+    @cached_property
+    def flat(self) -> npt.NDArray[np.int64]:
+        """int64 [head, 2]: (row in a gate array, column) of every head in flat order."""
+        first = np.cumsum([0] + [s.layers for s in self.stacks])
+        at = {s.name: int(first[i]) for i, s in enumerate(self.stacks)}
+        return np.array(
+            [(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64
+        ).reshape(-1, 2)
+
+    def stack(self, name: str) -> Stack:
+        """The stack of this name. Raises HeadlabError listing the existing names."""
+        for s in self.stacks:
+            if s.name == name:
+                return s
+        raise HeadlabError(
+            f"unknown stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}",
+            code="stack.unknown",
+        )
+
+    def index(self, head: Head) -> int:
+        """Flat index of a head. Raises HeadlabError if the model has no such head."""
+        try:
+            return self._index[head]
+        except KeyError:
+            raise HeadlabError(
+                f"unknown head {tuple(head)}; this model has {self}", code="head.unknown"
+            ) from None
+
+    def gates(self, flat: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Flat [..., head] -> gate array [..., layer, width]; cells without a head hold 0."""
+        gates = np.zeros((*flat.shape[:-1], self.layers, self.width), dtype=flat.dtype)
+        gates[..., self.flat[:, 0], self.flat[:, 1]] = flat
+        return gates
+
+    def nest(self, flat: npt.NDArray[np.generic]) -> Json:
+        """Flat [head] -> `[layer][head]` lists, or {stack: [layer][head]} if there is more than one stack."""
+        layers_by_stack: dict[str, Json] = {
+            stack: [[*values] for values in layers]
+            for stack, layers in self.layers_by_stack(flat).items()
+        }
+        return layers_by_stack if len(self.stacks) > 1 else layers_by_stack[self.stacks[0].name]
+
+    def layers_by_stack(self, flat: npt.NDArray[np.generic]) -> dict[str, list[list[float]]]:
+        """Flat [head] -> {stack: [layer][head]}, of numbers or of booleans."""
+        layers: dict[str, list[list[float]]] = {stack.name: [] for stack in self.stacks}
+        for stack_name, _, values in by_layer(self, flat):
+            layers[stack_name].append(values.tolist())
+        return layers
+
+    def unnest(self, nested: Json, what: str = "values") -> Floats | Ints | Bools:
+        """Inverse of `nest`. Raises HeadlabError if the shape is not this grid's."""
+        layers_by_stack = nested if isinstance(nested, dict) else {self.stacks[0].name: nested}
+        if set(layers_by_stack) != {s.name for s in self.stacks}:
+            raise HeadlabError(
+                f"{what}: given stacks {sorted(map(str, layers_by_stack))}; this model has {self}",
+                code="grid.stacks_mismatch",
+            )
+        flat: list[float] = []
+        for stack in self.stacks:
+            layers = layers_by_stack[stack.name]
+            rows = (
+                [row for row in layers if isinstance(row, list)] if isinstance(layers, list) else []
+            )
+            if not isinstance(layers, list) or len(rows) < len(layers):
+                raise HeadlabError(
+                    f"{what}: stack {stack.name} must be a list of layers, each a list of heads",
+                    code="grid.stack_malformed",
+                )
+            if tuple(map(len, rows)) != stack.heads:
+                raise HeadlabError(
+                    f"{what}: stack {stack.name} has {describe(tuple(map(len, rows)))}; this model has {self}",
+                    code="grid.layers_mismatch",
+                )
+            flat += self._numbers(rows, what)
+        return np.array(flat)
+
+    @staticmethod
+    def _numbers(rows: Iterable[Iterable[Json]], what: str) -> Iterator[float]:
+        """The numbers of some layers, head by head. Raises HeadlabError for anything else."""
+        for row in rows:
+            for value in row:
+                if not isinstance(value, int | float):
+                    raise HeadlabError(
+                        f"{what}: every head must have one number", code="grid.value_not_number"
+                    )
+                yield value
+
+    def to_json(self) -> dict[str, list[int]]:
+        """{stack: heads per layer}."""
+        return {s.name: list(s.heads) for s in self.stacks}
+
+    @staticmethod
+    def from_json(value: Json | Mapping[str, list[int]]) -> HeadGrid:
+        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name.
+
+        Raises:
+            TypeError: It is not {stack: heads per layer}.
+        """
+        if not isinstance(value, Mapping):
+            raise TypeError("a grid is {stack: heads per layer}")
+        names = sorted(
+            value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS)
+        )
+        return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in names))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{s.name} {describe(s.heads)}" for s in self.stacks)
+
+
+def _head_counts(counts: object) -> tuple[int, ...]:
+    """The number of heads in each layer of a stack. Raises TypeError for anything else."""
+    if not isinstance(counts, list) or not all(isinstance(count, int) for count in counts):
+        raise TypeError("the heads of a stack are a list of whole numbers")
+    return tuple(counts)
+
+
+def describe(heads: tuple[int, ...]) -> str:
+    """'12×12' for equal layers, else the number of heads in each layer."""
+    if len(set(heads)) == 1:
+        return f"{len(heads)}×{heads[0]}"
+    return f"{len(heads)} layers of {'/'.join(map(str, heads))} heads"
+
+
+# Why a labelled word has no answer, as in JSON.
+WITHOUT_TOKEN = "without_token"
+BEYOND_LIMIT = "beyond_limit"
+
+
+@dataclass(frozen=True)
+class Omissions:
+    """What of some examples did not reach the model, or has no answer. Means and `n` are over what is left.
+
+    Attributes:
+        examples: number of examples.
+        examples_cut: number of those that were longer than the limit, and lost what is beyond it.
+        token_limit: maximum number of tokens of an example.
+        words_left_out: number of labelled words without an answer, by reason (WITHOUT_TOKEN, BEYOND_LIMIT); None for
+            tasks that do not label words.
+    """
+
+    examples: int
+    examples_cut: int
+    token_limit: int
+    words_left_out: Mapping[str, int] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The omissions in words, without a full stop; empty if there are none."""
+        parts = list[str]()
+        if self.examples_cut:
+            verb = "was" if self.examples_cut == 1 else "were"
+            parts.append(
+                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to {self.token_limit:,} tokens"
+            )
+        left_out = {reason: count for reason, count in (self.words_left_out or {}).items() if count}
+        if left_out:
+            words = {BEYOND_LIMIT: "beyond the limit", WITHOUT_TOKEN: "without a token"}
+            total = sum(left_out.values())
+            noun, verb = ("word", "is") if total == 1 else ("words", "are")
+            reasons = ", ".join(
+                f"{count:,} {words.get(reason, reason)}"
+                for reason, count in sorted(left_out.items())
+            )
+            parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Json]:
+        """The fields as JSON values; `words_left_out` only where words are labelled."""
+        fields: dict[str, Json] = {
+            "examples": self.examples,
+            "examples_cut": self.examples_cut,
+            "token_limit": self.token_limit,
+        }
+        if self.words_left_out is not None:
+            fields["words_left_out"] = dict(self.words_left_out)
+        return fields
+
+    @staticmethod
+    def from_json(value: object) -> Omissions:
+        """Inverse of `to_json`. Raises HeadlabError for anything else."""
+        if not isinstance(value, Mapping):
+            raise _no_omissions(value)
+        counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
+        words = value.get("words_left_out")
+        if words is not None and not (
+            isinstance(words, Mapping) and all(isinstance(name, str) for name in words)
+        ):
+            raise _no_omissions(value)
+        if not all(_is_count(count) for count in (*counts, *(words or {}).values())):
+            raise _no_omissions(value)
+        left_out = None
+        if words is not None:
+            left_out = {reason: int(count) for reason, count in words.items()}
+        examples, examples_cut, token_limit = (int(count) for count in counts)
+        return Omissions(examples, examples_cut, token_limit, left_out)
+
+
+def omission_fields(omissions: Omissions | None) -> dict[str, Json]:
+    """The fields that a result's JSON has about omissions; none where they are unknown, as in older results."""
+    return {} if omissions is None else omissions.to_json()
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a whole number of 0 or more; 3.0 is one, as in JSON."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and (isinstance(value, int) or value.is_integer())
+
+
+def _no_omissions(value: object) -> HeadlabError:
+    return HeadlabError(
+        f"what was left out is {value!r:.60}, not counts of examples and words",
+        code="result.omissions_invalid",
+    )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Right or wrong for each example, so that every comparison is paired.
+
+    correct: bool [example].  predicted: int [example], index into the task's labels.
+    ids, groups: of the examples, in the same order.  omissions: what of the examples seen has no answer; None where
+    that is unknown.
+    """
+
+    language: str
+    correct: Bools
+    predicted: Ints
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    total: int
+    omissions: Omissions | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct answers among the examples seen so far."""
+        return float(self.correct.mean())
+
+    @property
+    def n(self) -> int:
+        """Examples seen; fewer than `total` while an evaluation is under way."""
+        return len(self.correct)
+
+    @property
+    def done(self) -> bool:
+        """Whether all examples were seen."""
+        return self.n == self.total
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A masked model against the untouched one on the same examples.
+
+    difference: accuracy(masked) - accuracy(whole), 0.01 = one point.  low, high: 95 % interval,
+    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.  omissions: as of
+    an `Evaluation`.
+    """
+
+    language: str
+    n: int
+    total: int
+    accuracy: float
+    baseline: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    flipped_right: int
+    flipped_wrong: int
+    omissions: Omissions | None = None
+
+
+def by_layer(
+    grid: HeadGrid, flat: npt.NDArray[Number]
+) -> Iterator[tuple[str, int, npt.NDArray[Number]]]:
+    """(stack, layer, values [head]) for every layer, in flat order."""
+    at = 0
+    for stack in grid.stacks:
+        for layer, n in enumerate(stack.heads):
+            yield stack.name, layer, flat[at : at + n]
+            at += n
+
+
+# Progress of a run.
+
+
+CHANGES = (
+    "now right",
+    "now wrong",
+    "wrong otherwise",
+)  # kinds of answers that a mask changes, as in JSON and CSV
+
+
+@dataclass(frozen=True)
+class Change:
+    """An answer that differs under a mask.
+
+    id: of the example, as in an evaluation.  kind: one of CHANGES.  text, pair: of the example.  word: the one that is
+    labelled, in tasks that label words.  label: the right one.  before, after: answers of the untouched and of the
+    masked model.  p_before, p_after: the probability that each gives its own answer, among the task's labels.
+    """
+
+    id: str
+    kind: str
+    text: str
+    pair: str | None
+    word: str | None
+    label: str
+    before: str
+    after: str
+    p_before: float
+    p_after: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a run: done of total, in the run's own steps, and a short note."""
+
+    done: int
+    total: int
+    note: str = ""

@@ -1,0 +1,656 @@
+"""Records of results: one score per head, and accuracy as heads are removed one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from headlab.core import (
+    Bools,
+    Cell,
+    Floats,
+    HeadGrid,
+    HeadlabError,
+    Ints,
+    Json,
+    JsonLike,
+    Omissions,
+    RunSpec,
+    Table,
+    arrays_sha256,
+    as_object,
+    require_type,
+)
+from headlab.masks.mask import Mask
+from headlab.masks.rules import choose
+from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
+
+# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line: grid, spec and these.
+
+
+class ArrayField(NamedTuple):
+    """An array of `HeadScores` as it is written down.
+
+    Attributes:
+        number: Type of its numbers.
+        axes: What they are counted by: "head", or "half" and "head".
+        required: Whether all scores have it.
+        in_files_only: Whether JSON leaves it out.
+    """
+
+    number: type[np.float64] | type[np.int64] = np.float64
+    axes: tuple[str, ...] = ("head",)
+    required: bool = False
+    in_files_only: bool = False
+
+    @property
+    def json_type(self) -> object:
+        """The type of its JSON: a list of numbers, or none where scores may lack the array."""
+        numbers = list[int] if self.number is np.int64 else list[float]
+        return numbers if self.required else numbers | None
+
+    def array(self, numbers: Json) -> ScoreNumbers:
+        """The array of a list of numbers. Raises TypeError or ValueError for anything else."""
+        if self.number is np.int64:
+            return np.array(numbers, np.int64)
+        return np.array(numbers, np.float64)
+
+    def shape(self, grid: HeadGrid) -> tuple[int, ...]:
+        """The shape of the array for the heads of a grid."""
+        lengths = {"half": 2, "head": grid.size}
+        return tuple(lengths[axis] for axis in self.axes)
+
+
+ScoreNumbers = Floats | Ints
+SCORE_ARRAYS: Mapping[str, ArrayField] = {
+    "values": ArrayField(required=True),
+    "low": ArrayField(),
+    "high": ArrayField(),
+    "samples": ArrayField(np.int64),
+    "p_values": ArrayField(),
+    "halves": ArrayField(axes=("half", "head"), in_files_only=True),
+}
+Plain = bool | int | float | str
+PlainType = type[bool] | type[int] | type[float] | type[str]
+SCORE_VALUES: Mapping[str, PlainType] = {
+    "language": str,
+    "method": str,
+    "estimand": str,
+    "unit": str,
+    "example_forwards": int,
+    "seconds": float,
+    "level": float,
+}
+SIGNED = "signed"  # bool, which older results lack
+OMISSIONS = "omissions"  # of the examples, which older results lack
+
+
+# Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
+RAW = "raw"
+CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
+    RAW: None,
+    "holm": holm,
+    "bh": benjamini_hochberg,
+}
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """A method's scores of all heads of a model, in one language.
+
+    Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
+    (for `accuracy`, 0.01 is one point lost when the head is removed).  low, high: interval at `level`,
+    None where the method gives none.  samples: number of draws behind each value.  p_values: of
+    "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
+    values from the first and from the second half of the examples alone, where the method provides them.
+    signed: whether a sign means help or harm; if not, values are sizes. Results stored before this field existed are
+    signed if they have intervals or negative values.  omissions: what of the examples was cut or has no answer; None
+    in results stored before this field existed.
+    """
+
+    grid: HeadGrid
+    language: str
+    method: str
+    values: Floats
+    estimand: str
+    unit: str
+    example_forwards: int
+    seconds: float
+    low: Floats | None = None
+    high: Floats | None = None
+    samples: Ints | None = None
+    p_values: Floats | None = None
+    level: float = 0.95
+    spec: RunSpec = field(default_factory=RunSpec)
+    halves: Floats | None = None
+    signed: bool | None = None
+    omissions: Omissions | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
+        if self.signed is None:
+            object.__setattr__(
+                self, "signed", self.low is not None or bool((self.values < 0).any())
+            )
+
+    @property
+    def half_width(self) -> Floats | None:
+        """Half the interval's length, [head]."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def harmful(self) -> Bools:
+        """Heads whose interval is below 0, bool [head]; none without signs or intervals."""
+        return (
+            self.high < 0
+            if self.signed and self.high is not None
+            else np.zeros(self.grid.size, bool)
+        )
+
+    @property
+    def helpful(self) -> Bools:
+        """Heads whose interval is above 0, bool [head]; none without signs or intervals."""
+        return (
+            self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
+        )
+
+    @property
+    def ranks(self) -> Ints:
+        """1 = highest value; a tie goes to the lower (layer, head)."""
+        out = np.empty(self.grid.size, np.int64)
+        out[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
+        return out
+
+    def _high(self, rule: str, correction: str) -> Floats | None:
+        """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
+        if correction not in CORRECTIONS:
+            raise HeadlabError(
+                f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}",
+                code="rule.correction_unknown",
+            )
+        adjust = CORRECTIONS[correction]
+        if adjust is not None and rule != "harmful":
+            raise HeadlabError(
+                f"rule {rule} takes no correction; leave it out, or use rule harmful",
+                code="rule.option_unused",
+            )
+        if adjust is None or not self.signed:
+            return self.high if self.signed else None
+        if self.high is None or self.p_values is None:
+            raise HeadlabError(
+                f"correction {correction} needs p-values, which these scores do not have; use {RAW}, or scores of a "
+                "method that gives them, such as shapley",
+                code="rule.needs_p_values",
+            )
+        p = self.p_values
+        if (
+            adjust is benjamini_hochberg
+        ):  # helpful heads are no false claims of harm, but would loosen its threshold
+            p = np.where(self.values < 0, p, 1.0)
+        return np.where(adjust(p) <= 1 - self.level, self.high, np.maximum(self.high, 0))
+
+    def values_sha256(self) -> str:
+        """sha256 of the values' float64 bytes (little endian), in flat order."""
+        return arrays_sha256((self.values, "<f8"))
+
+    def arrays(self) -> dict[str, ScoreNumbers | None]:
+        """Every array of `SCORE_ARRAYS` by its name; None where the method gives none."""
+        return {name: getattr(self, name) for name in SCORE_ARRAYS}
+
+    def plain_values(self) -> dict[str, Plain]:
+        """Every value of `SCORE_VALUES` by its name, and whether the scores are signed."""
+        return {name: getattr(self, name) for name in (*SCORE_VALUES, SIGNED)}
+
+    @staticmethod
+    def from_fields(
+        grid: HeadGrid,
+        spec: Mapping[str, Json],
+        plain_values: Mapping[str, Plain],
+        arrays: Mapping[str, ScoreNumbers],
+        omissions: Omissions | None,
+    ) -> HeadScores:
+        """Scores of what was read, by whichever way they were written down.
+
+        Args:
+            grid: Heads of the model.
+            spec: Everything that the numbers depend on.
+            plain_values: As of `plain_values`, of the types in `SCORE_VALUES`.
+            arrays: Those of `arrays` that are there, of the types and shapes in `SCORE_ARRAYS`.
+            omissions: What of the examples was left out, if known.
+        """
+        return HeadScores(
+            grid=grid,
+            spec=RunSpec.of(spec),
+            omissions=omissions,
+            **plain_values,  # type: ignore[arg-type] # SCORE_VALUES has their types
+            **arrays,  # type: ignore[arg-type] # SCORE_ARRAYS has their types
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """Everything but the halves as JSON values, arrays as flat lists [head]."""
+        lists: dict[str, Json] = {}
+        for name, array in self.arrays().items():
+            if not SCORE_ARRAYS[name].in_files_only:
+                lists[name] = None if array is None else array.tolist()
+        return {
+            "grid": {stack: [*heads] for stack, heads in self.grid.to_json().items()},
+            "spec": self.spec.to_json(),
+            **self.plain_values(),
+            **lists,
+            OMISSIONS: None if self.omissions is None else self.omissions.to_json(),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> HeadScores:
+        """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
+        grid = HeadGrid.from_json(value["grid"])
+        arrays: dict[str, ScoreNumbers] = {}
+        for name, about in SCORE_ARRAYS.items():
+            if about.in_files_only or (numbers := value[name]) is None:
+                continue
+            arrays[name] = about.array(numbers)
+            if arrays[name].shape != about.shape(grid):
+                raise ValueError("another size than the grid's")
+        plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
+        if (signed := value.get(SIGNED)) is not None:
+            plain_values[SIGNED] = _as_plain(signed)
+        omissions = value.get(OMISSIONS)
+        return HeadScores.from_fields(
+            grid=grid,
+            spec=as_object(value["spec"]),
+            plain_values=plain_values,
+            arrays=arrays,
+            omissions=None if omissions is None else Omissions.from_json(omissions),
+        )
+
+    def mask(
+        self,
+        rule: str = "harmful",
+        *,
+        k: int | None = None,
+        threshold: float | None = None,
+        correction: str = RAW,
+    ) -> Mask:
+        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
+
+        correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh" (Benjamini–Hochberg).  Also
+        raises HeadlabError for an unknown correction, one of another rule, and one without p-values.
+        """
+        kept = choose(
+            self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
+        )
+        chosen: dict[str, Json] = {"rule": rule}
+        if k is not None:
+            chosen["k"] = int(k)
+        if threshold is not None:
+            chosen["threshold"] = float(threshold)
+        if correction != RAW:
+            chosen["correction"] = correction
+        chosen |= {
+            "method": self.method,
+            "estimand": self.estimand,
+            "languages": [self.language],
+        }
+        if self.spec.task.name:
+            chosen["task"] = self.spec.task.name
+        chosen["score"] = self.spec.to_json()
+        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+
+
+def _as_plain(value: Json) -> Plain:
+    """A number, a text, true or false. Raises TypeError for anything else."""
+    if value is None or isinstance(value, list | dict):
+        raise TypeError(f"{value!r:.40} is neither a number nor a text")
+    return value
+
+
+def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
+    """A sentence for each language in which examples were cut or words have no answer.
+
+    Older results do not say it, and have none.
+    """
+    omissions = ((result.language, result.omissions) for result in results)
+    sentences = (
+        f"{language}: {found.sentence}."
+        for language, found in omissions
+        if found is not None and found.sentence
+    )
+    return tuple(dict.fromkeys(sentences))
+
+
+def coarse(scores: Iterable[HeadScores]) -> str:
+    """Why no head of several scores can survive Holm's correction, in a sentence; empty where one may."""
+    tested = [(s.p_values, s.level) for s in scores if s.p_values is not None]
+    tests, least = (
+        sum(len(p) for p, _ in tested),
+        min((float(p.min()) for p, _ in tested), default=0.0),
+    )
+    if not tested or least * tests <= 1 - tested[0][1]:
+        return ""
+    return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
+
+
+# Two results side by side.
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two results on the same heads, head by head: the first minus the second, all arrays [head].
+
+    difference, low, high: in the unit of both, where they have one; low and high hold at `level` where both results
+    have intervals, else None.  ranks: of both; 1 is the highest value.  turned: heads whose values have opposite signs.
+    surely: those of them whose intervals lie on opposite sides of 0.
+    """
+
+    difference: Floats | None
+    low: Floats | None
+    high: Floats | None
+    level: float
+    ranks: tuple[Ints, Ints]
+    turned: Bools
+    surely: Bools
+
+    @property
+    def clear(self) -> Bools:
+        """Heads whose difference has an interval without 0, bool [head]."""
+        none = np.zeros(len(self.turned), bool)
+        return none if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
+
+
+def contrast(one: HeadScores, other: HeadScores) -> Contrast:
+    """Compare two results head by head, such as those of two methods, checkpoints or languages.
+
+    The interval of a difference reaches from one's lower end minus the other's upper end to the reverse: it holds
+    whenever both intervals do, hence at one minus the sum of their error rates, whatever the two results share.
+    Raises HeadlabError for results on other head grids.
+    """
+    if one.grid != other.grid:
+        raise HeadlabError(
+            f"the two results are of models with other heads: {one.grid} and {other.grid}; compare results of one grid",
+            code="score.grids_differ",
+        )
+    same = one.unit == other.unit
+    return Contrast(
+        one.values - other.values if same else None,
+        _minus(one.low, other.high) if same else None,
+        _minus(one.high, other.low) if same else None,
+        max(0.0, one.level + other.level - 1),
+        (one.ranks, other.ranks),
+        np.sign(one.values) * np.sign(other.values) < 0,
+        (one.helpful & other.harmful) | (one.harmful & other.helpful),
+    )
+
+
+def _minus(one: Floats | None, other: Floats | None) -> Floats | None:
+    return None if one is None or other is None else one - other
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy in one language as heads are removed one after another, paired with the unpruned model.
+
+    order: int [head], flat indices in order of removal.  removed: int [point], number of removed heads, ascending
+    from 0 to all.  correct: bool [point, answer].  groups: int [answer]; answers of one group number are
+    resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
+    [point], of "the difference is 0", two-sided; with no head removed the three are 0, 0 and 1.
+    ordering: the method whose scores gave the order.  caution: caveat about the
+    curve, or empty.  spec: everything the numbers depend on.  omissions: as of `HeadScores`.
+    """
+
+    grid: HeadGrid
+    language: str
+    split: str
+    ordering: str
+    order: Ints
+    removed: Ints
+    correct: Bools
+    groups: Ints
+    low: Floats
+    high: Floats
+    p_values: Floats
+    example_forwards: int
+    seconds: float
+    caution: str = ""
+    spec: RunSpec = field(default_factory=RunSpec)
+    omissions: Omissions | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
+
+    @property
+    def n(self) -> int:
+        """Number of answers at every point."""
+        return int(self.correct.shape[1])
+
+    @property
+    def accuracy(self) -> Floats:
+        """Share of right answers, float [point]."""
+        return np.asarray(self.correct.mean(axis=1))
+
+    @property
+    def difference(self) -> Floats:
+        """Accuracy minus that of the unpruned model, float [point]; 0.01 = one point, negative = lost."""
+        right = self.correct.sum(axis=1)
+        return np.asarray((right - right[0]) / self.n)
+
+    @property
+    def area(self) -> float:
+        """Mean accuracy over the share of heads removed, from none to all, by the trapezoid rule."""
+        return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
+
+    def heads_until(
+        self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate"
+    ) -> int:
+        """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
+
+        points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
+        `low` does, so that a larger loss is ruled out at every count up to the result.  A recovery after the first
+        fall does not count.  Raises HeadlabError for an unknown `by` or a negative loss.
+        """
+        if by not in ("estimate", "interval"):
+            raise HeadlabError(
+                f'unknown criterion for a loss {by!r}; use "estimate" or "interval"',
+                code="curve.loss_way_unknown",
+            )
+        if not points >= 0:
+            raise HeadlabError(
+                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point",
+                code="curve.loss_out_of_range",
+            )
+        fallen = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
+        return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
+
+    def mask(self, k: int) -> Mask:
+        """The mask without the first `k` heads of the order. Raises HeadlabError if `k` is out of range."""
+        require_type("k", k, Integral, "a whole number of heads")
+        if not 0 <= k <= self.grid.size:
+            raise HeadlabError(
+                f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
+                code="head.count_out_of_range",
+            )
+        order = self.spec.order or {}
+        chosen: dict[str, JsonLike] = {
+            "rule": "bottom",
+            "k": k,
+            "method": self.ordering,
+            "languages": [order.get("language", self.language)],
+            "score": self.spec.to_json(),
+        }
+        kept = kept_without(self.order[:k], self.grid.size)
+        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+
+    def values_sha256(self) -> str:
+        """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
+        whole = (
+            (self.order, "<i8"),
+            (self.removed, "<i8"),
+            (self.correct, "|b1"),
+            (self.groups, "<i8"),
+        )
+        return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
+
+
+def kept_without(gone: Ints, size: int) -> Bools:
+    """Heads kept, bool [head], when those with the flat indices `gone` are removed."""
+    kept = np.ones(size, dtype=bool)
+    kept[gone] = False
+    return kept
+
+
+class Band(NamedTuple):
+    """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
+
+    removed: int [point], number of removed heads.  ordering: of the curves.  curves: their number.
+    """
+
+    low: Floats
+    median: Floats
+    high: Floats
+    removed: Ints
+    ordering: str
+    curves: int
+
+
+def band(curves: Sequence[Curve]) -> Band:
+    """The band spanned by several curves of one grid, such as those of random orders.
+
+    Raises HeadlabError without curves, or if their grids or counts of removed heads differ.
+    """
+    if not curves:
+        raise HeadlabError("a band needs curves; give at least one", code="band.empty")
+    first = curves[0]
+    for curve in curves[1:]:
+        if curve.grid != first.grid or not np.array_equal(curve.removed, first.removed):
+            raise HeadlabError(
+                "a band needs curves of one head grid, measured at the same counts of removed heads; "
+                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}",
+                code="band.curves_differ",
+            )
+    accuracy = np.stack([curve.accuracy for curve in curves])
+    middle = np.median(accuracy, axis=0)
+    return Band(
+        accuracy.min(axis=0),
+        middle,
+        accuracy.max(axis=0),
+        first.removed,
+        first.ordering,
+        len(curves),
+    )
+
+
+def counts(heads: int, points: int | None = None) -> list[int]:
+    """Number of removed heads at each point: every number, or `points` evenly spaced ones from 0 to all.
+
+    Raises HeadlabError unless `points` is from 2 to heads + 1.
+    """
+    if points is None:
+        return list(range(heads + 1))
+    if not 2 <= points <= heads + 1:
+        raise HeadlabError(
+            f"asked for {points} points; a curve of {heads} heads has 2 to {heads + 1}",
+            code="curve.points_out_of_range",
+        )
+    steps = points - 1
+    return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
+
+
+# Curves as tables, with names that tell them apart.
+
+POINT = 0.01
+
+
+def curve_names(curves: Sequence[Curve]) -> list[str]:
+    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
+    one_language, one_ordering = (
+        len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering")
+    )
+    if len(curves) == 1:
+        return [f"{curves[0].language} by {curves[0].ordering}"]
+    if one_ordering and not one_language:
+        names = [c.language for c in curves]
+    else:
+        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
+    twice = {name for name in names if names.count(name) > 1}
+    return [
+        f"{name}, seed {_seed(c)}" if name in twice else name
+        for name, c in zip(names, curves, strict=True)
+    ]
+
+
+def _seed(curve: Curve) -> Cell:
+    """The seed of the scores that order the heads, or that of a curve without an order."""
+    seed = curve.spec.seed if curve.spec.order is None else curve.spec.order.get("seed")
+    return None if isinstance(seed, list | dict) else seed
+
+
+def curve_summary(curves: Sequence[Curve]) -> Table:
+    """A row per curve: what it is of, its start, its mean, and how many heads can go before one point is lost."""
+    columns = (
+        "language", "ordered by", "seed", "split", "answers", "all heads, %", "mean over the curve, %",
+        "heads gone for 1 point, estimate", "heads gone for 1 point, interval", "heads",
+    )  # fmt: skip
+    rows = tuple(
+        (c.language, c.ordering, _seed(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
+         c.heads_until(POINT), c.heads_until(POINT, "interval"), c.grid.size)
+        for c in curves
+    )  # fmt: skip
+    notes = (
+        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
+        "is ruled out at every count up to there. Each interval is for its own count of heads: among many counts some "
+        "are off by chance.",
+        *dict.fromkeys(curve.caution for curve in curves if curve.caution),
+        *omission_notes(curves),
+    )
+    formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
+    return Table("curve-summary", "Accuracy as heads are removed", columns, formats, rows, notes)
+
+
+def curve_points(curve: Curve, name: str) -> Table:
+    """A row per count of removed heads: accuracy, and its difference from the untouched model. name: of the curve."""
+    columns = (
+        "heads removed",
+        "accuracy, %",
+        "difference, points",
+        "low, points",
+        "high, points",
+        "p",
+    )
+    shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
+    parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
+    rows = tuple((gone, *cells, p) for gone, cells, p in parts)
+    return Table("curve-points", f"Every point, {name}", columns, formats, rows)
+
+
+# Two curves side by side.
+
+
+def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
+    """Area of one curve minus that of the other, paired over the answers and resampled by group.
+
+    Raises HeadlabError unless both are of the same examples.
+    """
+    if one.spec.task != other.spec.task or not np.array_equal(one.groups, other.groups):
+        raise HeadlabError(
+            "the two curves were measured on different examples; compare curves of one language, split and size",
+            code="curve.other_examples",
+        )
+    return paired_bootstrap(
+        areas(other), areas(one), labels(one.groups), np.random.default_rng(seed)
+    )
+
+
+def areas(curve: Curve) -> Floats:
+    """Each answer's contribution to the area under a curve, float [answer]; their mean is `Curve.area`."""
+    return np.asarray(
+        np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0)
+    )
+
+
+def labels(groups: Ints) -> tuple[str, ...]:
+    """Labels that sort like the numbers, so that the draws are the same as with the groups' own names."""
+    return tuple(f"{group:012d}" for group in groups.tolist())

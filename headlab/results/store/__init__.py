@@ -1,0 +1,361 @@
+"""Results on disk: one folder per run, named by the hash of its spec and written atomically."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import numpy as np
+
+from headlab.core import (
+    CHOOSE_CACHE,
+    Evaluation,
+    HeadlabError,
+    Ints,
+    Json,
+    JsonRecord,
+    Report,
+    RunSpec,
+    append_line,
+    as_path,
+    former_specs,
+    read_json,
+    sync_folder,
+    write_atomic,
+    write_json,
+)
+from headlab.core import default_root as default_root
+from headlab.results.l0_gates import LearnedGates
+from headlab.results.scores import Curve, HeadScores
+from headlab.results.store.codecs import ANSWERS as ANSWERS
+from headlab.results.store.codecs import (
+    CODECS,
+    Record,
+    codec_of,
+    pack,
+    pack_evaluation,
+    read_evaluation,
+    read_result,
+)
+from headlab.results.store.codecs import GATES as GATES
+from headlab.results.store.codecs import REPORT as REPORT
+from headlab.results.store.codecs import Result as Result
+from headlab.results.store.codecs import pack_answers as pack_answers
+from headlab.results.store.codecs import trained_folder as trained_folder
+from headlab.results.store.codecs import unpack_answers as unpack_answers
+from headlab.results.store.folder import FORMAT as FORMAT
+from headlab.results.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.results.store.folder import Array, Arrays, kind_of, npz
+from headlab.results.store.folder import read_arrays as read_arrays
+from headlab.results.store.places import Places as Places
+from headlab.results.store.places import note_places, noted_places
+from headlab.tasks.base import Example, Task
+
+if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
+    from headlab.hooks.model import Model
+
+# Runs, and the store that holds them.
+
+R = TypeVar("R")
+T = TypeVar("T")
+Stamp = tuple[tuple[int, int, int], ...]
+SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
+OWNER = "run"  # array of a checkpoint that holds the key of its run
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """Every readable result of a kind, and a sentence for each one that was skipped."""
+
+    results: tuple[Result[T], ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one spec: result, checkpoint, log.
+
+    kept: called with the run whenever part of it has been stored, and with whether that was all.
+    """
+
+    folder: Path
+    spec: RunSpec
+    kept: Callable[[Run, bool], None] = lambda run, finished: None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", RunSpec.of(self.spec))
+
+    @property
+    def key(self) -> str:
+        """sha256 of the spec: the folder's name."""
+        return self.spec.key
+
+    @property
+    def finished(self) -> bool:
+        """Whether a result exists, readable or not."""
+        return (self.folder / "result.npz").exists()
+
+    def open(self) -> None:
+        """Make the folder and write its spec if they are missing; a wrong spec is replaced, which is logged."""
+        path = self.folder / "spec.json"
+        try:
+            if read_json(path) == self.spec:
+                sync_folder(
+                    self.folder.parent
+                )  # the process that made the folder may have died before it did
+                return
+            problem = "another run's"
+        except HeadlabError as error:
+            problem = str(error) if path.exists() else ""
+        write_json(path, self.spec.to_json(), CHOOSE_CACHE)
+        if problem:
+            self.log(f"spec.json written again: {problem}")
+
+    def result(self, kind: type[T]) -> Result[T] | None:
+        """The finished result, or None. kind: HeadScores, Curve, Report or LearnedGates.
+
+        Raises HeadlabError if a file exists but is invalid or of another kind.
+        """
+        if not self.finished:
+            return None
+        found = read_result(self.folder, kind)
+        self._sweep()  # what a process left that was killed between writing the result and this
+        return found
+
+    def kept_report(self) -> Report | None:
+        """The finished report, or None.
+
+        Also None if the file is invalid, with the reason in the log, so that the report is made again.
+        """
+        found = self._sound("report", lambda: self.result(Report))
+        return None if found is None else found.record
+
+    def _sound(self, what: str, read: Callable[[], R | None]) -> R | None:
+        """What is read; None if that fails, with the reason in the log."""
+        try:
+            return read()
+        except HeadlabError as error:
+            self.log(f"{what} skipped: {error}")
+            return None
+
+    def finish(self, record: Record, meta: JsonRecord) -> None:
+        """Write the result atomically, then delete the checkpoints."""
+        data = pack(record, meta)
+        self.open()
+        write_atomic(self.folder / "result.npz", data, CHOOSE_CACHE)
+        self._sweep()
+        self.kept(self, True)
+
+    def _sweep(self) -> None:
+        """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
+        for path in (self.folder / name for name in CHECKPOINTS):
+            if not os.path.lexists(path):
+                continue
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                with suppress(HeadlabError):  # a cache that is read-only takes no log either
+                    self.log(f"{path.name} stays ({error.strerror})")
+
+    def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
+        """Answers under the mask with this digest on the run's examples, or None.
+
+        Also None if the file is damaged or foreign, with the reason in the log, so that the answers are made again.
+        """
+        path = self.folder / f"{digest}.npz"
+        if not os.path.lexists(path):
+            return None
+        return self._sound(
+            f"answers under {digest[:12]}",
+            lambda: read_evaluation(path, digest, self.spec, examples),
+        )
+
+    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
+        """Store a complete evaluation; units: int [example], answers per example."""
+        data = pack_evaluation(digest, evaluation, units, self.spec)
+        self.open()
+        write_atomic(self.folder / f"{digest}.npz", data, CHOOSE_CACHE)
+        self.kept(self, True)
+
+    def checkpoint(self) -> dict[str, Array] | None:
+        """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
+        path = self.folder / "checkpoint.npz"
+
+        def own() -> dict[str, Array]:
+            arrays = read_arrays(path)
+            if str(arrays.pop(OWNER, "")) != self.key:
+                raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
+            return arrays
+
+        return self._sound("checkpoint", own) if os.path.lexists(path) else None
+
+    def save(self, arrays: Arrays) -> None:
+        """Store arrays as the checkpoint from which the run can resume."""
+        self.open()
+        data = npz({**arrays, OWNER: np.array(self.key)})
+        write_atomic(self.folder / "checkpoint.npz", data, CHOOSE_CACHE)
+        self.kept(self, False)
+
+    def log(self, line: str) -> None:
+        """Append a line to the run's log."""
+        append_line(self.folder / "log.txt", line, CHOOSE_CACHE)
+
+
+ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
+
+
+class Store:
+    """A folder of runs. root: None means $HEADLAB_CACHE or the usual folder."""
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = default_root() if root is None else as_path("root", root)
+        self._seen: dict[tuple[Callable[[Path], object], Path], tuple[Stamp, object]] = {}
+
+    def run(self, spec: Mapping[str, Json]) -> Run:
+        """The run of a spec, finished or not.
+
+        One that an earlier version of headlab finished, when it knew the same model by another fingerprint, is taken
+        where there is none of today's.
+        """
+        run_spec = RunSpec.of(spec)
+        run = Run(self.root / run_spec.key, run_spec)
+        if run.folder.exists():
+            return run
+        for former_spec in former_specs(run_spec):
+            former_run = Run(self.root / former_spec.key, former_spec)
+            holds_answers = former_spec.kind == ANSWERS and former_run.folder.is_dir()
+            if former_run.finished or holds_answers:
+                return former_run
+        return run
+
+    def note_places(
+        self,
+        spec: Mapping[str, Json],
+        model: Model,
+        task: Task | None = None,
+        **files: Path | None,
+    ) -> None:
+        """Note where the files of a result are on this machine, so that a report's commands can name them.
+
+        Args:
+            spec: Of the result.
+            model: That it is of; the folder of one that was read from a folder is noted.
+            task: That it is on, if any; its declaration and its folder of data are noted.
+            files: Further ones, by their names in `Places`.
+        """
+        of_task = {} if task is None else {"declaration": task.declaration, "data": task.data}
+        places = Places(**{"model": model.checkpoint.folder, **files, **of_task})
+        note_places(self.root, spec, places)
+
+    def places(self, spec: Mapping[str, Json]) -> Places:
+        """Where the files of a result are on this machine, as far as known. spec: of the result."""
+        return noted_places(self.root, spec)
+
+    def folders(self) -> Iterator[Path]:
+        """Run folders, in name order."""
+        if self.root.is_dir():
+            names = (
+                p
+                for p in self.root.iterdir()
+                if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS
+            )
+            yield from sorted(names)
+
+    def scan(self) -> Listing[HeadScores]:
+        """Read every score; also names the folders whose kind cannot be told."""
+        return self.listing(HeadScores)
+
+    def curves(self) -> Listing[Curve]:
+        """Read every curve."""
+        return self.listing(Curve)
+
+    def reports(self) -> Listing[Report]:
+        """Read every report."""
+        return self.listing(Report)
+
+    def gates(self) -> Listing[LearnedGates]:
+        """Read all learned gates."""
+        return self.listing(LearnedGates)
+
+    def listing(self, kind: type[T]) -> Listing[T]:
+        """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
+        results, problems = list[Result[T]](), list[str]()
+        read = cast("Callable[[Path], Result[T]]", _READERS[kind])
+        for folder in self.folders():
+            if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
+                continue  # started but not finished, which is not a problem
+            kind_name = self._read(_kind, folder)
+            if kind_name == codec_of(kind).kind or (not kind_name and kind is HeadScores):
+                try:
+                    results.append(self._read(read, folder))
+                except HeadlabError as error:
+                    problems.append(f"skipped: {error}")
+        return Listing(tuple(results), tuple(problems))
+
+    def _read(self, read: Callable[[Path], R], folder: Path) -> R:
+        """The contents of a folder, cached until its files change."""
+        stamp = _stamp(folder)
+        seen = self._seen.get((read, folder))
+        if seen is not None and seen[0] == stamp:
+            return cast(R, seen[1])
+        found = read(folder)
+        if all(time.time_ns() - changed > SETTLED for _, changed, _ in stamp):
+            self._seen[read, folder] = stamp, found
+        return found
+
+    def find(
+        self,
+        *,
+        model: str | None = None,
+        task: str | None = None,
+        method: str | None = None,
+        language: str | None = None,
+    ) -> list[Result[HeadScores]]:
+        """Results whose model name, task name, method and language are as given (None: any)."""
+        return [r for r in self.scan().results if matches(r, model, task, method, language)]
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Inode, modification time and size of each file of a result; missing files are skipped."""
+    stats = []
+    for name in ("spec.json", "result.npz"):
+        with suppress(OSError):  # the reader reports it
+            stats.append((folder / name).stat())
+    return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+
+
+# One function per kind, since what was read is cached by function and folder.
+_READERS: Mapping[type, Callable[[Path], object]] = {
+    kind: partial(read_result, kind=kind) for kind in CODECS
+}
+
+
+def _kind(folder: Path) -> str:
+    """The kind of result in a folder; empty if its spec cannot be read, which `scan` reports."""
+    try:
+        return kind_of(read_json(folder / "spec.json"))
+    except HeadlabError:
+        return ""
+
+
+def matches(
+    result: Result[HeadScores],
+    model: str | None,
+    task: str | None,
+    method: str | None,
+    language: str | None,
+) -> bool:
+    """Whether a result has this model, task, method and language (None: any)."""
+    scores = result.record
+    names = (scores.spec.model.name, scores.spec.task.name, scores.method, scores.language)
+    return all(
+        wanted_name is None or wanted_name == name
+        for wanted_name, name in zip((model, task, method, language), names, strict=True)
+    )

@@ -1,0 +1,375 @@
+"""Which class of a model stands for which label of a task: by name, as stated, or found on examples with labels."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from headlab.core import HeadlabError, Ints
+
+FEW = 6  # labels; of more, there are too many orders to try
+LEVEL = 0.001  # probability, at most, that a wrong order is found surely better than the right one
+# A name that is read as one among others, with commas between them.
+ORDINARY = re.compile(r"[\w.+/-]+( [\w.+/-]+)*")
+# What a model is named by default, or by a converter that knew no names.
+NAMELESS = re.compile(r"(label|class)?[\s_-]*\d+", re.IGNORECASE)
+SYNONYMS = (
+    ("entailment", "entail", "entails", "entailed"),
+    ("contradiction", "contradict", "contradicts", "contradictory"),
+    ("not_entailment", "non_entailment", "no_entailment"),
+    ("positive", "pos"),
+    ("negative", "neg"),
+)
+
+
+@dataclass(frozen=True)
+class LabelOrder:
+    """The column of a model's logits for each of a task's labels.
+
+    assumed: {label: the model's own name of its class}, where that name is not the label's; results record it.
+    note: what was assumed and why, in a sentence; empty if nothing was.
+    """
+
+    columns: tuple[int, ...]
+    assumed: Mapping[str, str] | None = None
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """What stands beside every figure: the note, or the label map; empty where the names are the labels'."""
+        if self.note or self.assumed is None:
+            return self.note
+        return "Label map: " + ", ".join(
+            f"{label} = {name}" for label, name in self.assumed.items()
+        )
+
+
+def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
+    """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
+    for key in (str, str.casefold, plain, meaning):
+        found = _matches(labels, names, key)
+        if found is not None:
+            return found
+    return None
+
+
+def _matches(
+    labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]
+) -> tuple[int, ...] | None:
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(key(name), []).append(place)
+    found = [places.get(key(label), []) for label in labels]
+    if any(len(places) != 1 for places in found) or len({own for (own,) in found}) < len(labels):
+        return None
+    return tuple(own for (own,) in found)
+
+
+def plain(name: str) -> str:
+    """A name without case, spaces and punctuation; unchanged if nothing is left."""
+    return re.sub(r"[\W_]+", "_", name.casefold()).strip("_") or name
+
+
+def meaning(name: str) -> str:
+    """The first synonym of a name."""
+    return next((words[0] for words in SYNONYMS if plain(name) in words), plain(name))
+
+
+def nameless(names: Sequence[str]) -> bool:
+    """Whether a model's names of its classes say nothing, like LABEL_0."""
+    return all(NAMELESS.fullmatch(name) for name in names)
+
+
+def read_map(text: str) -> dict[str, str]:
+    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object, for names with commas.
+
+    Raises HeadlabError for any other form.
+    """
+    pairs = _pairs(text)
+    found = dict(pairs)
+    if not pairs or len(found) < len(pairs) or not all(label and told for label, told in pairs):
+        raise HeadlabError(
+            f"the label map is {text!r:.100}; write each label once with the model's class for it, like "
+            'LABEL=CLASS,LABEL=CLASS, or as a JSON object of texts where names have commas: {"LABEL": "CLASS"}',
+            code="label_map.malformed",
+        )
+    return found
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Labels and classes of a text; of JSON that is not an object of texts, one that is refused."""
+    if text.lstrip().startswith("{"):
+        try:
+            pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            return []
+        return pairs if all(isinstance(told, str) for _, told in pairs) else []
+    parts = (part.partition("=") for part in text.split(","))
+    return [(label.strip(), told.strip()) for label, _, told in parts]
+
+
+def write_map(told: Mapping[str, str]) -> str:
+    """A label map as `read_map` takes it, on one line."""
+    plain_text = ",".join(f"{label}={name}" for label, name in told.items())
+    typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
+    if typed_as_it_is and _pairs(plain_text) == list(told.items()):
+        return plain_text
+    return quoted(dict(told))
+
+
+def quoted(value: object) -> str:
+    """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+# How a label map is typed: for an error that asks for one.
+
+PLACEHOLDER = "CLASS"
+LISTED = 20  # labels and classes that a hint lists in full
+
+
+def sure_classes(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """The class of each label whose name says it without a doubt; other labels are left out.
+
+    A label and a class belong together where their names mean the same and no other name, of either, does.
+    """
+    columns: dict[str, int] = {}
+    for key in (str, certain_meaning):
+        label_keys, class_keys = Counter(map(key, labels)), Counter(map(key, names))
+        for label in labels:
+            if label in columns or label_keys[key(label)] != 1 or class_keys[key(label)] != 1:
+                continue
+            column = next(number for number, name in enumerate(names) if key(name) == key(label))
+            if column not in columns.values():
+                columns[label] = column
+    return columns
+
+
+def certain_meaning(name: str) -> str:
+    """The first synonym of a name, without case, and with one mark for spaces, hyphens and underscores between words.
+
+    Unlike `meaning` it keeps other punctuation, so that C++ is not C.
+    """
+    text = re.sub(r"[\s_-]+", "_", name.casefold()).strip("_") or name
+    return next((words[0] for words in SYNONYMS if text in words), text)
+
+
+def class_text(names: Sequence[str], column: int) -> str:
+    """How a label map names a class: by its name, or by its number where that names no other or several."""
+    name = names[column]
+    return name if name and list(names).count(name) == 1 else str(column)
+
+
+def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
+    """How to say which class is which label: what to type, in a clause.
+
+    A class is paired with a label only where `sure_classes` is; the others are for the reader to choose.
+
+    Args:
+        labels: Of the task.
+        names: The model's own names of its classes; at least as many as there are labels.
+    """
+    columns = sure_classes(labels, names)
+    placeholder = PLACEHOLDER
+    while placeholder.casefold() in {name.casefold() for name in names}:
+        placeholder = f"{placeholder}_"
+    shown_labels = labels if len(labels) <= LISTED else labels[:2]
+    stated = {
+        label: class_text(names, columns[label]) if label in columns else placeholder
+        for label in shown_labels
+    }
+    text = write_map(stated)
+    remarks = []
+    if len(shown_labels) < len(labels):
+        remarks.append(f"and so on, for all {len(labels)} labels: {listed(labels)}")
+    if placeholder in stated.values():
+        remarks.append(
+            f"in place of each {placeholder} one of the model's classes: {listed(names)}, or its "
+            f"number, 0 to {len(names) - 1}"
+        )
+    remarks.append("in Python: label_map of the task")
+    remarks.append(f"in the app, by names alone: Label map in the sidebar{in_the_app(text)}")
+    return f"--label-map {shlex.quote(text)} ({'; '.join(remarks)})"
+
+
+def in_the_app(text: str) -> str:
+    """How a field of the app takes what a command takes between a shell's quotes, as the end of a clause."""
+    in_a_shell = shlex.quote(text)
+    if in_a_shell == text:
+        return ""
+    return ", without the outer quotes" if in_a_shell == f"'{text}'" else f", as {text}"
+
+
+def told_apart(name: str) -> str:
+    """A name as one of several with commas between them: an odd one stands between quotes."""
+    return name if ORDINARY.fullmatch(name) else quoted(name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
+    counts = Counter(names)
+    texts = []
+    for number, name in enumerate(names[:LISTED]):
+        text = told_apart(name)
+        texts.append(text if counts[name] == 1 else f"{text} (number {number})")
+    more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(texts) + more
+
+
+def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:
+    """Whether a result's classes are those of a label map; without a map, any are.
+
+    stored: the task in the result's spec, which has names: what a number in the map stands for is known to the model
+    alone, so that such a map is never the same.
+    """
+    if told is None:
+        return True
+    named = stored.get("classes") or {label: label for label in told}
+    same = {label: name.casefold() for label, name in named.items()}
+    return same == {label: name.casefold() for label, name in told.items()}
+
+
+def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None:
+    """Raise HeadlabError unless a label map names each of a task's labels and nothing else."""
+    lacking = [label for label in labels if label not in told]
+    unknown = [label for label in told if label not in labels]
+    if lacking or unknown:
+        problem = (
+            f"has no class for {lacking[0]!r}"
+            if lacking
+            else f"names {unknown[0]!r:.60}, which is no label"
+        )
+        raise HeadlabError(
+            f"the label map of task {task} {problem}; give one class for each of {listed(labels)}",
+            code="label_map.labels_mismatch",
+        )
+
+
+def as_stated(
+    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]
+) -> tuple[int, ...]:
+    """The class of each label as `told` has it, by name or by number.
+
+    Raises HeadlabError unless every label has a class of its own.
+    """
+    check_map(task, labels, told)
+    columns = [_class(names, told[label]) for label in labels]
+    if len(set(columns)) < len(columns):
+        raise HeadlabError(
+            f"the label map of task {task} gives two labels one class; give each its own",
+            code="label_map.class_twice",
+        )
+    return tuple(columns)
+
+
+def _class(names: Sequence[str], told: str) -> int:
+    for key in (str, str.casefold):
+        if (
+            places := [place for place, name in enumerate(names) if key(name) == key(told)]
+        ) and len(places) == 1:
+            return places[0]
+    if told.isascii() and told.isdigit() and int(told) < len(names):
+        return int(told)
+    raise HeadlabError(
+        f"the label map names class {told!r:.60}; the model's classes are {listed(names)}, or 0 to {len(names) - 1}",
+        code="label_map.class_unknown",
+    )
+
+
+def told_by_names(
+    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str] | None
+) -> tuple[bool | None, str]:
+    """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
+
+    told: the label map, if any.  Raises HeadlabError for one that does not fit.
+    """
+    classes = some(names)
+    if told is not None:
+        as_stated(task, labels, names, told)
+        return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
+    if by_name(labels, names) is not None:
+        return (
+            True,
+            f"The model's classes have the names of the {len(labels)} labels of task {task}.",
+        )
+    advice = f"Say which is which: {map_hint(labels, names)}."
+    if len(names) < len(labels):
+        what = f"The model has {len(names)} classes ({classes}), fewer than the {len(labels)} labels of task {task}"
+        return False, f"{what}. Choose the task that it was trained on."
+    if len(names) != len(labels) or not nameless(names):
+        what = (
+            f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
+        )
+        return (
+            False,
+            f"{what}, and their names do not match. Choose the task that it was trained on. {advice}",
+        )
+    if len(labels) > FEW:
+        return (
+            False,
+            f"The model's classes are {classes}, which says nothing, and too many to try all orders. {advice}",
+        )
+    return (
+        None,
+        f"The model's classes are {classes}, which says nothing: all orders are tried on dev examples. {advice}",
+    )
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of many."""
+    return ", ".join(map(told_apart, names[:4])) + ("…" if len(names) > 4 else "")
+
+
+def below_chance(right: int, answers: int, labels: int) -> bool:
+    """Whether so few right answers are surely worse than guessing one of the labels at random."""
+    from scipy.stats import (
+        binom,
+    )  # takes a second to import, which pages that only read a label map need not wait for
+
+    return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The best order of a model's classes on some examples.
+
+    right, next: its share of right answers, and the runner-up's.  p: of its being better, corrected for all orders.
+    """
+
+    columns: tuple[int, ...]
+    right: float
+    next: float
+    p: float
+
+
+def try_orders(counts: Ints) -> Tried:
+    """Compare all orders of the classes.  counts: examples by answer and label, int [class, label].
+
+    Two orders differ only on examples that one of them has right and the other wrong. If the other is at least as good,
+    its share of these is one half or more, so the best one's is tested against one half (the sign test), and its
+    p-value against each other order is corrected for their number (Bonferroni).
+    """
+    from scipy.stats import binom
+
+    labels = np.arange(counts.shape[1])
+    orders = np.array(list(permutations(range(len(counts)), counts.shape[1])))
+    hits = counts[orders, labels]  # [order, label]
+    right = hits.sum(axis=1)
+    best = int(right.argmax())
+    differs = orders != orders[best]
+    won, lost = (hits[best] * differs).sum(axis=1), (hits * differs).sum(axis=1)
+    others = np.arange(len(orders)) != best
+    p = np.asarray(binom.sf(won - 1, won + lost, 0.5))[others]
+    total = max(1, int(counts.sum()))
+    second = int(right[others].max(initial=0))
+    whole = float(min(1.0, p.max(initial=0.0) * others.sum()))
+    return Tried(tuple(orders[best].tolist()), int(right[best]) / total, second / total, whole)
