@@ -11,8 +11,9 @@ def run_session() -> None:
         "_link", {key: st.query_params.get_all(key) for key in st.query_params}
     )
 
-    from headlab.ui import presses, shell
-    from headlab.ui.names import PAGES
+    from headlab.dashboard.frame import shell
+    from headlab.dashboard.names import PAGES
+    from headlab.dashboard.widgets import presses
 
     st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
     shell.warm_up()
@@ -34,7 +35,7 @@ def run_session() -> None:
 if __name__ == "__main__":
     run_session()
 else:
-    from headlab.ui.door import middleware
-    from headlab.ui.ending import lifespan
+    from headlab.dashboard.frame.door import middleware
+    from headlab.dashboard.frame.ending import lifespan
 
     app = App(__file__, lifespan=lifespan, middleware=middleware())

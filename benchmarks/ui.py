@@ -202,7 +202,9 @@ def _card(tab: Any, language: str, layer: int, head: int) -> float:
 
 def switches(tests: Any, tab: Any, times: int) -> list[float]:
     """Milliseconds from a click on a page's name in the navigation to the end of that page's run."""
-    names = [title for title, _ in importlib.import_module("headlab.ui.names").PAGES.values()]
+    names = [
+        title for title, _ in importlib.import_module("headlab.dashboard.names").PAGES.values()
+    ]
     visit(tab, tests.QUIET, PAGES["overview"])
     found = []
     for name in [*names[1:], names[0]] * times:

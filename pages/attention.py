@@ -2,13 +2,16 @@
 
 import streamlit as st
 
+from headlab.dashboard.frame import shell
+from headlab.dashboard.frame.shell import client, found, page, waited
+from headlab.dashboard.names import head_key
+from headlab.dashboard.panels import attention as attention_page
+from headlab.dashboard.panels import job_offer
+from headlab.dashboard.panels.attention import head_names, pick_heads, pick_options, pick_sentences
+from headlab.dashboard.panels.sentences import draw_told, elsewhere
+from headlab.dashboard.widgets import headgrid
+from headlab.dashboard.widgets.notices import remember, remembered
 from headlab.plots.matrices import Panel
-from headlab.ui import attention_page, headgrid, job_offer, shell
-from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
-from headlab.ui.names import head_key
-from headlab.ui.notices import remember, remembered
-from headlab.ui.sentences import draw_told, elsewhere
-from headlab.ui.shell import client, found, page, waited
 from headlab.worker.schemas import AttentionRequest
 
 

@@ -3,16 +3,16 @@
 import streamlit as st
 
 from headlab.core import Report
+from headlab.dashboard.frame.shell import listing, page
+from headlab.dashboard.names import plain
+from headlab.dashboard.panels import report, stored_reports
+from headlab.dashboard.panels.stored_reports import ExperimentForm
+from headlab.dashboard.widgets.figures import skipped
 from headlab.studies.table import offered_experiments
-from headlab.ui import experiments, experiments_report
-from headlab.ui.experiments import ExperimentForm
-from headlab.ui.figures import skipped
-from headlab.ui.names import plain
-from headlab.ui.shell import listing, page
 
 
 def pick(task):
-    experiments.begin(task)
+    stored_reports.begin(task)
     studies = offered_experiments()
     key = st.selectbox(
         "What do you want to know?",
@@ -29,26 +29,26 @@ def pick(task):
 def answer(form, job):
     st.subheader("What does it say?")
     stored = listing(Report)
-    weights = experiments.weights_of(form.choice.model)
-    results = experiments.matching(stored.results, form.choice, form.experiment, weights)
+    weights = stored_reports.weights_of(form.choice.model)
+    results = stored_reports.matching(stored.results, form.choice, form.experiment, weights)
     shown = ""
-    requested = experiments.report_of(form.experiment, [result.key for result in results])
+    requested = stored_reports.report_of(form.experiment, [result.key for result in results])
     if results:
-        result = experiments_report.pick(results, form.experiment, requested, weights)
+        result = report.pick(results, form.experiment, requested, weights)
         shown = st.session_state.get(f"report-{form.experiment}") or ""
-        experiments_report.draw(result, job, weights)
+        report.draw(result, job, weights)
     else:
         subject = plain(f"{form.choice.model} and task {form.choice.task}")
         none = f"There is no report yet on {subject}."
         made = "**Start** makes one: figures, tables to download, and notes on what limits them."
         st.info(none if form.obstacle(job) else f"{none} {made}")
-        experiments.offer_others(form, stored.results)
+        stored_reports.offer_others(form, stored.results)
     skipped(stored.problems, "report")
-    experiments.write(form.experiment, shown)
+    stored_reports.write(form.experiment, shown)
 
 
 with page("experiments") as choice:
     form = ExperimentForm(pick(choice.task), choice)
     st.subheader("What will it cost?")
-    job = experiments.draw(form)
+    job = stored_reports.draw(form)
     answer(form, job)

@@ -3,13 +3,15 @@
 import streamlit as st
 
 from headlab.core import Head
+from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.names import head_from, head_key, language_title, plain
+from headlab.dashboard.pages.heads import maps as heads_page
+from headlab.dashboard.panels import contrast, job_offer, report
+from headlab.dashboard.widgets import headgrid
+from headlab.dashboard.widgets.notices import keep_known
+from headlab.dashboard.widgets.presses import download, give, uninterrupted
 from headlab.methods.table import ATTENTION_METHOD
 from headlab.pictures import maps_of
-from headlab.ui import contrast, experiments_report, headgrid, heads_page, job_offer
-from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.notices import keep_known
-from headlab.ui.presses import download, give, uninterrupted
-from headlab.ui.shell import found, page
 
 
 def pick(language, head, languages):
@@ -99,7 +101,7 @@ def body(choice, results, confidence):
         st.caption(f"{plain(note)}.")
     contrast.draw(scores[focus], head, lambda clicked: pick(focus, clicked, scores))
     tables(choice, scores, confidence, head)
-    experiments_report.save_view(choice, scores)
+    report.save_view(choice, scores)
 
 
 with page("heads") as choice:

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from headlab.ui import job_actions, job_form, job_views
-from headlab.ui.names import plain
-from headlab.ui.shell import page
+from headlab.dashboard.frame.shell import page
+from headlab.dashboard.names import plain
+from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.panels import job_actions
 
 
 def asked():
@@ -24,13 +25,13 @@ def asked():
 with page("jobs") as choice:
     number = asked()
     if number is not None:
-        job_views.draw_details(number)
+        views.draw_details(number)
     else:
         left, right = st.columns([7, 5], gap="large")
         with left:
             st.subheader("Queue")
-            job_views.draw_queue()
+            views.draw_queue()
         with right:
-            job_form.draw(choice)
+            form.draw(choice)
         if choice.languages:
-            job_form.draw_cached(choice)
+            form.draw_cached(choice)

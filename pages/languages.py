@@ -3,16 +3,16 @@
 import streamlit as st
 
 from headlab.core import shown_unit
+from headlab.dashboard.frame.shell import found, languages_of, page
+from headlab.dashboard.frame.stored_scores import sample_note
+from headlab.dashboard.names import language_title, page_link, plain
+from headlab.dashboard.panels import job_offer, report
+from headlab.dashboard.widgets.figures import figure, show
+from headlab.dashboard.widgets.presses import give
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
-from headlab.ui import experiments_report, job_offer
-from headlab.ui.figures import figure, show
-from headlab.ui.names import language_title, page_link, plain
-from headlab.ui.presses import give
-from headlab.ui.results import sample_note
-from headlab.ui.shell import found, languages_of, page
 
 CHART = (
     "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
@@ -22,14 +22,14 @@ TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has
 
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
-    compared = experiments_report.compared(scores)
+    compared = report.compared(scores)
     result = agreement.agreement_result(compared)
     pairs, languages, clusters, *_ = result.tables()
     st.caption(f"Spearman ρ over {compared.heads} heads.")
     for sentence in result.notes:
         st.markdown(plain(sentence))
     if compared.found.noise is None:
-        st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
+        st.info(f"{report.noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
     about = (
         f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
@@ -105,7 +105,7 @@ def body(scores):
         few, own = specific(scores)
         st.subheader("How many heads, and how certain")
         show(heads.count_table(scores, top, few), "languages")
-        experiments_report.draw_heads([agnostic, *own])
+        report.draw_heads([agnostic, *own])
     else:
         st.info(
             "This method has no signs, so no head can be positive in one language and negative in another."
@@ -131,6 +131,6 @@ with page("languages") as choice:
         too_few(choice, n)
     else:
         body(results.scores)
-        experiments_report.save_view(choice, results.scores)
+        report.save_view(choice, results.scores)
     if len(languages_of(choice.task)) != 1:
         job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from headlab.ui import experiments_report, mask_pages
-from headlab.ui.names import plain
-from headlab.ui.shell import found, page
+from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.names import plain
+from headlab.dashboard.panels import masks as mask_pages
+from headlab.dashboard.panels import report
 
 
 def sources(choice, results, target):
@@ -37,6 +38,6 @@ with page("masks") as choice:
         mask_pages.openers(choice, {"A": masks[a], "B": masks[b]}, target)
         if apart is not None:
             mask_pages.tables(masks[a], masks[b], apart)
-        experiments_report.save_view(choice, results.scores, {name: masks[name] for name in (a, b)})
+        report.save_view(choice, results.scores, {name: masks[name] for name in (a, b)})
     if len(masks) > 1:
         mask_pages.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)

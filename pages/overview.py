@@ -3,14 +3,15 @@
 import streamlit as st
 
 from headlab.core import Report, part
+from headlab.dashboard.frame.shell import found, go, listing, others, page
+from headlab.dashboard.names import head_key, page_link, plain
+from headlab.dashboard.pages.overview.findings import findings, preferred
+from headlab.dashboard.panels import contrast, job_actions, job_offer, report, stored_reports
+from headlab.dashboard.widgets import headgrid
+from headlab.dashboard.widgets.presses import button
 from headlab.pictures import maps_of
 from headlab.results import default_root
 from headlab.studies.table import STUDIES
-from headlab.ui import contrast, experiments, experiments_report, headgrid, job_actions, job_offer
-from headlab.ui.findings import findings, preferred
-from headlab.ui.names import head_key, page_link, plain
-from headlab.ui.presses import button
-from headlab.ui.shell import found, go, listing, others, page
 
 
 def open_head(language, head):
@@ -23,7 +24,7 @@ def found_so_far(choice, results):
         r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model
     ]
     first = results.first or next(
-        (r.record for r in sorted(named, key=experiments.made_at, reverse=True)), None
+        (r.record for r in sorted(named, key=stored_reports.made_at, reverse=True)), None
     )
     kept = [
         r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]
@@ -31,7 +32,7 @@ def found_so_far(choice, results):
     ablation = "zero" if results.first is None else results.first.spec.get("ablation", "zero")
     reports = {
         key: preferred(
-            experiments.matching(kept, choice, key), choice.languages, choice.method, ablation
+            stored_reports.matching(kept, choice, key), choice.languages, choice.method, ablation
         )
         for key in STUDIES
     }
@@ -110,6 +111,6 @@ with page("overview") as choice:
         maps(choice, results)
         contrast.of_languages(results.scores, open_head)
         onward()
-        experiments_report.save_view(choice, results.scores)
+        report.save_view(choice, results.scores)
         missing(choice, results)
         elsewhere(choice)

@@ -1,8 +1,8 @@
 """Can this model be used, and what do my own examples make of its heads?"""
 
-from headlab.ui import own_page
-from headlab.ui.shell import page
+from headlab.dashboard.frame.shell import page
+from headlab.dashboard.pages.own import parts
 
 with page("own") as choice:
-    own_page.model_part(choice)
-    own_page.data_part(choice)
+    parts.model_part(choice)
+    parts.data_part(choice)

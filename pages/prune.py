@@ -5,25 +5,26 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.ui import (
+from headlab.dashboard.frame import guide, shell
+from headlab.dashboard.frame.shell import client, found, guarded, page
+from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
+from headlab.dashboard.pages.prune import board as prune_page
+from headlab.dashboard.pages.prune import front
+from headlab.dashboard.panels import (
+    accuracy,
     contrast,
-    experiments_report,
-    guide,
-    headgrid,
     job_actions,
     job_offer,
-    mask_pages,
-    prune_figures,
-    prune_page,
-    prune_pareto,
+    report,
     sentences,
-    shell,
 )
-from headlab.ui.history import follow_link, history_of, write_link
-from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, plain
-from headlab.ui.notices import keep_known, remember
-from headlab.ui.prune_figures import SIZES, Question
-from headlab.ui.shell import client, found, guarded, page
+from headlab.dashboard.panels import (
+    masks as mask_pages,
+)
+from headlab.dashboard.panels.accuracy import SIZES, Question
+from headlab.dashboard.panels.history import follow_link, history_of, write_link
+from headlab.dashboard.widgets import headgrid
+from headlab.dashboard.widgets.notices import keep_known, remember
 
 AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
@@ -48,7 +49,7 @@ def pick_split():
 @st.fragment
 def board(choice, loaded, history, results, measured):
     with guarded():
-        known = st.session_state.setdefault(prune_figures.SEEN, {})
+        known = st.session_state.setdefault(accuracy.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
             grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
         with figures:
@@ -69,7 +70,7 @@ def board(choice, loaded, history, results, measured):
         with ways:
             st.caption(prune_page.HOW)
             scores = prune_page.pick_scores(results)
-            on_test = partial(prune_figures.on_test, question, choice.languages, known)
+            on_test = partial(accuracy.on_test, question, choice.languages, known)
             prune_page.suggestion(history, results, scores, on_test)
             prune_page.twin(history)
             prune_page.savings(choice, loaded.costs, mask, measured)
@@ -83,18 +84,18 @@ def board(choice, loaded, history, results, measured):
             if mask.removed:
                 measured_mask = mask_pages.with_seen(mask, question, known, choice.languages)
                 masks["Mask of the Prune page"] = measured_mask
-            experiments_report.save_view(choice, results.scores, masks)
+            report.save_view(choice, results.scores, masks)
         write_link(history)
-        live = prune_figures.running(client(), question, choice.languages, known)
+        live = accuracy.running(client(), question, choice.languages, known)
         with changed:
             sentences.draw(question, choice.languages, known)
-        prune_figures.show(headline, details, live, choice.languages, question)
+        accuracy.show(headline, details, live, choice.languages, question)
 
 
 @st.fragment
 def smaller(choice, history, fingerprint):
     with guarded():
-        prune_pareto.draw(choice, history, fingerprint)
+        front.draw(choice, history, fingerprint)
 
 
 with page("prune") as choice:

@@ -2,14 +2,15 @@
 
 import streamlit as st
 
-from headlab.ui import contrast, roles_form, roles_page, roles_store
-from headlab.ui.experiments import facts
-from headlab.ui.experiments_report import made_again
-from headlab.ui.figures import how_made, show, skipped
-from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.notices import keep_known, pick_one
-from headlab.ui.presses import give
-from headlab.ui.shell import page
+from headlab.dashboard.frame.shell import page
+from headlab.dashboard.names import head_from, head_key, language_title, plain
+from headlab.dashboard.pages.roles import form, head_card
+from headlab.dashboard.panels import contrast, stored_roles
+from headlab.dashboard.panels.report import made_again
+from headlab.dashboard.panels.stored_reports import facts
+from headlab.dashboard.widgets.figures import how_made, show, skipped
+from headlab.dashboard.widgets.notices import keep_known, pick_one
+from headlab.dashboard.widgets.presses import give
 
 
 def pick(head):
@@ -37,7 +38,7 @@ def choose(shelf, focus):
     return pick_one(
         "Report",
         by_key,
-        lambda k: roles_store.label(by_key[k], shelf.weights),
+        lambda k: stored_roles.label(by_key[k], shelf.weights),
         f"roles-report-{focus}",
     )
 
@@ -67,30 +68,30 @@ def body(choice, shelf):
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, kept, head = select(shelf)
-        roles_store.role_map(
+        stored_roles.role_map(
             kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick
         )
     with right:
-        roles_page.draw_card(kept.roles, head)
-    st.caption(plain(roles_store.label(kept, shelf.weights)))
+        head_card.draw_card(kept.roles, head)
+    st.caption(plain(stored_roles.label(kept, shelf.weights)))
     for note in kept.result.record.notes:
         st.markdown(f"- {plain(note)}")
-    roles_page.details(kept.roles, head, kept.key)
+    head_card.details(kept.roles, head, kept.key)
     st.subheader("Which roles, and which relations")
     tables(kept)
     st.subheader("Sentences")
-    roles_page.draw_examples(kept.roles, head)
+    head_card.draw_examples(kept.roles, head)
     contrast.of_roles(shelf, kept, head, pick)
     st.subheader("Roles by language")
     others = {name: rows[0].roles for name, rows in shelf.by_language.items()}
-    roles_page.draw_languages(others | {focus: kept.roles}, focus)
+    head_card.draw_languages(others | {focus: kept.roles}, focus)
     st.subheader("Roles of the heads that remain after pruning")
-    roles_form.draw_remaining(choice, kept)
+    form.draw_remaining(choice, kept)
     made(kept)
 
 
 with page("roles") as choice:
-    shelf = roles_store.shelf(choice)
+    shelf = stored_roles.shelf(choice)
     if shelf.by_language:
         body(choice, shelf)
     elif choice.languages:
@@ -98,5 +99,5 @@ with page("roles") as choice:
             f"There is no report yet on what the heads of {plain(choice.model)} do in these languages. **Start** makes "
             "one: the map of heads by role, tables to download, examples, and notes on what limits them."
         )
-    roles_form.draw_form(choice, shelf)
+    form.draw_form(choice, shelf)
     skipped(shelf.problems, "report")

@@ -13,7 +13,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadlabError
-from headlab.ui import job_actions, shell
+from headlab.dashboard.frame import shell
+from headlab.dashboard.panels import job_actions
 
 ROOT = Path(__file__).parents[1]
 NO_WORKER = "no worker in this test; start one"

@@ -69,7 +69,7 @@ def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of buttons as streamlit's own, which its AppTest can press; a press goes to the log as from a browser."""
     import streamlit as st
 
-    from headlab.ui import presses
+    from headlab.dashboard.widgets import presses
 
     drawn = presses.component
 

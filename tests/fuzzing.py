@@ -27,6 +27,8 @@ from saved import save_classifier
 
 import headlab
 from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
+from headlab.dashboard.names import head_from
+from headlab.dashboard.panels.history import decode, encode
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods.table import METHODS
 from headlab.models.load import examine
@@ -37,8 +39,6 @@ from headlab.tasks.labels import read_map
 from headlab.tasks.own import Draft, Upload, save
 from headlab.tasks.udpos import read_trees, sentences
 from headlab.tasks.xnli import xnli_task
-from headlab.ui.history import decode, encode
-from headlab.ui.names import head_from
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 MASK = Mask(

@@ -20,18 +20,18 @@ from house import ORDER, STRANGERS, imported, own_imports, part  # noqa: E402
 from messages import trees as sources  # noqa: E402
 
 HOMES = {  # module: the parts that may import it
-    "streamlit": {"ui", "app", "pages"},
-    "plotly": {"plots", "ui"},
-    "altair": {"plots", "ui"},
+    "streamlit": {"dashboard", "app", "pages"},
+    "plotly": {"plots", "dashboard"},
+    "altair": {"plots", "dashboard"},
     "kaleido": {"cli"},
     "onnxruntime": {"shrink"},
     "conllu": {"tasks"},
     "datasets": {"tasks"},
-    "bertviz": {"ui"},
+    "bertviz": {"dashboard"},
     "fastapi": {"worker"},
     "markdown_it": {"worker"},
-    "uvicorn": {"worker", "ui"},
-    "starlette": {"worker", "ui"},
+    "uvicorn": {"worker", "dashboard"},
+    "starlette": {"worker", "dashboard"},
     "ray": {"cluster"},
     "rich": {"cli"},
     "typer": {"cli"},
@@ -437,7 +437,7 @@ def test_tests_neither_sleep_nor_read_the_clock():
 
 
 def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
-    """Streamlit's own buttons lose and repeat presses (headlab/ui/presses.py says how)."""
+    """Streamlit's own buttons lose and repeat presses (headlab/dashboard/widgets/presses.py says how)."""
     native, bare = [], []
     for path in sources():
         for call in calls(path):
@@ -467,7 +467,7 @@ def test_timers_stand_in_one_place():
         for call in calls(path)
         if any(k.arg == "run_every" for k in call.keywords)
     }
-    assert timed == {"headlab/ui/presses.py"}
+    assert timed == {"headlab/dashboard/widgets/presses.py"}
 
 
 def test_downloads_stand_in_one_place():
@@ -478,4 +478,4 @@ def test_downloads_stand_in_one_place():
         for call in calls(path)
         if ast.unparse(call.func) == "st.download_button"
     }
-    assert saved == {"headlab/ui/presses.py"}
+    assert saved == {"headlab/dashboard/widgets/presses.py"}

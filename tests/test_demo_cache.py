@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import headlab
+from headlab.dashboard.panels.accuracy import SIZES
 from headlab.evaluation import Evaluator
 from headlab.masks.mask import full_mask
 from headlab.methods.costs import PRECISION, spec_of
@@ -20,7 +21,6 @@ from headlab.results import Store
 from headlab.studies.pareto import CONFIRMED
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui.prune_figures import SIZES
 
 MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
 SOME = 5

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from headlab import load, task
 from headlab.core import Report, read_json
+from headlab.dashboard.panels.accuracy import SIZES
 from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.methods.run import score
@@ -27,7 +28,6 @@ from headlab.reproduce.models import NLI, opened
 from headlab.results import Store
 from headlab.tasks.base import Task
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui.prune_figures import SIZES
 from headlab.worker.answers import evaluations_of_baseline
 
 ROOT = Path(__file__).parents[1]

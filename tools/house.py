@@ -32,7 +32,7 @@ LEVELS = {
     "pictures, and one question a file": ("pictures", "cluster", "studies", "api", "plots"),
     "kinds of jobs": ("jobs",),
     "whole pieces of work": ("worker", "reproduce", "report"),
-    "what a person uses": ("former_names", "cli", "ui", "app", "pages"),
+    "what a person uses": ("former_names", "cli", "dashboard", "app", "pages"),
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]
 STRANGERS = (
@@ -40,7 +40,7 @@ STRANGERS = (
     {"methods", "roles", "training"},
     {"cluster", "studies", "api"},
     {"worker", "reproduce", "report"},
-    {"cli", "ui"},
+    {"cli", "dashboard"},
 )
 
 

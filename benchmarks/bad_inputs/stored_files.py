@@ -37,6 +37,12 @@ from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
 from headlab.cli.lists import row
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
+from headlab.dashboard.frame import stored_scores
+from headlab.dashboard.names import head_from
+from headlab.dashboard.pages.overview.findings import findings
+from headlab.dashboard.pages.prune import front
+from headlab.dashboard.panels import stored_gates
+from headlab.dashboard.panels.history import decode, encode
 from headlab.masks import (
     FORMS,
     Mask,
@@ -55,10 +61,6 @@ from headlab.results import Run, Store
 from headlab.roles.report import read as read_roles
 from headlab.tasks import names, problems
 from headlab.tasks.own import Draft, Upload, save
-from headlab.ui import gates_store, prune_pareto, results
-from headlab.ui.findings import findings
-from headlab.ui.history import decode, encode
-from headlab.ui.names import head_from
 from headlab.worker.jobs import Jobs
 
 CREATED = "2026-11-22T01:00:00+00:00"
@@ -530,27 +532,27 @@ def _show_on_pages(
 ) -> None:
     """Make of results what the pages show of them."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
-    results.stored(specs)
-    results.spoken(specs, "intents")
-    results.variants(scores)
-    found = results.select(scores, ["de", "th"])
-    results.sample_note(found.scores)
+    stored_scores.stored(specs)
+    stored_scores.spoken(specs, "intents")
+    stored_scores.variants(scores)
+    found = stored_scores.select(scores, ["de", "th"])
+    stored_scores.sample_note(found.scores)
     findings(
         found.scores,
         {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
         ["de"],
     )
-    for sweep in gates_store.sweeps(gates):
-        gates_store.label(sweep, "0" * 64)
-        gates_store.splits_of(sweep)
+    for sweep in stored_gates.sweeps(gates):
+        stored_gates.label(sweep, "0" * 64)
+        stored_gates.splits_of(sweep)
         for result in sweep.runs:
-            gates_store.hover(result.record, "dev")
-            gates_store.facts(result)
-            gates_store.every_gate(result.record)
+            stored_gates.hover(result.record, "dev")
+            stored_gates.facts(result)
+            stored_gates.every_gate(result.record)
     for result in reports:
         if result.record.name == "front":
-            _unless_refused(partial(prune_pareto.read_front, result, FRONT_GRID))
-            prune_pareto.label(result)
+            _unless_refused(partial(front.read_front, result, FRONT_GRID))
+            front.label(result)
         elif result.record.name == "roles":
             _unless_refused(partial(read_roles, result.record))
 

@@ -26,7 +26,7 @@ from waiting import until
 
 from headlab import load
 from headlab.core import HeadlabError
-from headlab.ui.job_format import LIVE
+from headlab.dashboard.panels.job_format import LIVE
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 from browsing import QUIET, tick_first_row
 from playwright.sync_api import expect
 
+from headlab.dashboard.panels.attention import head_view
 from headlab.plots.matrices import Panel
-from headlab.ui.attention_page import head_view
 
 HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
 EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"

@@ -12,11 +12,11 @@ from browsing import with_model
 
 from headlab import load
 from headlab.core import Head
+from headlab.dashboard.panels.history import encode
 from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.tasks import task
-from headlab.ui.history import encode
 
 REAL, TASK = "e5-small-intents", "intents"
 LANGUAGES = ("de", "en", "fi", "ru", "th")

@@ -12,8 +12,8 @@ import pytest
 from browsing import choose_option, tick_first_row, with_model
 from playwright.sync_api import expect
 
-from headlab.ui.history import encode
-from headlab.ui.prune_figures import COLUMN
+from headlab.dashboard.panels.accuracy import COLUMN
+from headlab.dashboard.panels.history import encode
 
 HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'

@@ -17,8 +17,8 @@ from playwright.sync_api import TimeoutError, expect
 
 from benchmarks.suite import busy
 from headlab.core import HeadGrid, Stack
-from headlab.ui.history import History
-from headlab.ui.job_format import LIVE
+from headlab.dashboard.panels.history import History
+from headlab.dashboard.panels.job_format import LIVE
 from headlab.worker.client import Client
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))

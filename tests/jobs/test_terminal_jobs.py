@@ -11,6 +11,7 @@ from errors import raises
 from pydantic import TypeAdapter
 
 import headlab
+from headlab.dashboard.pages.jobs.form import offered_kinds
 from headlab.jobs.job import Job, Refusal
 from headlab.jobs.known import Known, Measured
 from headlab.jobs.lm import LmJob, LmPruneJob
@@ -21,7 +22,6 @@ from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
 from headlab.results import Store
 from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
-from headlab.ui.job_form import offered_kinds
 from headlab.worker.catalogue import submission_type
 
 TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")

@@ -9,6 +9,8 @@ import pytest
 from cached_scores import made_up
 
 from headlab.cli.score import print_table, record
+from headlab.dashboard.pages.heads.maps import every_head
+from headlab.dashboard.widgets.headgrid import reading
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
 from headlab.methods.sampling import Plan, Tally, even, reaching
@@ -17,8 +19,6 @@ from headlab.methods.work import Outcome
 from headlab.report.build import document, html
 from headlab.report.parts import Item
 from headlab.results import HeadScores
-from headlab.ui.headgrid import reading
-from headlab.ui.heads_page import every_head
 
 HEADS, CYCLE, CYCLES, WEIGHT = 400, 512, 16, 4
 TARGET = 0.01

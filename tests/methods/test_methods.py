@@ -20,6 +20,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
 
 from headlab.core import HeadGrid, HeadlabError, Progress, content_key
+from headlab.dashboard.frame.stored_scores import variants
 from headlab.evaluation import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.methods import costs, gradient
@@ -31,7 +32,6 @@ from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
 from headlab.methods.work import Arrays, Saver, Work, saving
 from headlab.results import HeadScores, Store
 from headlab.tasks.base import Example, Split, Task
-from headlab.ui.results import variants
 
 
 @pytest.fixture(scope="module", params=["bert", "albert", "gpt2"])

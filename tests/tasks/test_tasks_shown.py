@@ -17,10 +17,10 @@ from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
+from headlab.dashboard.frame import shell, sidebar
 from headlab.evaluation import IGNORED, Words
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
-from headlab.ui import shell, sidebar
 from headlab.worker import catalogue
 from headlab.worker.schemas import SentencesRequest
 

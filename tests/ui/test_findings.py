@@ -15,9 +15,9 @@ from made_fronts import POINTS, made_front
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import Report, Table
+from headlab.dashboard.pages.overview.findings import findings, preferred
 from headlab.results import HeadScores, Result
 from headlab.studies.differences import COLUMNS
-from headlab.ui.findings import findings, preferred
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("native_buttons")

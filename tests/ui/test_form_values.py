@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
-from headlab.ui.form_values import class_of, entered, held, number, pressed
-from headlab.ui.job_form import JobForm
+from headlab.dashboard.pages.jobs.form import JobForm
+from headlab.dashboard.widgets.form_values import class_of, entered, held, number, pressed
 
 
 @pytest.mark.parametrize(

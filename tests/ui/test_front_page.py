@@ -29,20 +29,12 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import HeadlabError
-from headlab.jobs.experiment import FrontJob
-from headlab.masks import Mask
-from headlab.methods.forecast import Forecast
-from headlab.plots.lines import front_figure
-from headlab.plots.report import report_figures
-from headlab.results import Result, Store
-from headlab.studies.pareto import LANGUAGES, mask_at
-from headlab.studies.savings import Left, Ratio, Savings, Speed
-from headlab.studies.table import STUDIES
-from headlab.ui import job_format, job_views, prune_pareto
-from headlab.ui.history import History, encode
-from headlab.ui.names import PRUNE_TAB, PRUNE_TABS, front_params
-from headlab.ui.prune_page import newest, worth_job
-from headlab.ui.prune_pareto import (
+from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
+from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.pages.prune import front as prune_pareto
+from headlab.dashboard.pages.prune.board import newest, worth_job
+from headlab.dashboard.pages.prune.front import (
     HEADS,
     MEAN,
     PARAMETERS,
@@ -52,7 +44,17 @@ from headlab.ui.prune_pareto import (
     matching,
     read_front,
 )
-from headlab.ui.shell import Choice
+from headlab.dashboard.panels import job_format
+from headlab.dashboard.panels.history import History, encode
+from headlab.jobs.experiment import FrontJob
+from headlab.masks import Mask
+from headlab.methods.forecast import Forecast
+from headlab.plots.lines import front_figure
+from headlab.plots.report import report_figures
+from headlab.results import Result, Store
+from headlab.studies.pareto import LANGUAGES, mask_at
+from headlab.studies.savings import Left, Ratio, Savings, Speed
+from headlab.studies.table import STUDIES
 from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -469,16 +471,14 @@ def test_the_new_kinds_of_jobs_are_told_in_words():
     details = dict(job_format.details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
-    assert job_views.terminal(row).startswith(
-        "headlab worth --mask MASK.json --model e5-small-intents"
-    )
+    assert views.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
     assert (
         job_format.title(front)
         == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
     )
     assert "Experiment" not in dict(job_format.details(front))
-    assert job_views.terminal(front).startswith("headlab front --model e5-small-intents")
+    assert views.terminal(front).startswith("headlab front --model e5-small-intents")
 
 
 CHOICE_SPEC = {

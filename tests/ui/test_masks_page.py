@@ -12,10 +12,11 @@ from cached_scores import GRID, HARMFUL, MODEL, fill
 from fake_client import loaded_model
 from streamlit.testing.v1 import AppTest
 
-from headlab.masks import Mask, Place, compare, noted, parse_grid
-from headlab.ui import mask_pages
-from headlab.ui.history import History
-from headlab.ui.mask_pages import (
+from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.panels import masks as mask_pages
+from headlab.dashboard.panels.accuracy import SEEN, Question
+from headlab.dashboard.panels.history import History
+from headlab.dashboard.panels.masks import (
     HISTORY,
     NOW,
     Target,
@@ -25,8 +26,7 @@ from headlab.ui.mask_pages import (
     shrink_command,
     trouble,
 )
-from headlab.ui.prune_figures import SEEN, Question
-from headlab.ui.shell import Choice
+from headlab.masks import Mask, Place, compare, noted, parse_grid
 from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -69,7 +69,7 @@ def made(*off, grid=GRID, model=None, **more):
 
 def test_masks_without_a_fingerprint_among_others_are_told():
     def body(masks, choice, target):
-        from headlab.ui import mask_pages
+        from headlab.dashboard.panels import masks as mask_pages
 
         mask_pages.combiner(choice, masks, list(masks), target)
 
@@ -210,7 +210,7 @@ def test_a_mask_opens_only_on_its_own_model():
 
 def test_masks_of_other_grids_are_shown_without_a_comparison():
     def body(here, there):
-        from headlab.ui import mask_pages
+        from headlab.dashboard.panels import masks as mask_pages
 
         found = mask_pages.maps(("here", "there"), here, there)
         if found is not None:
@@ -226,7 +226,7 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
 def test_accuracies_that_masks_carry_stand_side_by_side():
     def body(here, there):
-        from headlab.ui import mask_pages
+        from headlab.dashboard.panels import masks as mask_pages
 
         found = mask_pages.maps(("here", "there"), here, there)
         if found is not None:
@@ -246,8 +246,8 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 )
 def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
+        from headlab.dashboard.panels import masks as mask_pages
         from headlab.masks import Place
-        from headlab.ui import mask_pages
 
         mask_pages.dialog(mask, "owner/bert", Place([]))
 
@@ -259,7 +259,7 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
 
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
-        from headlab.ui import mask_pages
+        from headlab.dashboard.panels import masks as mask_pages
 
         mask_pages.dialog(mask, "owner/bert", place)
 

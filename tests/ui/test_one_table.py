@@ -17,12 +17,12 @@ from streamlit.testing.v1 import AppTest
 from headlab.cli.main import main
 from headlab.cli.output import Here
 from headlab.core import Table
+from headlab.dashboard.widgets.figures import frame
 from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
 from headlab.results import Store, curve_names, curve_points, curve_summary
 from headlab.training.l0_table import gates_table
-from headlab.ui.figures import frame
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -113,9 +113,9 @@ def test_pruning_curves(
         run.finish(curve, {"created": "2026-11-22T01:00:00+00:00", "versions": {}, "device": "cpu"})
 
     def show(done):  # run by itself, so it names no type
-        from headlab.ui import job_views
+        from headlab.dashboard.pages.jobs import views
 
-        job_views.draw_results(done)
+        views.draw_results(done)
 
     done = job(1, "done", kind="curve", result={"keys": [run.key for run in runs]})
     on_page(AppTest.from_function(show, kwargs={"done": done}, default_timeout=30).run(), summary)

@@ -18,8 +18,8 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.ui import presses
-from headlab.ui.presses import Log
+from headlab.dashboard.widgets import presses
+from headlab.dashboard.widgets.presses import Log
 
 
 def event(*numbers: int, tab: str = "a", key: str = "k"):
@@ -235,7 +235,7 @@ def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
 def page():
     import streamlit as st
 
-    from headlab.ui.presses import Button, button, row
+    from headlab.dashboard.widgets.presses import Button, button, row
 
     done = st.session_state.setdefault("done", [])
     button(
@@ -282,9 +282,9 @@ def undoing():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.ui.headgrid import head_switches
-    from headlab.ui.history import History
-    from headlab.ui.presses import button
+    from headlab.dashboard.panels.history import History
+    from headlab.dashboard.widgets.headgrid import head_switches
+    from headlab.dashboard.widgets.presses import button
 
     now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
     button(

@@ -20,19 +20,9 @@ from PIL import Image
 from reference import largest_link, word_weights
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.masks import Mask
-from headlab.pictures import map_of, maps_of, on_scale
-from headlab.plots.matrices import (
-    LINKS,
-    MAX_TOKENS,
-    Panel,
-    attention_map,
-    special_words,
-    strongest_link,
-)
-from headlab.report.maps import pictured
-from headlab.ui import attention_page
-from headlab.ui.attention_page import (
+from headlab.dashboard.panels import attention as attention_page
+from headlab.dashboard.panels.accuracy import Question
+from headlab.dashboard.panels.attention import (
     MAX_CHARACTERS,
     MAX_HEADS,
     SHADE,
@@ -47,8 +37,18 @@ from headlab.ui.attention_page import (
     typed,
     weights_table,
 )
-from headlab.ui.prune_figures import Question
-from headlab.ui.sentences import LONGEST, look_at, ranked, told
+from headlab.dashboard.panels.sentences import LONGEST, look_at, ranked, told
+from headlab.masks import Mask
+from headlab.pictures import map_of, maps_of, on_scale
+from headlab.plots.matrices import (
+    LINKS,
+    MAX_TOKENS,
+    Panel,
+    attention_map,
+    special_words,
+    strongest_link,
+)
+from headlab.report.maps import pictured
 from headlab.worker import schemas
 from headlab.worker.schemas import Answer, ExampleCard, TaskCard, Weights
 

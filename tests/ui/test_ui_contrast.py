@@ -19,9 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.results import HeadScores, Result, Store, contrast
-from headlab.roles.report import read
-from headlab.ui.contrast import (
+from headlab.dashboard.panels.contrast import (
     changes,
     kept_words,
     label,
@@ -31,6 +29,8 @@ from headlab.ui.contrast import (
     roles_that_differ,
     sentence,
 )
+from headlab.results import HeadScores, Result, Store, contrast
+from headlab.roles.report import read
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))
@@ -210,7 +210,7 @@ def thai(app) -> str:
 
 
 def keys() -> list[str]:
-    from headlab.ui import shell
+    from headlab.dashboard.frame import shell
 
     (shown,) = (
         r.record
@@ -278,7 +278,7 @@ def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -
 
 
 def there(language: str) -> list[str]:
-    from headlab.ui import shell
+    from headlab.dashboard.frame import shell
 
     every = shell.listing(HeadScores).results
     (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)

@@ -19,6 +19,12 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadlabError, Report, Table, is_p, p_is
+from headlab.dashboard.frame.shell import Choice, listing
+from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.panels import job_format, stored_reports
+from headlab.dashboard.panels import report as experiments_report
+from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
+from headlab.dashboard.widgets import figures
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
@@ -27,9 +33,6 @@ from headlab.results import Places, Result, Store
 from headlab.results.store.places import note_places
 from headlab.studies.table import STUDIES, offered_experiments
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import experiments, experiments_report, figures, job_format, job_views
-from headlab.ui.experiments import ExperimentForm, StoredJob
-from headlab.ui.shell import Choice, listing
 from headlab.worker.schemas import JobRow, ModelCard
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -133,7 +136,7 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
 def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(
     worker, monkeypatch
 ):
-    monkeypatch.setattr(experiments, "languages_of", lambda task: ["de"])
+    monkeypatch.setattr(stored_reports, "languages_of", lambda task: ["de"])
     app = run(langs=["de"])
     assert STUDIES[app.selectbox(key="experiment").value].least_languages == 1
     assert not app.button(key="plan-start").disabled
@@ -271,7 +274,7 @@ def test_a_report_of_other_settings_says_which(cache):
 )
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
     result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
-    assert "1 Jan 1970" in experiments.label(result)
+    assert "1 Jan 1970" in stored_reports.label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
@@ -352,7 +355,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     wanted = form_job("iterative").model_copy(update={"test_size": None})
 
     def other(options: dict[str, Any]) -> list[str]:
-        return experiments.differences(stored_job(made_up("iterative"), options=options), wanted)
+        return stored_reports.differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
     assert (
@@ -378,7 +381,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
     stored = stored_job(made_up("heads"), options=options)
     wanted = form_job("heads")
-    settings = experiments.differences(stored, wanted.model_copy(update={"seed": 5}))
+    settings = stored_reports.differences(stored, wanted.model_copy(update={"seed": 5}))
     assert "seed 0" in settings
 
 
@@ -507,7 +510,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
 def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
-    line = job_views.terminal(row)
+    line = views.terminal(row)
     assert line == ExperimentJob(**row.params).terminal_lines()
     assert line.startswith(
         "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
@@ -600,7 +603,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
         name: value for name, value in wanted.params().items() if name != "test_size"
     }
     assert stored.job.test_size == 1000
-    assert experiments.differences(stored, wanted) == []
+    assert stored_reports.differences(stored, wanted) == []
     turned = wanted.model_copy(
         update={
             "languages": ["th", "de"],
@@ -608,7 +611,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
             "options": {**wanted.options, "top": 5},
         }
     )
-    assert experiments.differences(stored, turned) == ["test size 1000", "top 20"]
+    assert stored_reports.differences(stored, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():

@@ -26,6 +26,22 @@ from worker_running import until
 
 from headlab.cli.main import build
 from headlab.core import Report, Table
+from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.pages.gates import figures
+from headlab.dashboard.pages.gates.figures import as_many, clicked, mask_of, overlap
+from headlab.dashboard.pages.gates.form import of_each_size, roles_left
+from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.panels import job_format
+from headlab.dashboard.panels.stored_gates import (
+    FORM,
+    GatesForm,
+    Sweep,
+    every_gate,
+    facts,
+    splits_of,
+    sweeps,
+    weights_from,
+)
 from headlab.jobs.gates import GatesJob
 from headlab.masks import mask_from_json
 from headlab.plots.gates import (
@@ -43,20 +59,6 @@ from headlab.plots.style import printed
 from headlab.report.commands import again
 from headlab.results import LearnedGates, Result, Store
 from headlab.training.l0_table import gates_table, worth
-from headlab.ui import gates_figures, job_format, job_views
-from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
-from headlab.ui.gates_page import of_each_size, roles_left
-from headlab.ui.gates_store import (
-    FORM,
-    GatesForm,
-    Sweep,
-    every_gate,
-    facts,
-    splits_of,
-    sweeps,
-    weights_from,
-)
-from headlab.ui.shell import Choice
 from headlab.worker.schemas import EvaluateRequest, Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -489,8 +491,8 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     assert dots["customdata"] == ["0.01", "0.03", "0.06"]
     event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
-    monkeypatch.setattr(gates_figures.st, "session_state", state)
-    gates_figures.choose()
+    monkeypatch.setattr(figures.st, "session_state", state)
+    figures.choose()
     assert state["weight"] == "0.06"
     for nothing in (
         None,
@@ -498,7 +500,7 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
         {"selection": {"points": [{"curve_number": 1}]}},
     ):
         state["gates-tradeoff"] = nothing
-        gates_figures.choose()
+        figures.choose()
     assert state["weight"] == "0.06"
     assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 
@@ -558,9 +560,7 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
 
     def reading():
         return next(
-            caption.value
-            for caption in app.caption
-            if caption.value.startswith(gates_figures.READING)
+            caption.value for caption in app.caption if caption.value.startswith(figures.READING)
         )
 
     assert "were chosen on" not in reading()  # their masks are not drawn yet
@@ -737,7 +737,7 @@ def test_a_job_has_words_and_its_command(worker):
     line = (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
     )
-    assert job_views.terminal(row) == line
+    assert views.terminal(row) == line
 
 
 def test_the_command_line_knows_what_the_page_writes():

@@ -22,8 +22,8 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
+    from headlab.dashboard.widgets.headgrid import draw_map, head_switches
     from headlab.pictures import head_map
-    from headlab.ui.headgrid import draw_map, head_switches
 
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
     values = np.array([0.1, -0.2, np.nan, 0, 0, 0, 0, 0, 0.05])

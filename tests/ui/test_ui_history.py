@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.ui.history import MAX_STATES, History, decode, encode
+from headlab.dashboard.panels.history import MAX_STATES, History, decode, encode
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 RAGGED = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
@@ -181,7 +181,7 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.ui.history import follow_link, history_of, write_link
+    from headlab.dashboard.panels.history import follow_link, history_of, write_link
 
     now = history_of("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
     st.button("click", on_click=lambda: now.put(np.arange(144) != 7, {}))

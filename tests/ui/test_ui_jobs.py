@@ -18,17 +18,19 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.core import HeadlabError
+from headlab.dashboard.frame import shell
+from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.panels import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
 from headlab.methods.forecast import Forecast
 from headlab.methods.table import METHODS
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, shell
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 
-FORM = job_form.JobForm("e5-small-intents", "intents", ("de", "th"), "shapley")
+FORM = form.JobForm("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 
 @pytest.fixture
@@ -52,9 +54,7 @@ def press(app: AppTest, key: str) -> AppTest:
 
 def new(name: str, *of: str) -> str:
     """Key of a widget of the form where the sidebar shows everything."""
-    return job_form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(
-        name, *of
-    )
+    return form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
 
 
 # The queue.
@@ -649,7 +649,7 @@ def test_titles_and_commands_of_every_kind():
     assert (
         CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
     )
-    assert job_views.terminal(job(1, kind="other", params={})) == ""
+    assert views.terminal(job(1, kind="other", params={})) == ""
     assert (
         job_actions.failure(job(1, "failed", error="it broke"))
         == "leave-one-out for de, th: failed. it broke"

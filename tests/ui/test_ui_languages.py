@@ -13,9 +13,10 @@ from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack, content_key
+from headlab.dashboard.frame import shell
+from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.panels import report
 from headlab.results import Store
-from headlab.ui import experiments_report, shell
-from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -145,17 +146,17 @@ def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     scores = {name: measured(name) for name in HALVES}
-    first = experiments_report.compared(scores)
-    monkeypatch.setattr(experiments_report, "compare_languages", None)
-    assert experiments_report.compared(scores).names == first.names
+    first = report.compared(scores)
+    monkeypatch.setattr(report, "compare_languages", None)
+    assert report.compared(scores).names == first.names
     other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
     with pytest.raises(TypeError):
-        experiments_report.compared(other)
+        report.compared(other)
 
 
 def test_the_note_on_noise_is_of_the_intervals():
-    assert "not known" in experiments_report.noise_note({"de": made_up("de", "random")})
-    assert "median half-width is" in experiments_report.noise_note({"de": made_up("de", "shapley")})
+    assert "not known" in report.noise_note({"de": made_up("de", "random")})
+    assert "median half-width is" in report.noise_note({"de": made_up("de", "shapley")})
 
 
 def saved(app):
@@ -175,7 +176,7 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
     two = {name: measured(name) for name in HALVES[:2]}
     choice = Choice(NEW, "intents", HALVES[:2], "shapley")
     off = two["de"].mask("bottom", k=3)
-    told = experiments_report.view(choice, tuple(two.values()), {"Prune": off}).decode()
+    told = report.view(choice, tuple(two.values()), {"Prune": off}).decode()
     assert "owner/new on intents: de, en</bdi></h1>" in told
     assert "Mask Prune: 141 of 144 heads kept" in told
     for name in HALVES:
@@ -183,20 +184,17 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
         assert (key[:8] in told) == (name in two)
     assert content_key(made_up("de", "shapley").spec)[:8] not in told
     assert (
-        experiments_report.view_name(choice, two)
-        == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
+        report.view_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
     )
     every = dict.fromkeys(map(str, range(5)), two["de"])
     assert (
-        experiments_report.view_name(choice, every)
+        report.view_name(choice, every)
         == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
     )
-    assert not experiments_report.view_name(
-        dataclasses.replace(choice, model="../../x"), {}
-    ).startswith(".")
+    assert not report.view_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
 
 
 def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):
     gone = dataclasses.replace(measured("de"), spec={**measured("de").spec, "seed": 99})
-    told = experiments_report.view(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
+    told = report.view(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
     assert "There is no report: no run in" in told

@@ -17,27 +17,8 @@ from waiting import until
 
 from headlab.cli.main import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
-from headlab.masks import Mask, mask_from_json
-from headlab.masks.compare import accuracy_notes
-from headlab.results import HeadScores
-from headlab.tasks.labels import read_map
-from headlab.ui import sentences
-from headlab.ui.headgrid import reading
-from headlab.ui.history import History
-from headlab.ui.mask_pages import file_name, mask_text, take, with_seen
-from headlab.ui.names import plain
-from headlab.ui.prune_figures import (
-    Question,
-    evaluated,
-    figures,
-    headline,
-    interval_of_difference,
-    mean_figure,
-    omission_notes,
-    progress_words,
-    table,
-)
-from headlab.ui.results import (
+from headlab.dashboard.frame.shell import Latest
+from headlab.dashboard.frame.stored_scores import (
     CORRECTED,
     MEAN,
     Suggestion,
@@ -48,7 +29,26 @@ from headlab.ui.results import (
     rules_for,
     suggest,
 )
-from headlab.ui.shell import Latest
+from headlab.dashboard.names import plain
+from headlab.dashboard.panels import sentences
+from headlab.dashboard.panels.accuracy import (
+    Question,
+    evaluated,
+    figures,
+    headline,
+    interval_of_difference,
+    mean_figure,
+    omission_notes,
+    progress_words,
+    table,
+)
+from headlab.dashboard.panels.history import History
+from headlab.dashboard.panels.masks import file_name, mask_text, take, with_seen
+from headlab.dashboard.widgets.headgrid import reading
+from headlab.masks import Mask, mask_from_json
+from headlab.masks.compare import accuracy_notes
+from headlab.results import HeadScores
+from headlab.tasks.labels import read_map
 from headlab.worker.schemas import Figure
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -452,8 +452,8 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         import streamlit as st
         from test_ui_prune import Omitting, mask, question
 
-        from headlab.ui.prune_figures import figures, show
-        from headlab.ui.shell import Latest
+        from headlab.dashboard.frame.shell import Latest
+        from headlab.dashboard.panels.accuracy import figures, show
 
         asked = question(mask(1))
         live = Latest(lambda: figures(Omitting(), asked, ["de"], {}))

@@ -24,6 +24,20 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
+from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.pages.roles.form import sizes, stacks
+from headlab.dashboard.pages.roles.head_card import (
+    Across,
+    across,
+    examples,
+    markup,
+    reading,
+    table_of,
+)
+from headlab.dashboard.panels import job_format, stored_roles
+from headlab.dashboard.panels.stored_roles import TEXTS, TREES, roles_requests
+from headlab.dashboard.widgets.headgrid import picker
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
@@ -31,12 +45,6 @@ from headlab.report.commands import job_that_makes
 from headlab.results import Store
 from headlab.roles.report import Roles, read
 from headlab.roles.table import IDLE, KINDS, OPTIONS, group_of
-from headlab.ui import job_format, job_views, roles_store
-from headlab.ui.headgrid import picker
-from headlab.ui.roles_form import sizes, stacks
-from headlab.ui.roles_page import Across, across, examples, markup, reading, table_of
-from headlab.ui.roles_store import TEXTS, TREES, roles_requests
-from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -72,7 +80,7 @@ def labels(app: AppTest) -> list[str]:
 
 
 def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
-    picture = roles_store.picture(read(made_roles()))
+    picture = stored_roles.picture(read(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
     assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [
@@ -110,7 +118,7 @@ def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_t
     )
     without = read(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
-    assert roles_store.picture(without)["roles"][0] is None
+    assert stored_roles.picture(without)["roles"][0] is None
     assert tip(without, GRID.heads[0]) == "not looked at"
 
 
@@ -227,7 +235,7 @@ def test_whatever_stands_in_a_report_it_is_read_or_refused():
         except HeadlabError:
             refused += 1
         else:
-            assert len(roles_store.picture(roles)["roles"]) == roles.grid.size
+            assert len(stored_roles.picture(roles)["roles"]) == roles.grid.size
     assert 0 < refused < 150
 
 
@@ -633,7 +641,7 @@ def test_a_job_has_words_and_its_command(worker):
     assert job_format.title(row) == "Roles of heads for German (de)"
     assert job_format.describe(row) == "roles for de"
     assert ("Source", "treebank") in job_format.details(row)
-    assert job_views.terminal(row) == "headlab roles --model e5-small-intents --language de"
+    assert views.terminal(row) == "headlab roles --model e5-small-intents --language de"
 
 
 def test_a_finished_job_opens_its_roles(worker, cache):

@@ -26,6 +26,14 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
+from headlab.dashboard import names
+from headlab.dashboard.frame import shell
+from headlab.dashboard.frame.stored_scores import matching, of_own_heads, select, variants
+from headlab.dashboard.pages.heads import maps
+from headlab.dashboard.pages.jobs import form as job_form
+from headlab.dashboard.pages.jobs.form import JobForm
+from headlab.dashboard.panels import job_offer
+from headlab.dashboard.widgets import headgrid
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
 from headlab.results import HeadScores, Listing, Result, Store
@@ -33,9 +41,6 @@ from headlab.stats import holm
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.tasks.labels import write_map
-from headlab.ui import headgrid, heads_page, job_form, job_offer, names, shell
-from headlab.ui.job_form import JobForm
-from headlab.ui.results import matching, of_own_heads, select, variants
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -158,8 +163,9 @@ def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
 
 def test_computing_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.ui import job_offer, shell
-        from headlab.ui.results import Found
+        from headlab.dashboard.frame import shell
+        from headlab.dashboard.frame.stored_scores import Found
+        from headlab.dashboard.panels import job_offer
 
         with shell.guarded():
             choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
@@ -370,7 +376,7 @@ def test_odd_names_and_options_of_stored_results_break_no_page(cache):
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
     def body():
-        from headlab.ui.shell import guarded
+        from headlab.dashboard.frame.shell import guarded
 
         with guarded():
             raise RuntimeError("surprise")
@@ -401,7 +407,7 @@ def test_the_page_server_never_imports_torch(tmp_path):
     code = (
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
-        "from headlab.ui import shell\n"
+        "from headlab.dashboard.frame import shell\n"
         "shell.HEAD_START_SECONDS = 3600.0\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
         "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
@@ -602,15 +608,15 @@ def test_holm_runs_over_all_heads_of_all_languages():
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = heads_page.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = maps.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
     assert len(table) == 2 * GRID.size
     row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = heads_page.every_head({"de": made_up("de", "random")})
+    plain = maps.every_head({"de": made_up("de", "random")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
-    sizes = heads_page.every_head({"de": made_up("de", "gradient")})
+    sizes = maps.every_head({"de": made_up("de", "gradient")})
     assert {"low", "high"} <= set(sizes.columns)
     assert not {"p", "p_holm"} & set(sizes.columns)
 
@@ -618,7 +624,7 @@ def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
     sure = {"th": made_up("th", "confidence")}
-    table = heads_page.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    table = maps.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
     assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
@@ -627,9 +633,9 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert heads_page.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert heads_page.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [heads_page.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert maps.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert maps.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    told = [maps.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
     assert told == [
         f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
         for side in ("harms: its interval lies below", "helps: its interval lies above")
@@ -638,18 +644,18 @@ def test_the_verdict_is_the_intervals():
     weak = dataclasses.replace(
         many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
     )
-    assert heads_page.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+    assert maps.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
     blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert heads_page.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+    assert maps.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
         "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
         "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert heads_page.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert heads_page.verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in heads_page.verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert maps.verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert maps.verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
+    assert "without a sign" in maps.verdict(made_up("de", "gradient"), GRID.heads[0])
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -811,13 +817,14 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.ui import heads_page, shell
-        from headlab.ui.results import Found
+        from headlab.dashboard.frame import shell
+        from headlab.dashboard.frame.stored_scores import Found
+        from headlab.dashboard.pages.heads import maps
 
         with shell.guarded():
             choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            heads_page.said()
-            heads_page.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
+            maps.said()
+            maps.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute-fi").click().run()
@@ -828,7 +835,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
     row = fake_client.job(1, "running", note=note, seconds_left=left)
-    return heads_page.line(row, scores)
+    return maps.line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

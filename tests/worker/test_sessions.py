@@ -22,6 +22,7 @@ from worker_fake import FakeBench
 from worker_running import Running, evaluation, look, running, until
 
 from headlab.core import Head, HeadlabError, canonical_json
+from headlab.dashboard.panels.accuracy import Question, figures
 from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
 from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
@@ -31,7 +32,6 @@ from headlab.methods.run import score
 from headlab.results import Store
 from headlab.tasks.base import Example, Task
 from headlab.tasks.equal_texts import equal_texts_record
-from headlab.ui.prune_figures import Question, figures
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import EvaluateRequest, Figure

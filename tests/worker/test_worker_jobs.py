@@ -21,8 +21,8 @@ from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, evaluation, running
 
+from headlab.dashboard.panels import job_format
 from headlab.results import Run
-from headlab.ui import job_format
 from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
 from headlab.worker.schemas import JobRow

@@ -1,0 +1,205 @@
+"""What each page answers, how to read it, and a tour of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from headlab.dashboard.names import PAGES, page_link
+from headlab.dashboard.widgets.presses import Button, row
+
+TOUR = "_tour"  # True while it is taken, False once it was left
+
+
+@dataclass(frozen=True)
+class Guide:
+    """answers: a page's question, in a sentence.  reading: how to read it.  step: of the tour, or empty.
+
+    below: the page draws it itself, below what it is opened for.
+    """
+
+    answers: str
+    reading: str
+    step: str = ""
+    below: bool = False
+
+
+GUIDES = {
+    "overview": Guide(
+        "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
+        "switch heads off, watch the accuracy change, and export a mask.",
+        """
+- A map is one language: rows are layers, columns are heads, both counted from 0. The colour is a head's contribution:
+  blue helps, orange harms, pale does little either way.
+- A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
+  holds after a correction for all heads shown. Trust a filled mark; test a hollow one on new examples.
+- The sentences above the maps are made from the stored results by fixed rules. Each names the languages, method and
+  examples that it is of, prefers a report on the chosen languages, and links to the view it describes.
+- **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
+""",
+        "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
+    ),
+    "heads": Guide(
+        "What one head contributes in every language, and how certain that is.",
+        """
+- Click a head in any map: the card shows its value in each language as a dot with its interval. An interval that
+  crosses the dotted line at 0 leaves the head's sign open.
+- Values are measured on sampled dev examples. Prune shows what switching the head off does on other examples: choose
+  test there.
+- One colour scale for all maps compares languages; each map's own scale shows the order within a language.
+- **Beside another result** compares the chosen language's map with that of another method, estimand, language, task or
+  checkpoint. The interval of a difference holds whenever both results' intervals do.
+""",
+        "Click any head. Its card shows what it contributes in each language, and links to what it attends to.",
+    ),
+    "languages": Guide(
+        "Which languages rank the heads alike, which heads they share, and where they differ.",
+        """
+- ρ is Spearman's rank correlation over all heads: 1 for the same ranking, 0 for unrelated ones.
+- Scores are measured with noise, which pulls ρ towards 0. The ceiling is what two equal rankings would show with this
+  noise: compare ρ with the ceiling rather than with 1.
+- In the tree, languages that rank the heads alike join early; the number where they join is the share of resamples in
+  which these languages form a cluster.
+""",
+    ),
+    "roles": Guide(
+        "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare "
+        "word.",
+        """
+- A head has a role if it does what the role says on a large share of the tokens, and more often than chance or the best
+  fixed offset would. It may have several roles, or none.
+- A role says where a head looks. Whether the model needs the head is another question, which the scores answer.
+- **Beside another result** compares two reports: which roles a head has in one of them only, and how heads attend.
+""",
+    ),
+    "gates": Guide(
+        "Which heads stay when gates learn to close, after Voita et al. (ACL 2019): each head's gate is open with a "
+        "probability, and λ is the price of an open one.",
+        """
+- A larger λ leaves fewer heads. The curve shows what that costs, and how other ways to choose as many heads do.
+- **Beside another result** compares two runs: how likely each gate is open at the end, and which heads both keep.
+- The model may be trained jointly with the gates, so accuracies here can be of another model than on Prune.
+""",
+    ),
+    "prune": Guide(
+        "What the model loses, or gains, when heads are switched off, against the unpruned model on the same examples.",
+        """
+- Both models answer the same examples, so look at the difference: its interval is narrower than the two
+  accuracies alone would suggest. A pale accuracy with “so far” below it rests on the first examples only and still
+  moves; a difference in blue or orange is final, and its interval excludes 0.
+- Choose heads on dev, then look at test once: a mask that was chosen on test looks better there than it is.
+- In the grid a cross is a head that is off. A mask saves no computation until the heads are removed from the weights.
+""",
+        "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask when "
+        "you are done.",
+        below=True,
+    ),
+    "masks": Guide(
+        "How two masks differ: of the Prune page, files, the scores of each language, or learned gates.",
+        """
+- The difference map shows which heads only one of them removes. The Jaccard index is the share of the removed heads
+  that both remove: 1 for the same mask.
+- Two masks that keep equally many heads can be compared by their accuracies; the rule *bottom* makes such masks.
+""",
+    ),
+    "experiments": Guide(
+        "What a paper's analysis says of the model, task and languages of the sidebar: start it, read it, download it.",
+        """
+- The figures are drawn from the tables below them, which can be downloaded as CSV.
+- The notes below a report say what its figures are based on, and what they do not show.
+- p (Holm) is corrected for all rows that are tested together.
+""",
+    ),
+    "attention": Guide(
+        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and how the model "
+        "answers without them.",
+        """
+- A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1,
+  unless the sentence was cut.
+- A large weight is no proof of importance: many heads attend to the special tokens when they have nothing to do. The
+  caption below the picture says what share of the weight they get.
+- Below the picture are the model's answers for each sentence with the chosen heads on and with their output set to 0.
+  One sentence is not evidence: the Prune page counts over all examples.
+- "All heads" shows every head's map of one sentence in small; its frame has the colour and sign of the head's score.
+""",
+        "This is what a head looks at. Try a sentence of your own.",
+    ),
+    "jobs": Guide(
+        "What the worker is computing, what is waiting, and what a new job will cost.",
+        """
+- One job runs at a time on a device. Results are stored as they are computed: a job that was cancelled, or whose worker
+  was killed, resumes where it stopped.
+- A forecast is the number of forward passes times the pace that was measured on this machine.
+""",
+        "Other methods, languages and models are computed here, or with the same command in a terminal. That was the "
+        "tour.",
+    ),
+    "own": Guide(
+        "A model of your own, checked before it is loaded, and a task made from your own files.",
+        """
+- ✓ passed, ✗ failed, ○ known only once the model is loaded. A model with ✗ cannot be used until that is fixed; if
+  the labels do not match, choose another task, or give a label map in the sidebar.
+- Every row of the files is read as the task will read it. Errors name the file, the line and the column.
+- A saved task is a folder of its own below the cache: the files and a declaration. No saved task is overwritten.
+- Heads are chosen on dev, and test is for reporting. Where rows are split, rows that belong together stay together.
+""",
+    ),
+}
+
+
+def top(name: str) -> None:
+    """What stands above a page: what it answers, the tour, and the fold on how to read it; or the tour alone."""
+    guide = GUIDES[name]
+    if not guide.below:
+        st.markdown(guide.answers)
+    if st.session_state.get(TOUR):
+        _step(name, guide.step)
+    if not guide.below:
+        _fold(guide)
+
+
+def below(name: str) -> None:
+    """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
+    st.markdown(GUIDES[name].answers)
+    _fold(GUIDES[name])
+
+
+def _fold(guide: Guide) -> None:
+    with st.expander("How to read this", icon=":material/help:"):
+        st.markdown(guide.reading)
+        if not st.session_state.get(TOUR):
+            row(
+                Button(
+                    "Take the tour",
+                    "tour-take",
+                    _go_on,
+                    (True,),
+                    icon="route",
+                    help="Five pages, two minutes",
+                )
+            )
+
+
+def _step(name: str, words: str) -> None:
+    """One step of the tour, with the way on and out of it; on a page without a step, the way to the first."""
+    stops = [page for page, guide in GUIDES.items() if guide.step]
+    at = stops.index(name) if name in stops else -1
+    with st.container(border=True, key="tour"):
+        st.markdown(
+            f"**Tour, {at + 1} of {len(stops)}.** {words}"
+            if words
+            else "**Tour.** It begins on the overview."
+        )
+        with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
+            if at + 1 < len(stops):
+                page_link(
+                    stops[at + 1],
+                    f"Next: {PAGES[stops[at + 1]][0]}",
+                    icon=":material/arrow_forward:",
+                )
+            row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
+
+
+def _go_on(taken: bool) -> None:
+    st.session_state[TOUR] = taken

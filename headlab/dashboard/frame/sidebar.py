@@ -1,0 +1,219 @@
+"""Parts of the sidebar: what a task lacks, which class is which label, its languages, and the settings of results."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from headlab.core import HeadlabError
+from headlab.dashboard.names import plain
+from headlab.dashboard.widgets import notices
+from headlab.dashboard.widgets.presses import Button, give, row, uninterrupted
+from headlab.masks.snippet import UNVERSIONED
+from headlab.tasks import names, problems, source, task
+from headlab.tasks.base import Task
+from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
+
+CLASSES = "classes"  # the field of the label map, in the link too
+STATED = "_stated"  # {(model, task): what was typed for them in this session}
+REFUSED = "_refused"  # why the label map is
+VARIANT = "settings"  # the list of variants of a method's results, in the link too
+CODE = re.compile(r"[\w-]+")
+HELP = (
+    "For each label the class of the model that stands for it, by its name in the model's config.json. "
+    "Empty: classes are matched by name, or all orders are tried on dev examples."
+)
+
+
+# A link may name any model on the hub, but no folder on this machine.
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+
+
+def know(model: str) -> None:
+    """Add a model to those that this session can choose."""
+    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
+
+
+def use_model(name: str) -> None:
+    """Choose a model, in an action; it need not be one of those that can be chosen yet."""
+    know(name)
+    give("model", name)
+    recall()
+
+
+def use_task(name: str) -> None:
+    """Choose a task with all of its languages, in an action."""
+    give("task", name)
+    give("langs", list(task(name).languages))
+    recall()
+
+
+def _name_model() -> None:
+    name = str(st.session_state.get("_named", "")).strip()
+    is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
+    st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
+    if name and not st.session_state["_no_folder"]:
+        use_model(name)
+
+
+def _maybe_folder(name: str) -> bool:
+    """Whether this may be a folder for the worker; one elsewhere has folders of its own, which are not known here."""
+    return bool(os.environ.get("HEADLAB_WORKER")) or os.path.isdir(name)  # noqa: PTH112 - for any text, however long
+
+
+def absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether only results of a model are here: they are of a folder, and there is none of this name."""
+    every = (spec.get("model") for spec in specs)
+    own = (about for about in every if isinstance(about, Mapping) and about.get("name") == model)
+    return any(about.get("revision") == UNVERSIONED for about in own) and not _maybe_folder(model)
+
+
+def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
+    """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
+    notices.note("model", "model", options)
+    model = st.selectbox(
+        "Model", options, key="model", bind="query-params", on_change=uninterrupted(recall)
+    )
+    if absent(model, specs):
+        st.caption(
+            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
+            "it, under **Another model**."
+        )
+    with st.expander("Another model"):
+        st.text_input(
+            "Hub id or folder",
+            key="_named",
+            on_change=uninterrupted(_name_model),
+            placeholder="owner/name or /path/to/model",
+        )
+        if wrong := st.session_state.get("_no_folder"):
+            st.error(
+                f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed."
+            )
+    return model
+
+
+def unreadable(name: str) -> str:
+    """Why a task cannot be built; empty if it can."""
+    try:
+        task(name)
+    except HeadlabError as error:
+        return str(error)
+    return ""
+
+
+def known_task(name: str) -> Task | None:
+    """A task by its name; None if it is unknown here or cannot be built."""
+    return task(name) if name in names() and not unreadable(name) else None
+
+
+def notes(name: str) -> list[str]:
+    """Notes on a task's examples: what is missing, and declarations that were left out."""
+    known = name in names()
+    found = [unreadable(name) or source(name).advice if known else "", *problems()]
+    return [note for note in found if note]
+
+
+def label_map(model: str, name: str) -> Mapping[str, str] | None:
+    """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
+    st.session_state[REFUSED] = None
+    found = known_task(name)
+    if not (labels := found.labels if found else ()):
+        _note_unused(name)
+        return None
+    with st.expander("Label map"):
+        like = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
+        text = st.text_input(
+            "Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP
+        ).strip()
+    st.session_state.setdefault(STATED, {})[model, name] = text
+    if not text:
+        return None
+    try:
+        stated = read_map(text)
+        check_map(name, labels, stated)
+        _require_names(stated)
+    except HeadlabError as error:
+        st.session_state[REFUSED] = str(error)
+        return None
+    return stated
+
+
+def _note_unused(name: str) -> None:
+    """Say on every page that a link's label map is left out, as the task has no labels here."""
+    asked = st.session_state.get("_link", {}).get(CLASSES)
+    if asked and "_choice" not in st.session_state:
+        sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
+        notices.add(sentence)
+
+
+def _require_names(stated: Mapping[str, str]) -> None:
+    """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
+    if numbers := [told for told in stated.values() if told.isdigit()]:
+        raise HeadlabError(
+            f"the label map has class {numbers[0]}; here write the class's name as the model's config.json has it",
+            code="label_map.number_on_page",
+        )
+
+
+def stop_if_refused() -> None:
+    """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
+    if refused := st.session_state.get(REFUSED):
+        st.error(plain(refused))
+        st.stop()
+
+
+def pick_variant(names: Sequence[str]) -> str:
+    """Draw the list of variants of the cached results, where there are several; empty where there are not.
+
+    names: the one that is shown by default first.
+    """
+    asked = st.session_state.get("_link", {}).get(VARIANT)
+    if asked and asked[0] not in names and "_choice" not in st.session_state:
+        known = f"; the cache has {' or '.join(names)}" if names else ""
+        sentence = f"The link asks for scores with the settings {asked[0][:80]!r}, which are not cached{known}."
+        notices.add(sentence)
+    if len(names) < 2:
+        st.session_state.pop(VARIANT, None)
+        return ""
+    if VARIANT in st.session_state and st.session_state[VARIANT] not in names:
+        give(VARIANT, names[0])  # of another model, or what an action has left open
+    about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
+    return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
+
+
+def pick_languages(options: list[str]) -> None:
+    """Draw the task's languages, to choose from."""
+    st.pills(
+        "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
+        format_func=_code,
+    )  # fmt: skip
+    row(
+        Button("All", "langs-all", give, ("langs", options), "tertiary"),
+        Button("None", "langs-none", give, ("langs", []), "tertiary"),
+    )
+
+
+def _code(language: str) -> str:
+    """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
+    return language if CODE.fullmatch(language) else plain(language)
+
+
+def recall() -> None:
+    """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
+    chosen = str(st.session_state.get("model")), str(st.session_state.get("task"))
+    give(CLASSES, typed(*chosen))
+
+
+def typed(model: str, name: str) -> str:
+    """What was typed for a model and a task, refused or not."""
+    return str(st.session_state.get(STATED, {}).get((model, name), ""))
+
+
+def as_text(stated: Mapping[str, str] | None) -> str:
+    """A label map as the field shows it."""
+    return "" if stated is None else write_map(stated)

@@ -1,0 +1,349 @@
+"""Which cached result represents a language, and what its scores suggest switching off. No streamlit here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from headlab.core import Bools, Floats, HeadGrid, content_key, fingerprint_of, part
+from headlab.dashboard.names import language_title
+from headlab.masks import RISKY_SHARE, Mask
+from headlab.methods import costs
+from headlab.methods.costs import PRECISION, settings, spec_of
+from headlab.methods.table import METHODS
+from headlab.results import RAW, HeadScores, Listing, Result, coarse
+from headlab.tasks.equal_texts import notes_of_record
+from headlab.tasks.labels import same_classes
+
+# Which cached result represents a language, and in words: pure functions of a store listing.
+
+__all__ = ["Found", "describe_variant", "matching", "select", "spec_of", "variants"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The results of one choice, all of one variant, so that languages can be compared.
+
+    scores: by language, in the order asked for.  missing: languages without a result of this
+    variant.  variant: what they share, in words.  others: the other variants, in words.  like: a result of the variant,
+    in another language if need be, for the settings of what is computed next.  notes: what was counted of equal texts
+    beside these results, in sentences without their full stop.
+    """
+
+    scores: Mapping[str, HeadScores] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    variant: str = ""
+    others: tuple[str, ...] = ()
+    like: HeadScores | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> HeadScores | None:
+        """One of the scores, for what they all share (grid, unit, estimand)."""
+        return next(iter(self.scores.values()), None)
+
+    @property
+    def grid(self) -> HeadGrid | None:
+        """The head grid of these scores."""
+        return self.first.grid if self.first else None
+
+
+def stored(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many stored results there are, by model and task. specs: of all of them."""
+    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
+    return Counter(
+        (model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str)
+    )
+
+
+def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | None:
+    """The method to show of these results: the wanted one, else the one of the most results; None without any."""
+    counts = Counter(result.record.method for result in results)
+    return max(counts, key=lambda method: (method == wanted, counts[method]), default=None)
+
+
+def spoken(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
+    """The languages of the stored results of a task, in order of their codes."""
+    said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
+    return sorted(
+        {code for told in said if isinstance(told, str) for code in told.split(",") if code}
+    )
+
+
+def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
+    """A listing without the results that are of other heads than their model's; these are problems.
+
+    Earlier versions of headlab found fewer heads in some architectures, or numbered the layers otherwise.
+
+    grids: heads of known models, by fingerprint.  Of a model that is not known, the newest result has the right ones.
+    """
+    known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
+    gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
+    for result in sorted(
+        gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True
+    ):
+        weights = str(fingerprint_of(result.record.spec))
+        if known.setdefault(weights, result.record.grid) != result.record.grid:
+            wrong[result.key] = (
+                f"the result in {result.folder} is of other heads than its model's: an earlier version of headlab "
+                "missed some of them or numbered their layers otherwise; delete that folder and compute it again"
+            )
+    if not wrong:
+        return listing
+    right = tuple(result for result in listing.results if result.key not in wrong)
+    return Listing(right, (*listing.problems, *wrong.values()))
+
+
+def matching(
+    results: Iterable[Result[HeadScores]],
+    model: str | None = None,
+    task: str | None = None,
+    method: str | None = None,
+    label_map: Mapping[str, str] | None = None,
+) -> list[Result[HeadScores]]:
+    """The results of a model, task, method and label map; None matches all."""
+    wanted = ((model, ("model", "name")), (task, ("task", "name")), (method, ("method", "name")))
+    return [
+        result for result in results
+        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted)
+        and same_classes(result.record.spec.get("task", {}), label_map)
+    ]  # fmt: skip
+
+
+def describe_variant(scores: Iterable[HeadScores]) -> str:
+    """What results of one variant share, in words."""
+    every = list(scores)
+    first = every[0]
+    options = {name: value for name, value in settings(first).items() if name != "estimand"}
+    given = [spec_of(s, "method", "options") or {} for s in every]
+    same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
+    options |= {name: given[0].get(name) for name in same if name != "round"}
+    words = [
+        first.estimand,
+        f"{spec_of(first, 'ablation')} ablation",
+        f"{spec_of(first, 'task', 'split')} split",
+    ]
+    words += [str(dtype)] if (dtype := spec_of(first, "model", "dtype")) else []
+    words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
+    if classes := spec_of(first, "task", "classes"):
+        words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
+    words.append(f"seed {spec_of(first, 'seed')}")
+    words += [costs.EARLIER] if costs.superseded(first.spec) else []
+    return ", ".join(words) + (
+        "" if len(same) == len(PRECISION) else "; how precise differs by language"
+    )
+
+
+def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
+    """{name: key} of the variants of one model, task and method, the one shown by default first.
+
+    A name says the estimand and what differs from the method's defaults. Of two with one name, as of two sets of
+    weights, the better keeps it, so that a link to it stays.
+    """
+    every = list(results)
+    chosen = costs.select(every, sorted({result.record.language for result in every}))
+    found: dict[str, str] = {}
+    for scores in (
+        result.record for result in (*list(chosen.results.values())[:1], *chosen.others)
+    ):
+        name, key = variant_name(scores), costs.variant(scores)
+        found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
+    return found
+
+
+def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
+    """The name of the variant that a result with one of these keys is of; empty if there is none."""
+    every, wanted = list(results), set(keys)
+    own = {costs.variant(result.record) for result in every if result.key in wanted}
+    return next((name for name, key in variants(every).items() if key in own), "")
+
+
+def variant_name(scores: HeadScores) -> str:
+    """The estimand, and what differs from the method's defaults."""
+    known = METHODS.get(scores.method)
+    usual = (
+        {} if known is None else {name: option.default for name, option in known.options.items()}
+    )
+    own = {
+        name: value
+        for name, value in settings(scores).items()
+        if name != "estimand" and name in usual
+    }
+    words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
+    words += (
+        [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
+    )
+    words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
+    words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
+    words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
+    words += [costs.EARLIER] if costs.superseded(scores.spec) else []
+    return ", ".join([scores.estimand, *words])
+
+
+def select(
+    results: Iterable[Result[HeadScores]], languages: Sequence[str], variant: str = ""
+) -> Found:
+    """The results that represent these languages; the rule is `headlab.methods.costs.select`.
+
+    variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
+    """
+    every = list(results)
+    key = variants(every).get(variant) if variant else None
+    chosen = costs.select(every, languages, key)
+    same = (result.record for result in every if costs.variant(result.record) == key)
+    others = tuple(describe_variant([result.record]) for result in chosen.others)
+    if not chosen.results:
+        return Found(missing=tuple(languages), others=others, like=next(same, None))
+    return Found(
+        scores={name: result.record for name, result in chosen.results.items()},
+        missing=tuple(name for name in languages if name not in chosen.results),
+        variant=describe_variant(result.record for result in chosen.results.values()),
+        others=others,
+        like=next(iter(chosen.results.values())).record,
+        notes=tuple(
+            f"{language_title(name)}: {note}"
+            for name, result in chosen.results.items()
+            for note in notes_of_record(result.meta, str(spec_of(result.record, "task", "split")))
+        ),
+    )
+
+
+def sample_note(scores: Mapping[str, HeadScores]) -> str:
+    """How many examples and samples the values are based on, in words."""
+    examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
+    samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
+    words = [f"{_span(examples)} examples"] if examples else []
+    words += [f"{_span(samples)} samples a head"] if samples else []
+    return f"From {', '.join(words)}." if words else ""
+
+
+def _span(numbers: list[int]) -> str:
+    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+
+
+# Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
+
+MEAN = "mean"
+RULES = {
+    "harmful": "heads whose interval lies below 0",
+    "bottom": "exactly k heads, the lowest scores",
+    "threshold": "heads that score below a threshold",
+}
+
+
+# The corrections of `HeadScores.mask` in words.
+CORRECTED = {
+    RAW: "each head's own interval",
+    "holm": "Holm: any false one is unlikely",
+    "bh": "Benjamini–Hochberg: few of them are false",
+}
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A rule and its one option: k for `bottom`, threshold (in the score's unit), correction for `harmful`."""
+
+    rule: str
+    k: int | None = None
+    threshold: float | None = None
+    correction: str = RAW
+
+    def mask(self, scores: HeadScores) -> Mask:
+        """The mask that it makes of scores; errors as of `HeadScores.mask`."""
+        return scores.mask(
+            self.rule, k=self.k, threshold=self.threshold, correction=self.correction
+        )
+
+
+def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
+    """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
+
+    off: how many it names.
+    """
+    miss, heads = 1 - scores.level, scores.grid.size
+    if wanted.rule != "harmful" or miss <= 0:
+        return ""
+    if wanted.correction == RAW:
+        if scores.language == MEAN:
+            return (
+                "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
+                f"{scores.level:.0%} allow."
+            )
+        return (
+            f"If none of the {heads} heads had any effect, at most about {heads * miss / 2:.2g} would still be named, "
+            f"by chance: each is judged by its own {scores.level:.0%} interval."
+        )
+    if not off:
+        return coarse([scores]) if wanted.correction == "holm" else ""
+    if wanted.correction == "bh":
+        return (
+            f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
+        )
+    return f"The probability that any of them is false is at most {miss:.0%}."
+
+
+def pooled(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
+    """The scores used for colours and suggestions: one language's, or the mean over all of them.
+
+    The mean's bounds are the means of the languages' bounds: wider than they need to be, never tighter.
+    None if there are no scores.
+    """
+    if source in scores:
+        return scores[source]
+    if not scores:
+        return None
+    every = list(scores.values())
+    if len(every) == 1:
+        return every[0]
+    return replace(
+        every[0],
+        language=MEAN,
+        values=np.mean([s.values for s in every], axis=0),
+        low=_mean([s.low for s in every]),
+        high=_mean([s.high for s in every]),
+        samples=None,
+        p_values=None,
+    )
+
+
+def _mean(bounds: list[Floats | None]) -> Floats | None:
+    given = [b for b in bounds if b is not None]
+    return np.mean(given, axis=0) if len(given) == len(bounds) else None
+
+
+def rules_for(scores: HeadScores) -> list[str]:
+    """The rules that these scores support: `harmful` needs signs with intervals."""
+    return [
+        rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)
+    ]
+
+
+def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:
+    """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.choose`."""
+    return wanted.mask(scores).kept
+
+
+def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> dict[str, Any]:
+    """The mask file's record of an applied suggestion."""
+    chosen = dict(wanted.mask(scores).chosen)
+    if scores.language == MEAN:
+        chosen |= {
+            "languages": languages,
+            "pooled": "mean over languages; bounds are the means of their bounds",
+        }
+        chosen.pop("score", None)
+    return chosen
+
+
+def risk(kept: Bools) -> str | None:
+    """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
+    gone = int((~kept).sum())
+    if gone == kept.size:
+        return f"This switches off all {gone} heads: no attention is left."
+    if gone > RISKY_SHARE * kept.size:
+        return f"This switches off {gone} of {kept.size} heads; few models keep their accuracy beyond half."
+    return None

@@ -1,0 +1,1 @@
+"""One folder a page. Pages do not import pages."""

@@ -1,0 +1,1 @@
+"""Attention: where chosen heads look."""

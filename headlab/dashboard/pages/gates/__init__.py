@@ -1,0 +1,1 @@
+"""Gates: heads kept by learning."""

@@ -1,0 +1,1 @@
+"""Heads: one map per language, one head in every language."""

@@ -1,0 +1,1 @@
+"""Jobs: the queue, a job, and the form for a new one."""

@@ -1,0 +1,465 @@
+"""The form for a new job, and tables of what is cached already, what it cost and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pandas as pd
+import streamlit as st
+
+from headlab.core import shown_unit
+from headlab.dashboard.frame.shell import (
+    Choice,
+    known_models,
+    languages_of,
+    listing,
+    specs_here,
+    supervisor,
+)
+from headlab.dashboard.frame.shell import found as found_of
+from headlab.dashboard.frame.stored_scores import Found
+from headlab.dashboard.names import language_title, page_link, plain
+from headlab.dashboard.panels.job_actions import (
+    asked_for,
+    end_form,
+    refusal,
+    show,
+    start,
+    terminal,
+    weights_missing,
+)
+from headlab.dashboard.widgets import form_values
+from headlab.dashboard.widgets.form_values import Values, held, pressed, wrong
+from headlab.dashboard.widgets.presses import button, download
+from headlab.jobs.fields import Place, SimpleValue
+from headlab.jobs.job import Job
+from headlab.jobs.score import ScoreJob
+from headlab.jobs.table import BUILT_IN, JOBS, queued_kinds
+from headlab.methods.costs import caution, cost_of, spec_of, target_of
+from headlab.methods.table import METHODS, Method
+from headlab.results import HeadScores
+from headlab.tasks import names as task_names
+
+# The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
+
+PREFIX = "new-"  # of its widgets' keys
+LAST_SETTINGS = ("ablation", "seed")  # that most kinds of job have, in this order
+
+
+@dataclass(frozen=True)
+class JobForm:
+    """The form for a new job of any kind, whose widgets start from the sidebar's choice.
+
+    The key of a widget contains what the widget depends on, so that it is reset when that changes.
+
+    Attributes:
+        model: The sidebar's.
+        task: The sidebar's.
+        languages: The sidebar's, by their codes.
+        method: The sidebar's.
+        label_map: Of this model on this task.
+    """
+
+    model: str
+    task: str
+    languages: tuple[str, ...]
+    method: str
+    label_map: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, choice: Choice) -> Self:
+        """The form that starts from a choice."""
+        return cls(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
+
+    def key(self, name: str, *dependencies: str) -> str:
+        """Key of a widget.
+
+        Args:
+            name: What it sets.
+            dependencies: What its value depends on, besides the sidebar's choice.
+        """
+        starts = {"model": self.model, "task": self.task, "method": self.method}
+        starts["languages"] = ",".join(self.languages)
+        return PREFIX + "-".join((name, starts.get(name, ""), *dependencies))
+
+    def setting_key(self, job_class: type[Job], name: str) -> str:
+        """Key of a setting's widget; kinds of packages may have other settings of the same name."""
+        if job_class.key in BUILT_IN:
+            return self.key(name)
+        return self.key(name, job_class.key)
+
+    def kind(self, values: Values) -> str:
+        """The key of the kind of job. values: of the widgets drawn so far."""
+        kind = values.get(self.key("kind"))
+        return str(kind) if kind in JOBS else ScoreJob.key
+
+    def place(self, values: Values) -> Place:
+        """Where the job runs. values: of the widgets drawn so far."""
+        on_ray = values.get(self.key("place")) == "ray"
+        return "ray" if on_ray and "ray" in JOBS[self.kind(values)].places else "here"
+
+    def job(self, values: Values) -> Job:
+        """The job, whether its fields are valid or not.
+
+        Args:
+            values: Of the widgets drawn so far; the rest are at their defaults.
+        """
+        job_class = JOBS[self.kind(values)]
+        fields = self._common_fields(values)
+        fields = {name: value for name, value in fields.items() if job_class.has(name)}
+        for name, option in job_class.form_settings().items():
+            fields[name] = values.get(self.setting_key(job_class, name), option.default)
+        return job_class.model_construct(**fields)
+
+    def _common_fields(self, values: Values) -> dict[str, Any]:
+        """The fields whose widgets are the same for every kind of job that has them."""
+        model = str(values.get(self.key("model")) or self.model)
+        task = str(values.get(self.key("task")) or self.task)
+        method = str(values.get(self.key("method")) or self.method)
+        fields = {
+            "model": model,
+            "task": task,
+            "languages": list(values.get(self.key("languages", task), self.languages)),
+            "method": method,
+            "options": self.method_options(method, values),
+        }
+        if self.label_map is not None and (model, task) == (self.model, self.task):
+            fields["label_map"] = dict(self.label_map)
+        return fields
+
+    def method_options(self, method: str, values: Values) -> dict[str, SimpleValue]:
+        """The options of a method by name. values: of the widgets drawn so far."""
+        options = {}
+        for name, option in METHODS[method].options.items():
+            options[name] = values.get(self.key("option", method, name), option.default)
+        return options
+
+
+def offered_kinds() -> dict[str, type[Job]]:
+    """The kinds of job that the form offers, by key; those of packages too."""
+    return {key: job_class for key, job_class in queued_kinds().items() if job_class.on_jobs_page}
+
+
+def main_options(method: str) -> list[str]:
+    """The options that most people set: what is estimated, and from how many samples."""
+    names = ("estimand", "form", "samples", "target")
+    return [name for name in names if name in METHODS[method].options]
+
+
+def other_options(method: str) -> list[str]:
+    """The method's remaining options."""
+    return [name for name in METHODS[method].options if name not in main_options(method)]
+
+
+def fitting(languages: Iterable[str], offered: Iterable[str]) -> list[str]:
+    """Those of the languages that are offered, in the order of the offer."""
+    selected = set(languages)
+    return [language for language in offered if language in selected]
+
+
+def trouble(job: Job) -> str:
+    """Why a job cannot be started; empty if it can, as far as is known here."""
+    for name, option in job.form_settings().items():
+        if not option.fits(job.value(name)):
+            return f"{name} is {job.value(name)!r:.40}; choose {option.range}."
+    if job.has("languages") and not job.languages_named:
+        return "Choose at least one language."
+    model = job.value("model")
+    method = job.value("method")
+    if method is None:
+        return "" if model is None else weights_missing(model)
+    if job.has("options") and (reason := wrong(METHODS[method].resolve, job.value("options"))):
+        return reason
+    if model is None:
+        return ""
+    return refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
+
+
+# The form itself.
+
+
+def draw(choice: Choice) -> None:
+    """The form, starting from the sidebar's choice."""
+    form = JobForm.of(choice)
+    kinds = offered_kinds()
+    with st.container(border=True, key="new-job"):
+        st.subheader("New job")
+        kind = st.radio(
+            "What",
+            list(kinds),
+            format_func=lambda key: plain(kinds[key].name),
+            horizontal=True,
+            key=form.key("kind"),
+        )
+        st.caption(plain(kinds[kind].about))
+        _fields(form, kinds[kind])
+        _place(form, kinds[kind])
+        _end(form)
+    page_link("experiments", "Analyses that combine several of these: Experiments")
+    page_link("roles", "What the heads do: Roles")
+    page_link("gates", "Gates that learn which heads to keep: Gates")
+
+
+def _fields(form: JobForm, job_class: type[Job]) -> None:
+    """The widgets of a job's fields.
+
+    Widgets that differ between methods are in containers: the browser identifies the expander by its position, and
+    if the number of widgets before it changed, would close it and drop what is being typed there.
+    """
+    method = None
+    with st.container():
+        if job_class.has("model"):
+            _model(form)
+        task = _task(form) if job_class.has("task") else form.task
+        if job_class.has("languages"):
+            _languages(form, task)
+        if job_class.has("method"):
+            method = _method(form, with_options=job_class.has("options"))
+        _settings(form, job_class, job_class.main_settings)
+    options = other_options(method) if method is not None and job_class.has("options") else []
+    settings = [n for n in job_class.form_settings() if n not in job_class.main_settings]
+    if not options and not settings:
+        return
+    with st.expander("More options"):
+        with st.container():
+            for name in options:
+                _option(form, str(method), name)
+            _settings(form, job_class, [name for name in settings if name not in LAST_SETTINGS])
+        _settings(form, job_class, [name for name in LAST_SETTINGS if name in settings])
+
+
+def _end(form: JobForm) -> None:
+    """The forecast, the button, the outcome of the last click on it, and the commands that do the same."""
+    values = held(PREFIX)
+    job = form.job(values)
+    before = "What it will take:"
+    if form.place(values) == "ray":
+        before = "What it would take this worker alone; Ray workers share it:"
+    reason = trouble(job)
+    end_form(job, reason, _start, form, values, key="new-start", form=PREFIX, before=before)
+    _outcome()
+    if not reason:
+        terminal(job)
+
+
+def _start(form: JobForm, drawn: Values, typed: Mapping[str, str] | None) -> None:
+    values = pressed(PREFIX, drawn, typed)
+    start(form.job(values), form.place(values))
+
+
+def _outcome() -> None:
+    """The outcome of the last click on Start."""
+    started = asked_for().started
+    if started is None:
+        return
+    if started.before:
+        doing = "running" if started.state == "running" else "waiting"
+        st.info(
+            f"This is already job {started.job}, {doing} now: identical requests share one job."
+        )
+    else:
+        st.success(f"Job {started.job} is in the queue.")
+    button(f"Open job {started.job}", key="new-open", on_press=show, args=(started.job,))
+
+
+def _model(form: JobForm) -> None:
+    models = list(dict.fromkeys([form.model, *known_models(specs_here())]))
+    st.selectbox(
+        "Model",
+        models,
+        key=form.key("model"),
+        accept_new_options=True,
+        help="Or type a hub id or a folder.",
+    )
+
+
+def _task(form: JobForm) -> str:
+    tasks = list(dict.fromkeys([form.task, *task_names()]))
+    return st.selectbox("Task", tasks, key=form.key("task"))
+
+
+def _languages(form: JobForm, task: str) -> None:
+    offered = languages_of(task)
+    st.multiselect(
+        "Languages",
+        offered,
+        default=fitting(form.languages, offered),
+        format_func=language_title,
+        key=form.key("languages", task),
+    )
+
+
+def _method(form: JobForm, *, with_options: bool) -> str:
+    """The method, what it costs, and its main options."""
+    keys = list(METHODS)
+    method = st.selectbox(
+        "Method",
+        keys,
+        index=keys.index(form.method),
+        format_func=lambda key: METHODS[key].title,
+        key=form.key("method"),
+    )
+    cost = f"Cost: {METHODS[method].costs.words}."
+    warning = caution(method)
+    st.caption(f"{cost} Caution: {warning}." if warning else cost)
+    if not with_options:
+        return method
+    options = METHODS[method].options
+    names = main_options(method)
+    for name in (n for n in names if options[n].choices):
+        _option(form, method, name)
+    numbers = [n for n in names if not options[n].choices]
+    for name, column in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
+        with column:
+            _option(form, method, name)
+    return method
+
+
+def _option(form: JobForm, method: str, name: str) -> None:
+    form_values.draw(name, METHODS[method].options[name], form.key("option", method, name))
+
+
+def _settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:
+    settings = job_class.form_settings()
+    for name in names:
+        form_values.draw(name, settings[name], form.setting_key(job_class, name))
+
+
+def _place(form: JobForm, job_class: type[Job]) -> None:
+    """Where the job runs, if it may run on Ray and the worker has it."""
+    ray = supervisor().state().ray
+    if not ray or "ray" not in job_class.places:
+        return
+    places = {"here": "this worker", "ray": f"Ray ({ray})"}
+    st.radio(
+        "Where it runs",
+        list(places),
+        format_func=places.__getitem__,
+        horizontal=True,
+        key=form.key("place"),
+    )
+
+
+# What is cached, what it cost and what is missing, as tables.
+
+
+def draw_cached(choice: Choice) -> None:
+    """What the cache has of the sidebar's choice, what it cost, and what was skipped there."""
+    results = found_of(choice)
+    st.subheader("What is cached, what is missing")
+    table = by_language(results, choice.languages)
+    height = 38 + 35 * min(len(table), 20)
+    st.dataframe(
+        table, hide_index=True, column_config=columns(results), height=height, placeholder="–"
+    )
+    if results.scores:
+        name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+        download("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
+    if results.variant:
+        st.caption(
+            plain(f"All of one kind: {results.variant}.")
+            + " Also cached (see Settings in the sidebar): " * bool(results.others)
+            + plain("; ".join(results.others))
+        )
+    every = {key: found_of(choice, key) for key in METHODS}
+    st.dataframe(by_method(METHODS, every, choice.languages), hide_index=True)
+    problems = listing(HeadScores).problems
+    if problems:
+        with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
+            st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
+
+
+def by_method(
+    methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]
+) -> pd.DataFrame:
+    """One row per method: for how many of the chosen languages it is cached, and which it lacks."""
+    rows = [
+        {
+            "Method": method.title,
+            "Key": key,
+            "Cached": f"{len(found[key].scores)} of {len(languages)}",
+            "Missing": _listed(found[key].missing, len(languages)),
+            "Intervals": "yes" if method.intervals else "no",
+            "Cost": method.costs.words,
+            "From": method.paper,
+        }
+        for key, method in methods.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _listed(missing: Sequence[str], all_of: int) -> str:
+    if not missing:
+        return "none"
+    return "all" if len(missing) == all_of else ", ".join(missing)
+
+
+def by_language(found: Found, languages: Sequence[str]) -> pd.DataFrame:
+    """One row per chosen language: what its result is based on and what it cost, or that it is missing.
+
+    Half-widths are in the unit shown (accuracies in points); columns that a method does not provide are left out.
+    """
+    rows = [_row(language, found.scores.get(language)) for language in languages]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def _row(language: str, s: HeadScores | None) -> dict[str, object]:
+    if s is None:
+        return {"Language": language_title(language), "Result": "missing"}
+    cost, factor = cost_of(s), shown_unit(s.unit)[0]
+    least, median, most = cost.samples or (None, None, None)
+    return {
+        "Language": language_title(language),
+        "Result": "cached",
+        "Helpful": cost.helpful,
+        "Harmful": cost.harmful,
+        "Narrow": cost.narrow,
+        "Undecided": cost.wide,
+        "Half-width, median": None if cost.median_width is None else factor * cost.median_width,
+        "Half-width, largest": None if cost.largest_width is None else factor * cost.largest_width,
+        "Samples, least": least,
+        "Samples, median": median,
+        "Samples, most": most,
+        "Example forwards": cost.forwards,
+        "Seconds": round(cost.seconds, 1),
+        "Examples": spec_of(s, "task", "size"),
+    }
+
+
+def columns(found: Found) -> dict[str, Any]:
+    """Formats and help texts of the columns of `by_language`."""
+    number = st.column_config.NumberColumn
+    unit = shown_unit(found.first.unit)[1] if found.first else "points"
+    target = (
+        f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}"
+        if found.first
+        else "the target"
+    )
+    samples = {"least": ("Samples min", 92), "median": ("median", 68), "most": ("max", 64)}
+    return {
+        "Language": st.column_config.TextColumn(pinned=True),
+        "Result": st.column_config.TextColumn(width=64),
+        "Helpful": number(width=62, help="Heads whose interval lies above 0"),
+        "Harmful": number(width=66, help="Heads whose interval lies below 0"),
+        "Narrow": number(width=62, help=f"Undecided, but with a half-width of {target} or less"),
+        "Undecided": number(width=80, help=f"Undecided, with a half-width above {target}"),
+        "Half-width, median": number(
+            "Half-width", width=84, format="%.3f", help=f"Median over the heads, in {unit}"
+        ),
+        "Half-width, largest": number(
+            "largest", width=68, format="%.3f", help=f"Largest half-width, in {unit}"
+        ),
+        **{
+            f"Samples, {which}": number(
+                label, width=wide, format="localized", help=f"Samples a head, {which}"
+            )
+            for which, (label, wide) in samples.items()
+        },
+        "Example forwards": number(
+            "Forwards", width=88, format="localized", help="Of one example, parts of one too"
+        ),
+        "Seconds": number(width=76, format="localized"),
+        "Examples": number(width=76),
+    }

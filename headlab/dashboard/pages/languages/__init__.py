@@ -1,0 +1,1 @@
+"""Languages: which rank the heads alike, and where they differ."""

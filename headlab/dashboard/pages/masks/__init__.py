@@ -1,0 +1,1 @@
+"""Masks: two masks side by side."""

@@ -1,0 +1,1 @@
+"""Overview: what was found, and where to go next."""

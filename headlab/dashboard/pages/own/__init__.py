@@ -1,0 +1,1 @@
+"""Bring your own: a model and examples."""

@@ -1,0 +1,743 @@
+"""The page of what people bring: a model that is checked on entry, and files that become a task."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import pandas as pd
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from headlab.core import (
+    MAX_SENT_BYTES,
+    HeadGrid,
+    HeadlabError,
+    as_sentence,
+    content_key,
+    default_root,
+)
+from headlab.dashboard.frame.shell import Choice, client, waited
+from headlab.dashboard.frame.sidebar import known_task, typed, use_model, use_task
+from headlab.dashboard.names import counted, language_title, page_link, plain
+from headlab.dashboard.panels.job_format import forecast_line
+from headlab.dashboard.widgets.presses import Button, button, row, start_with
+from headlab.jobs.score import ScoreJob
+from headlab.tasks import TASKS, names
+from headlab.tasks.base import SPLITS, Split
+from headlab.tasks.columns import (
+    columns_named_as_values,
+    guess_columns,
+    label_each_word,
+    labels_beside_classes,
+    unsure_meanings,
+)
+from headlab.tasks.labels import read_map
+from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
+from headlab.tasks.record_files import Record, separator_advice
+from headlab.worker.client import Client
+from headlab.worker.schemas import EvaluateRequest, Figure, Finding, SavedTask
+
+# A model: what its files tell at once, and what loading it tells.
+
+TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
+SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
+FIRST = 32  # examples that a loaded model answers
+
+
+class Wanted(NamedTuple):
+    """A model, and what it is to be checked for.  languages: the first one chosen, if any.  classes: the label map."""
+
+    model: str
+    task: str
+    method: str
+    languages: tuple[str, ...]
+    classes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stated(self) -> dict[str, str] | None:
+        """The label map; None if there is none."""
+        return dict(self.classes) or None
+
+
+def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
+    """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
+    try:
+        return tuple(read_map(typed(model, task)).items()) if typed(model, task) else ()
+    except HeadlabError:
+        return ()
+
+
+def model_part(choice: Choice) -> None:
+    """The field for a model, its checks, and the buttons that load and choose it."""
+    st.subheader("A model")
+    start_with("own-model", st.session_state.get(TYPED, ""))
+    name = st.text_input(
+        "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
+    ).strip()
+    st.session_state[TYPED] = name  # streamlit drops the field's text with its page
+    if not name:
+        st.caption(
+            "Its files are checked before its weights are read. A folder is one on the worker's machine."
+        )
+        return
+    wanted = Wanted(
+        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+    )
+    with st.spinner("Looking at its files …"):
+        try:
+            found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
+        except HeadlabError as error:  # of the worker, which says nothing about the model
+            st.warning(plain(as_sentence(error)))
+            return
+    # another task or a label map mends labels, and either is chosen for the model that the sidebar has
+    wrong = any(finding.ok is False and finding.what != "Labels" for finding in found)
+    _tell([*found, *([] if wrong else _loaded(wanted))])
+    row(
+        Button(
+            "Load it and check the rest",
+            "own-load",
+            _load,
+            (wanted,),
+            icon="memory",
+            disabled=wrong,
+        ),
+        Button(
+            "Use this model",
+            "own-use-model",
+            use_model,
+            (name,),
+            "primary",
+            "check",
+            disabled=wrong,
+        ),
+        Button("Look again", "own-again", _again, kind="tertiary", icon="refresh"),
+    )
+    if choice.model == name:
+        st.caption("This model is chosen in the sidebar; every page shows it.")
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    lines = []
+    for finding in findings:
+        lines.append(f"{SIGNS[finding.ok]} **{plain(finding.what)}:** {plain(finding.words)}")
+    st.markdown("  \n".join(lines))
+
+
+def _again() -> None:
+    st.session_state[AGAIN] = st.session_state.get(AGAIN, 0) + 1
+    st.session_state.pop(LOADED, None)
+
+
+def _load(wanted: Wanted) -> None:
+    st.session_state[LOADING] = wanted
+
+
+@st.cache_data(max_entries=16, ttl=300, show_spinner=False)
+def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
+    """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
+    known = wanted.task if known_task(wanted.task) else None
+    try:
+        return waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
+    except HeadlabError as error:
+        if error.code.startswith(
+            "worker."
+        ):  # it says nothing about the model, so it must not be remembered
+            raise
+        return [_wrong("Found", error)]
+
+
+def _loaded(wanted: Wanted) -> list[Finding]:
+    """What loading has told, or that it can tell more; loads the model if that was asked for."""
+    if st.session_state.get(LOADING) == wanted:
+        with st.spinner("Loading the model …"):
+            st.session_state[LOADED] = wanted, loaded(client(), wanted)
+        del st.session_state[LOADING]
+    loaded_for, findings = st.session_state.get(LOADED, (None, []))
+    if loaded_for == wanted:
+        return list(findings)
+    rest = Finding(
+        what="Self-test, size, answers and cost",
+        ok=None,
+        words="Known once the model is loaded.",
+    )
+    return [rest]
+
+
+def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
+    """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
+    try:
+        model = waited(lambda: worker.model(wanted.model))
+    except HeadlabError as error:
+        return [_wrong("Loaded", error)]
+    size = f"On {model.device}."
+    if model.costs is not None and model.costs.parameters:
+        size = f"{model.costs.parameters / 1e6:,.1f} million parameters on {model.device}."
+    note = f" {model.note}." if model.note else ""
+    tests = "Open gates change no answer, and a closed gate removes only its head's output."
+    told = {
+        "Heads found": _heads(model.grid),
+        "Self-test": tests,
+        "Size": size + note,
+    }
+    asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
+    return [
+        *(Finding(what=what, ok=True, words=words) for what, words in told.items()),
+        *(_finding(what, partial(ask, worker, wanted)) for what, ask in asked),
+    ]
+
+
+def _finding(what: str, ask: Callable[[], str]) -> Finding:
+    """What a question to the worker gives, or why it gives nothing."""
+    try:
+        return Finding(what=what, ok=True, words=ask())
+    except HeadlabError as error:
+        return _wrong(what, error)
+
+
+def _wrong(what: str, error: HeadlabError) -> Finding:
+    return Finding(what=what, ok=False, words=as_sentence(error))
+
+
+def _heads(grid: HeadGrid) -> str:
+    """A grid in words, like '12 layers × 12 heads = 144', stack by stack where there are several."""
+    parts = []
+    for stack in grid.stacks:
+        few, many = min(stack.heads, default=0), max(stack.heads, default=0)
+        each = str(few) if few == many else f"{few} to {many}"
+        whose = f"{stack.name} " if len(grid.stacks) > 1 else ""
+        parts.append(f"{whose}{counted(len(stack.heads), 'layer')} × {each} heads")
+    return f"{', '.join(parts)} = {grid.size}."
+
+
+def _answers(worker: Client, wanted: Wanted) -> str:
+    """The accuracy on a task's first dev examples, and which class was taken for which label."""
+    (language,), stated = wanted.languages, wanted.stated
+
+    request = EvaluateRequest.model_construct(
+        model=wanted.model,
+        task=wanted.task,
+        language=language,
+        size=FIRST,
+        label_map=None if stated is None else dict(stated),
+    )
+
+    def last_figure() -> Figure:
+        *_, figure = worker.evaluate(request)
+        return figure
+
+    figure = waited(last_figure)
+    of = f"its first {figure.n} dev answers on {wanted.task} in {language_title(language)}"
+    note = f" {figure.note}." if figure.note else ""
+    return f"{100 * figure.accuracy:.1f} % of {of} are right.{note}"
+
+
+def _cost(worker: Client, wanted: Wanted) -> str:
+    """What scores of the chosen method will cost."""
+    job = ScoreJob.model_construct(
+        model=wanted.model,
+        task=wanted.task,
+        method=wanted.method,
+        languages=list(wanted.languages),
+    )
+    if wanted.stated is not None:
+        job = job.model_copy(update={"label_map": wanted.stated})
+    forecast = waited(lambda: worker.forecast(job))
+    cost = forecast_line(forecast).replace("**", "")
+    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
+
+
+# Files: which column means what.
+
+NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
+CHOICES = "one of several choices (language models)"
+WORDS, GENERATED = "a label for each word", "a text to be generated"
+SENTENCES = ("conllu", "conll")  # formats of labelled words
+ASKED = {
+    "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
+    WORDS: {"words": "Words", "labels": "Labels of the words"},
+    GENERATED: {"text": "Text", "target": "Text to be generated"},
+    CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
+    "every token of a text (language models)": {"text": "Text"},
+}
+SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
+SPLIT_NAMES: Mapping[Split, str] = {
+    "train": r"train(ing)?",
+    "dev": r"dev|valid(ation)?|val",
+    "test": r"test|eval",
+}
+SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+LOOKED_AT = (
+    200  # first rows, and about as many of the others, by whose values columns are recognised
+)
+LABEL = 40  # characters of a label that are shown
+SAVED, SAID = "_own_saved", "_own_said"
+
+
+class Files(NamedTuple):
+    """The files of the uploader, read.
+
+    key: of their contents.  columns: of the rows that were looked at.  rows: the first ones.  values: of each column,
+    in rows from the whole of the files.
+    """
+
+    kind: str
+    uploads: tuple[Upload, ...]
+    key: str
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+    errors: Sequence[str]
+    values: Mapping[str, Sequence[Any]] = {}
+
+
+def data_part(choice: Choice) -> None:
+    """The uploader, the columns, the preview with every error, and the button that saves the task."""
+    st.subheader("A task from your files")
+    endings = [ending.removeprefix(".") for ending in ENDINGS]
+    given = st.file_uploader(
+        "Examples as csv, tsv, jsonl, CoNLL-U or one token a line",
+        endings,
+        accept_multiple_files=True,
+        key="own-files",
+        max_upload_size=MAX_SENT_BYTES >> 20,
+        help="One file or several: one a language, one a split. UTF-8, with a header row in csv and tsv.",
+    )
+    if given:
+        found = _files(given)
+        if found.rows:
+            _table(found)
+            _form(choice, found)
+        else:
+            _errors(found.errors)
+    _saved(choice)
+
+
+def _files(given: Sequence[UploadedFile]) -> Files:
+    uploads = tuple(Upload(_shown(file.name), file.getvalue()) for file in given)
+    try:
+        kinds = {format_of(upload) for upload in uploads}
+        if len(kinds) > 1:
+            raise HeadlabError(
+                f"the files are {' and '.join(sorted(kinds))}; give files of one format",
+                code="upload.formats_mixed",
+            )
+    except HeadlabError as error:
+        return Files("", uploads, "", (), [], [str(error)])
+    return _first_rows(uploads, kinds.pop(), content_key([file.file_id for file in given]))
+
+
+def _shown(name: str) -> str:
+    """A file's name as messages show it."""
+    return "".join(c if c.isprintable() else "�" for c in name)[-200:]
+
+
+@st.cache_data(max_entries=4, ttl=3600, show_spinner="Reading the files …")
+def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> Files:
+    records = [record for upload in _uploads for record in read_upload(upload, kind)]
+    rows = [record.values for record in records if isinstance(record, Record)]
+    errors = [str(record) for record in records if isinstance(record, HeadlabError)]
+    looked_at_rows = rows[:LOOKED_AT] + rows[LOOKED_AT :: max(1, len(rows) // LOOKED_AT)]
+    columns = tuple(dict.fromkeys(name for row in looked_at_rows for name in row if name))
+    values = {name: tuple(row.get(name) for row in looked_at_rows) for name in columns}
+    return Files(kind, _uploads, key, columns, rows[:SHOWN], errors, values)
+
+
+def _table(found: Files) -> None:
+    st.caption(f"Read as {found.kind}: {counted(len(found.columns), 'column')}. The first rows:")
+    cells = [{name: _cell(values.get(name)) for name in found.columns} for values in found.rows]
+    st.dataframe(pd.DataFrame(cells, columns=list(found.columns)), hide_index=True)
+    repeated = columns_named_as_values(found.values) if found.kind in ("csv", "tsv") else []
+    if repeated:
+        named = " and ".join(filter(None, [", ".join(repeated[:-1]), repeated[-1]]))
+        values = "are values" if len(repeated) > 1 else "is a value"
+        st.warning(
+            plain(
+                f"The first row is read as the names of the columns, but {named} {values} further down too. If the "
+                "first row is an example, put a row of names above it."
+            )
+        )
+
+
+def _cell(value: Any) -> str:
+    text = (
+        " ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+        if value is None
+        else str(value)
+    )
+    return text.encode(errors="replace").decode()[:300]
+
+
+def _form(choice: Choice, found: Files) -> None:
+    model, classes = _classes_of_model(choice)
+    with st.container(border=True, key="own-form"):
+        columns, missing = _columns(found, classes)
+        uploads, splits, share = _places(found, columns, missing)
+        left, right = st.columns([2, 3], vertical_alignment="bottom")
+        start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip(
+            "-_"
+        )[:60]
+        name = left.text_input("Name of the task", start or "mine", key=_key(found, "name")).strip()
+        aligned = "language" in columns or len({u.language for u in uploads}) > 1
+        aligned = aligned and right.toggle(
+            "Row i means the same in every language", key=_key(found, "aligned")
+        )
+    if missing:
+        _ask(found, missing)
+        return
+    draft = Draft(name, found.kind, columns, uploads, splits, aligned, share)
+    try:
+        asked = content_key(
+            {**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]}
+        )
+        outcome = _checked(draft, found.key, asked)
+    except HeadlabError as error:
+        st.error(plain(as_sentence(error)))
+        return
+    if outcome.errors:
+        _errors([str(error) for error in outcome.errors])
+        return
+    _show_outcome(outcome, model, classes)
+    if name in TASKS:
+        st.warning(f"{plain(name)} is the name of a task that comes with headlab; choose another.")
+    button(
+        "Save the task",
+        key="own-save",
+        icon="save",
+        kind="primary",
+        on_press=_save,
+        args=(draft, asked),
+    )
+    if st.session_state.get(SAID, ("", ""))[0] == asked:
+        st.error(plain(st.session_state[SAID][1]))
+
+
+def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
+    """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
+    name = st.session_state.get(TYPED) or choice.model
+    model = Wanted(
+        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+    )
+    try:
+        findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
+    except HeadlabError:  # without a worker, which the sidebar says
+        return name, ()
+    return name, tuple(name for finding in findings for name in finding.classes)
+
+
+def _ask(found: Files, missing: Sequence[str]) -> None:
+    """Ask for the columns that are not chosen."""
+    advice = separator_advice(found.columns, found.kind)
+    if advice:
+        st.warning(plain(f"{advice[0].upper()}{advice[1:]}."))
+        return
+    columns = f"The columns are {', '.join(found.columns)}."
+    if len(found.columns) == 1:
+        columns = f"The only column is {found.columns[0]}."
+    st.info(
+        f"Choose the column for: {', '.join(missing)}. {plain(columns)}", icon=":material/help:"
+    )
+
+
+def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
+    """What the task has: its examples, how often each label occurs, and what to know before it is saved."""
+    st.success(plain(_outcome(outcome)))
+    if outcome.notes:
+        st.warning("\n".join(f"- {plain(note)}." for note in outcome.notes))
+    if not outcome.labels:
+        return
+    totals = Counter[str]()
+    for (_, label), count in outcome.label_counts.items():
+        totals[label] += count
+    if classes:
+        fits, words = labels_beside_classes(totals, classes, model)
+        (st.caption if fits else st.warning)(plain(words))
+    st.dataframe(_label_table(outcome, totals), hide_index=True, key="own-labels")
+
+
+def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
+    """How often each label occurs, in all and in each language, the most frequent first."""
+    labels = sorted(outcome.labels, key=lambda label: -totals[label])
+    table = pd.DataFrame(
+        {"Label": [_short(label) for label in labels], "All": [totals[label] for label in labels]}
+    )
+    languages = outcome.languages if len(outcome.languages) > 1 else []
+    for language in languages:
+        table[language_title(language)] = [
+            outcome.label_counts.get((language, label), 0) for label in labels
+        ]
+    return table
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LABEL else f"{label[:LABEL]}…"
+
+
+def _key(found: Files, name: str) -> str:
+    """Key of a widget; other files start it anew."""
+    return f"own-{name}-{found.key[:12]}"
+
+
+@st.cache_data(max_entries=8, ttl=3600, show_spinner="Checking every row …")
+def _checked(_draft: Draft, key: str, asked: str) -> Checked:
+    """Every error, or what the task has. key, asked: of the files, and of what they are to mean."""
+    return check(_draft)
+
+
+def _outcome(found: Checked) -> str:
+    """What a task has, in a sentence."""
+    told = [
+        f"{language_title(language)} "
+        + ", ".join(
+            f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes
+        )
+        for language in found.languages
+    ]
+    some = [_short(label) for label in found.labels[:10]]
+    labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + (
+        "…" * (len(found.labels) > 10)
+    )
+    test = (
+        ""
+        if any(split == "test" for _, split in found.sizes)
+        else " There are no test examples to report on."
+    )
+    return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
+
+
+def _errors(errors: Sequence[str]) -> None:
+    more = f"; the first {ERRORS}" if len(errors) > ERRORS else ""
+    st.error(
+        f"{counted(len(errors), 'error')}{more}:\n"
+        + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS])
+    )
+
+
+def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
+    kinds = [WORDS] if found.kind in SENTENCES else list(ASKED)
+    what = st.radio(
+        "What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what")
+    )
+    meanings = {**ASKED[what], "language": "Language"}
+    guesses = guess_columns(found.values, [*meanings, "split"], classes)
+    if found.kind == "conll":
+        guesses = {"words": found.columns[0], "labels": found.columns[-1]}
+    unsure = unsure_meanings(found.values, meanings, guesses)
+    chosen = dict[str, str | None]()
+    for place, (meaning, title) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
+        none = {"pair": [NONE], "context": [NONE], "language": [SAME]}.get(meaning, [])
+        chosen[meaning] = _pick(place, found, title, meaning, none, guesses, ask=meaning in unsure)
+    with st.expander("More columns"):
+        left, right = st.columns(2)
+        chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE], guesses)
+        chosen["id"] = _pick(
+            right, found, "Name of the row, once in a split", "id", [NONE], guesses
+        )
+    missing = [title for meaning, title in meanings.items() if chosen[meaning] is None]
+    return {
+        name: column for name, column in chosen.items() if column not in (NONE, SAME, None)
+    }, missing
+
+
+def _kind(found: Files) -> str:
+    """What is asked, as the columns tell."""
+    if found.kind in SENTENCES:
+        return WORDS
+    if guess_columns(found.values, ("choices",)):
+        return CHOICES
+    if label_each_word(found.values):
+        return WORDS
+    generated = guess_columns(found.values, ("text", "pair", "label", "target"))
+    if "text" not in generated and isinstance(next(iter(found.rows[0].values()), None), list):
+        return WORDS
+    return GENERATED if "target" in generated and "label" not in generated else next(iter(ASKED))
+
+
+def _pick(
+    place: Any,
+    found: Files,
+    title: str,
+    meaning: str,
+    none: list[str],
+    guesses: Mapping[str, str],
+    *,
+    ask: bool = False,
+) -> str | None:
+    """A list of columns, with the one that is guessed; None while nothing is chosen.
+
+    Args:
+        place: where the list is drawn.
+        found: the files.
+        title: of the list.
+        meaning: what the column is for.
+        none: what may be chosen in place of a column.
+        guesses: columns by their meaning.
+        ask: whether a person has to choose even where no column is needed.
+    """
+    options = [*none, *found.columns]
+    start = None
+    if meaning in guesses:
+        start = options.index(guesses[meaning])
+    elif none and not ask:
+        start = 0
+    picked = place.selectbox(
+        title, options, start, key=_key(found, meaning), placeholder="Choose a column"
+    )
+    return None if picked is None else str(picked)
+
+
+def _places(
+    found: Files, columns: dict[str, str], missing: list[str]
+) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
+    """The files with their language and split, the names of the splits in a column, and the share of dev.
+
+    columns: gets the split's column, if one is chosen.  missing: gets its title, if it must be chosen still.
+    """
+    free = {name: values for name, values in found.values.items() if name not in columns.values()}
+    guesses = guess_columns(free, ["split"])
+    start = 1 if guesses else 0
+    if all(_named_split(upload.name) for upload in found.uploads):
+        start = 2
+    left, right = st.columns([3, 2])
+    how = left.radio(
+        "Which examples are dev and test", [SHARE, COLUMN, FILES], start, horizontal=True, key=_key(found, "how"),
+        help="Heads are chosen on dev; test is for reporting.",
+    )  # fmt: skip
+    splits, share = dict[Split, str](), None
+    if how == SHARE:
+        share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100
+    elif how == COLUMN:
+        column = _pick(right, found, "Column", "split", [], guesses)
+        if column is None:
+            missing.append("the split")
+        else:
+            columns["split"] = column
+            splits = _split_names(found, column)
+    uploads = [
+        _place_of(found, at, upload, "language" not in columns, how == FILES)
+        for at, upload in enumerate(found.uploads)
+    ]
+    return tuple(uploads), splits, share
+
+
+def _place_of(found: Files, at: int, upload: Upload, language: bool, split: bool) -> Upload:
+    """A file with the language and the split that are chosen for it."""
+    if not (language or split):
+        return upload
+    left, right = st.columns(2)
+    code, one, whose = None, None, plain(upload.name)
+    if language:
+        code = left.text_input(
+            f"Language of {whose}", _named_language(upload.name), key=_key(found, f"code-{at}")
+        ).strip()
+    if split:
+        start = SPLITS.index(_named_split(upload.name) or "dev")
+        one = right.selectbox(f"Examples of {whose}", SPLITS, start, key=_key(found, f"split-{at}"))
+    return replace(upload, language=code or None, split=one)
+
+
+def _split_names(found: Files, column: str) -> dict[Split, str]:
+    """What the data call the splits, one list for each split."""
+    values = _values(found.uploads, found.kind, found.key, column)
+    names: dict[Split, str] = {}
+    for place, split in zip(st.columns(len(SPLITS)), SPLITS, strict=True):
+        start = next(
+            (
+                at
+                for at, value in enumerate(values, 1)
+                if re.fullmatch(SPLIT_NAMES[split], value, re.I)
+            ),
+            0,
+        )
+        told = place.selectbox(
+            f"{split} is called",
+            [NONE, *values],
+            start,
+            key=_key(found, f"called-{split}-{column}"),
+        )
+        if told != NONE:
+            names[split] = told
+    return names
+
+
+@st.cache_data(max_entries=8, ttl=3600, show_spinner=False)
+def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> list[str]:
+    """The first values of a column."""
+    every = (
+        one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record)
+    )
+    return list(dict.fromkeys(_cell(one.values.get(column)) for one in every))[:50]
+
+
+def _named_split(name: str) -> Split | None:
+    """The split that a file's name tells."""
+    parts = re.split(r"[^A-Za-z]+", name.lower())
+    return next(
+        (split for split in SPLITS for part in parts if re.fullmatch(SPLIT_NAMES[split], part)),
+        None,
+    )
+
+
+def _named_language(name: str) -> str:
+    """The language code at the end of a file's name, beside that of its split; English where there is none."""
+    split = "|".join(SPLIT_NAMES.values())
+    stem = re.sub(
+        rf"(^|[._ -])({split})(?=[._ -]|$)", "", PurePosixPath(name).stem, flags=re.IGNORECASE
+    )
+    found = re.search(r"(?:^|[._ -])([a-z]{2}(-[A-Z][A-Za-z]{1,3})?)$", stem)
+    return found[1] if found and language_title(found[1]) != found[1] else "en"
+
+
+# Saving, and what to do with a saved task.
+
+
+def _save(draft: Draft, asked: str) -> None:
+    """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
+    st.session_state.pop(SAID, None)
+    try:
+        st.session_state[SAVED] = client().save_task(draft.to_json())
+    except HeadlabError as error:
+        st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
+
+
+def _saved(choice: Choice) -> None:
+    """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
+    task: SavedTask | None = st.session_state.get(SAVED)
+    if task is None:
+        return
+    with st.container(border=True, key="own-saved"):
+        st.markdown(
+            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the worker read:"
+        )
+        st.code(task.declaration, language="toml", wrap_lines=True)
+        path = (default_root() / task.path).absolute()
+        job = ScoreJob.model_construct(
+            **{**choice.about, "task": str(path)},
+            method=choice.method,
+            languages=list(task.sizes),
+        )
+        st.code(job.terminal_lines(), language="bash", wrap_lines=True)
+        if task.name not in names():
+            st.warning(
+                "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
+            )
+            return
+        if choice.task == task.name:
+            st.caption("This task is chosen in the sidebar; every page shows it.")
+            page_link("prune", "Prune: its accuracy, and which heads it needs")
+        else:
+            button(
+                "Use this task",
+                key="own-use-task",
+                icon="check",
+                kind="primary",
+                on_press=use_task,
+                args=(task.name,),
+            )

@@ -1,0 +1,499 @@
+"""Job actions for pages: starting and cancelling, forecasts, and progress bars."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from headlab.core import HeadlabError, content_key
+from headlab.dashboard.frame.shell import (
+    Choice,
+    Latest,
+    client,
+    guarded,
+    listing,
+    specs_here,
+    supervisor,
+)
+from headlab.dashboard.frame.sidebar import absent
+from headlab.dashboard.names import page_link, plain
+from headlab.dashboard.panels.job_format import (
+    LIVE,
+    describe,
+    forecast_line,
+    in_order,
+    job_in,
+    progress_line,
+    words_of,
+)
+from headlab.dashboard.panels.job_format import share as share_of
+from headlab.dashboard.widgets.form_values import Form, Values, entered, wrong
+from headlab.dashboard.widgets.presses import Button, button, follow, row
+from headlab.jobs.fields import Place
+from headlab.jobs.job import Job
+from headlab.jobs.score import ScoreJob
+from headlab.methods import costs
+from headlab.methods.costs import spec_of
+from headlab.methods.forecast import Forecast
+from headlab.methods.table import METHODS
+from headlab.results import HeadScores
+from headlab.worker.client import Client
+from headlab.worker.schemas import JobRow
+
+# Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
+
+ASKED, DELETING, TURNED = "_jobs_asked", "_jobs_deleting", "_jobs_turned"
+
+
+class Started(NamedTuple):
+    """A job that a click started. before: it was already in the queue."""
+
+    job: int
+    state: str
+    before: bool
+
+
+@dataclass
+class Asked:
+    """A session's job requests.
+
+    mine: its jobs whose end it has not seen yet.  live: all jobs that ran or waited when it last looked.  said: why
+    its last click or job failed.  started: the job that its last click queued.
+    """
+
+    mine: set[int] = field(default_factory=set)
+    live: set[int] = field(default_factory=set)
+    said: str = ""
+    started: Started | None = None
+
+    def forget(self, why: str = "") -> None:
+        """Drop the last message and the last started job. why: the new message, if any."""
+        self.said, self.started = why, None
+
+
+def asked_for() -> Asked:
+    """This session's job requests."""
+    held: Asked = st.session_state.setdefault(ASKED, Asked())
+    return held
+
+
+def ask(do: Callable[[Client], object]) -> None:
+    """Call the worker; an error becomes a sentence that `said` shows until the next click."""
+    held = asked_for()
+    held.forget()
+    try:
+        do(supervisor().client())
+    except HeadlabError as error:
+        held.said = str(error)
+
+
+def said() -> None:
+    """Show why this session's last click or job failed, until the next click."""
+    if sentence := asked_for().said:
+        st.error(plain(sentence))
+
+
+def start(job: Job, place: Place = "here") -> None:
+    """Queue a job as this session's own."""
+    requests = asked_for()
+
+    def submit(worker: Client) -> None:
+        live = {row.id for row in worker.jobs() if row.state in LIVE}
+        submitted = worker.submit(job, place=place)
+        requests.mine.add(submitted.id)
+        requests.started = Started(submitted.id, submitted.state, submitted.id in live)
+
+    ask(submit)
+
+
+def start_planned(
+    form: Form, make_job: Callable[[Values], Job], typed: Mapping[str, str] | None
+) -> None:
+    """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
+
+    Args:
+        form: Whose values the job is made of.
+        make_job: Makes it; its HeadlabError is shown.
+        typed: What was typed last, as in `entered`.
+    """
+    try:
+        job = make_job(entered(form.values(), typed))
+    except HeadlabError as error:
+        asked_for().forget(str(error))
+        return
+    start(job)
+
+
+def show(job: int | None) -> None:
+    """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
+    asked_for().forget()
+    st.session_state.pop(DELETING, None)
+    st.session_state[TURNED] = job
+
+
+def shown() -> str:
+    """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
+
+    A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
+    the session's link with that of its own request.
+    """
+    if TURNED in st.session_state:
+        if (job := st.session_state[TURNED]) is None:
+            st.query_params.pop("job", None)
+        else:
+            st.query_params["job"] = str(job)
+        del st.session_state[TURNED]  # last: a run interrupted before this leaves it to the next
+    return st.query_params.get("job", "")
+
+
+def cancel(job: int) -> None:
+    """Cancel a running job at its next batch, a waiting one at once."""
+    _drop()
+    ask(lambda worker: worker.cancel(job))
+
+
+def resume(job: int) -> None:
+    """Queue a cancelled or failed job again."""
+    _drop()
+    ask(lambda worker: worker.resume(job))
+
+
+def _drop() -> None:
+    """Dismiss the delete confirmation, because another action was chosen."""
+    st.session_state.pop(DELETING, None)
+
+
+def confirm_delete(job: int | None) -> None:
+    """Ask for confirmation to delete a job; None dismisses the question."""
+    asked_for().said = ""
+    st.session_state[DELETING] = job
+
+
+def deleting(job: int) -> bool:
+    """Whether the confirmation to delete this job is open."""
+    return st.session_state.get(DELETING) == job
+
+
+def delete(job: int) -> None:
+    """Delete a job, with its log and the checkpoints of its unfinished results."""
+
+    def do(worker: Client) -> None:
+        worker.delete(job)
+        show(None)
+
+    ask(do)
+
+
+# The end of every job form.
+
+
+def end_form(
+    job: Job,
+    trouble: str,
+    press: Callable[..., None],
+    *args: Any,
+    key: str,
+    form: str,
+    before: str = "What it will take:",
+) -> None:
+    """What is wrong with the form, or else the forecast of its job; and Start.
+
+    Args:
+        job: Of the form.
+        trouble: Why it cannot be started; empty if it can.
+        press: Called by Start, with `args` and what was typed last.
+        args: Of `press`.
+        key: Of the button.
+        form: Prefix of the keys of the form's widgets.
+        before: Text before the forecast.
+    """
+    if trouble:
+        st.warning(plain(trouble))
+    else:
+        draw(job, before, "")
+    button(
+        "Start",
+        kind="primary",
+        icon="play_arrow",
+        key=key,
+        disabled=bool(trouble),
+        on_press=press,
+        args=args,
+        form=form,
+    )
+
+
+def terminal(*jobs: Job, about: str = "") -> None:
+    """The terminal commands of jobs, folded. about: a note above them."""
+    with st.expander("The same from a terminal"):
+        if about:
+            st.caption(about)
+        lines = "\n".join(words_of(job, lambda job: job.terminal_lines()) for job in jobs)
+        st.code(lines, language="bash", wrap_lines=True)
+
+
+# The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
+
+KNOWN = "_forecasts"
+FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
+ComingForecast = Latest[Forecast]
+"""A forecast that a thread asks the worker for."""
+
+
+def draw(job: Job, before: str, otherwise: str) -> None:
+    """A caption: `before`, then the forecast as soon as it arrives.
+
+    otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
+    """
+    held = _asked(job)
+    if held is not None:
+        held.wait(1, FIRST_SECONDS)
+    # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
+    with st.container(key=f"forecast-{_key(job)[:12]}"):
+        if held is not None and held.value is not None:
+            st.caption(f"{before} {words(held, otherwise)}".strip())
+        else:  # a worker may still connect
+            every = AGAIN_SECONDS if held is None else POLL_SECONDS
+            follow(_poll, every)(job, before, otherwise)
+
+
+def _poll(job: Job, before: str, otherwise: str) -> None:
+    with guarded():
+        held = _asked(job)
+        if held is not None and held.value is not None:
+            st.rerun()
+        asking = held is not None and not held.error
+        told = "Asking the worker how long it will take …" if asking else words(held, otherwise)
+        st.caption(f"{before} {told}".strip())
+
+
+def words(held: ComingForecast | None, otherwise: str) -> str:
+    """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
+    if held is not None and held.value is not None:
+        return forecast_line(held.value)
+    if otherwise or held is None:
+        return otherwise or "not known, as no worker could be asked."
+    return plain(f"not known: {held.error or 'the worker has not answered yet'}.")
+
+
+def at_once(job: Job, otherwise: str) -> str:
+    """The forecast in words, if it arrives within FIRST_SECONDS."""
+    held = _asked(job)
+    if held is not None:
+        held.wait(1, FIRST_SECONDS)
+    return words(held, otherwise)
+
+
+def _asked(job: Job) -> ComingForecast | None:
+    """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
+    if not supervisor().connected:
+        return None
+    known: dict[str, tuple[float, ComingForecast]] = st.session_state.setdefault(KNOWN, {})
+    key, now = _key(job), time.monotonic()
+    asked, held = known.get(key, (-FRESH_SECONDS, None))
+    if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
+        worker = supervisor().client()
+
+        def ask() -> Generator[Forecast]:
+            yield worker.forecast(job)
+
+        known.pop(key, None)
+        known[key] = now, Latest(ask)
+        while len(known) > KEPT:
+            known.pop(next(iter(known)))
+    return known[key][1]
+
+
+def told_pace(job: Job) -> float | None:
+    """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
+    known: dict[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
+    _, coming = known.get(_key(job), (0.0, None))
+    forecast = None if coming is None else coming.value
+    if forecast is None or not forecast.seconds or not forecast.forwards:
+        return None
+    return forecast.seconds / forecast.forwards
+
+
+def _key(job: Job) -> str:
+    return content_key([job.key, job.params()])
+
+
+# Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
+
+SECONDS, SHOWN = 1.0, 3
+States = tuple[tuple[int, str], ...]
+GOES_ON = "Finished work is kept; the same job resumes from there."
+
+
+def progress() -> list[JobRow]:
+    """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
+    live: list[JobRow] = []
+    with guarded():
+        said()
+        live = known_jobs()
+        for job_row in live[:SHOWN]:
+            bar(job_row)
+        if live:
+            hidden = len(live) - SHOWN
+            more = f"{hidden} more in line" if hidden > 0 else "queue, logs and time left"
+            page_link("jobs", f"Jobs: {more}")
+            watch(live)
+    return live
+
+
+def watch(jobs: Sequence[JobRow]) -> None:
+    """Rerun the page as soon as the live jobs or their states differ from these."""
+    follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
+
+
+def _watch(drawn: States) -> None:
+    with guarded():
+        jobs = client().jobs()
+        settle(jobs)
+        if _states(in_order(jobs).live) != drawn:
+            st.rerun()
+
+
+def _states(jobs: Sequence[JobRow]) -> States:
+    return tuple((job_row.id, job_row.state) for job_row in jobs)
+
+
+def asked(what_then: str) -> None:
+    """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
+    held = asked_for()
+    if (made := held.started) is not None and made.job in held.mine:
+        told = (
+            f"Job {made.job} is in the queue."
+            if not made.before
+            else f"This is already job {made.job}."
+        )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{told} {what_then}")
+            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+
+
+def known_jobs(choice: Choice | None = None) -> list[JobRow]:
+    """Live jobs, the running ones first; none if no worker is connected.
+
+    Reruns the page if a job has ended since this session's last look.
+
+    Args:
+        choice: Whose model, task and method the jobs compute scores of; None for all jobs.
+    """
+    if not supervisor().connected:
+        return []
+    jobs = client().jobs()
+    settle(jobs)
+    live = in_order(jobs).live
+    if choice is None:
+        return live
+    return [job_row for job_row in live if _is_of(job_row, choice)]
+
+
+def _is_of(job_row: JobRow, choice: Choice) -> bool:
+    """Whether a job computes scores of this choice."""
+    job = job_in(job_row)
+    if not isinstance(job, ScoreJob):
+        return False
+    computed = (job.model, job.task, job.method, job.label_map)
+    return computed == (choice.model, choice.task, choice.method, choice.label_map)
+
+
+def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
+    """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
+
+    Args:
+        jobs: The list of jobs.
+        tell: Whether to report why a job of this session failed; False if the page already shows it.
+    """
+    requests = asked_for()
+    states = {job_row.id: job_row.state for job_row in jobs}
+    live = {number for number, state in states.items() if state in LIVE}
+    mine = set(requests.mine)
+    ended = (mine | requests.live) & states.keys() - live
+    # A list fetched before a click does not contain the click's job.
+    newest = max(states, default=0)
+    requests.mine.difference_update(number for number in mine - live if number <= newest)
+    requests.live = live
+    failures = []
+    for job_row in jobs:
+        if job_row.state == "failed" and job_row.id in mine & ended:
+            failures.append(failure(job_row))
+    if tell and failures:
+        requests.said = " ".join(failures)
+    if ended:
+        st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
+        st.rerun()
+
+
+def failure(job_row: JobRow) -> str:
+    """Why a job failed, as a sentence."""
+    return f"{describe(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
+
+
+def bar(job_row: JobRow) -> None:
+    """A job's progress and a button that cancels it."""
+    number = job_row.id
+    with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
+        with st.container():
+            far(job_row, describe(job_row))
+        row(cancel_button(number))
+
+
+def cancel_button(job: int) -> Button:
+    """The button that cancels a job."""
+    return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
+
+
+def far(job_row: JobRow, before: str = "") -> None:
+    """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
+
+    Args:
+        job_row: The job.
+        before: Text before the progress.
+    """
+    if job_row.state == "running":
+        follow(_far, SECONDS)(job_row.id, before)
+    else:
+        _bar(job_row, before)
+
+
+def _far(number: int, before: str) -> None:
+    with guarded():
+        _bar(client().job(number), before)
+
+
+def _bar(job_row: JobRow, before: str) -> None:
+    parts = [part for part in (before, progress_line(job_row)) if part]
+    st.progress(share_of(job_row), plain(" · ".join(parts)))
+
+
+# Whether a method can be run on a model.
+
+
+def heads_of(model: str) -> int | None:
+    """Number of heads of a model, from its cached results; None if it has none."""
+    for result in listing(HeadScores).results:
+        if spec_of(result.record, "model", "name") == model:
+            return result.record.grid.size
+    return None
+
+
+def weights_missing(model: str) -> str:
+    """Why nothing can be computed on this model here; empty if its weights may be found."""
+    if not absent(model, specs_here()):
+        return ""
+    return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
+
+
+def refusal(choice: Choice) -> str:
+    """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
+    missing = weights_missing(choice.model)
+    heads = heads_of(choice.model)
+    if missing or heads is None:
+        return missing
+    return wrong(costs.refuse, METHODS[choice.method], heads)

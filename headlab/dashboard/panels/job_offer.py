@@ -1,0 +1,228 @@
+"""The offer to compute missing scores, on any page: the cost, the button, and the progress bars."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+
+import streamlit as st
+
+from headlab.core import duration
+from headlab.dashboard.frame.shell import Choice, Latest, guarded, listing
+from headlab.dashboard.frame.stored_scores import Found
+from headlab.dashboard.names import counted, plain
+from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels.job_actions import (
+    ask,
+    asked_for,
+    heads_of,
+    known_jobs,
+    progress,
+    refusal,
+    start,
+)
+from headlab.dashboard.panels.job_format import languages_in
+from headlab.dashboard.widgets.presses import button, follow
+from headlab.jobs.fields import SimpleValue
+from headlab.jobs.score import ScoreJob
+from headlab.methods import costs
+from headlab.methods.costs import settings, spec_of
+from headlab.methods.table import LIVE_METHOD, METHODS
+from headlab.results import HeadScores
+from headlab.tasks.languages import language_title, language_titles
+from headlab.worker.client import Client
+
+# Gradient scores as live requests: they take seconds per language and take priority over jobs.
+
+LIVE = "_gradient"
+SECONDS = 0.5
+LIVE_OPTIONS = ("form", "normalise")  # that a live request supports
+
+
+def fits(job: ScoreJob) -> bool:
+    """Whether a live request gives exactly what this job would."""
+    if job.method != LIVE_METHOD or (job.seed, job.ablation) != (0, "zero"):
+        return False
+    options = METHODS[LIVE_METHOD].options
+    return all(
+        value == options[name].default
+        for name, value in job.options.items()
+        if name not in LIVE_OPTIONS
+    )
+
+
+def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
+    """Request each language in turn; yields its name before each, and an empty string at the end."""
+    form = str(job.options.get("form", METHODS[job.method].options["form"].default))
+    normalise = bool(job.options.get("normalise", False))
+    for language in job.languages_named:
+        yield language
+        worker.gradient(
+            job.model,
+            job.task,
+            language,
+            label_map=job.label_map,
+            form=form,
+            normalise=normalise,
+        )
+    yield ""
+
+
+def draw(job: ScoreJob, label: str) -> None:
+    """The button, or the progress of the scores it requested."""
+    request: tuple[ScoreJob, Latest[str]] | None = st.session_state.get(LIVE)
+    if request is None or not _same(request[0], job):
+        # Starting this request ends another choice's.
+        button(label, kind="primary", key="compute", on_press=_begin, args=(job,))
+        return
+    begun, live = request
+    with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
+        with st.container():
+            follow(_look, SECONDS)(begun.languages_named, live)
+        button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
+
+
+def _same(begun: ScoreJob, job: ScoreJob) -> bool:
+    """Whether a running request is for this choice; languages it has finished are no longer missing."""
+    is_same = _without_languages(begun) == _without_languages(job)
+    return is_same and set(job.languages_named) <= set(begun.languages_named)
+
+
+def _without_languages(job: ScoreJob) -> ScoreJob:
+    """The job without its languages, and with every option filled in, as the first result will have them."""
+    options = METHODS[job.method].resolve(job.options)
+    return job.model_copy(update={"languages": [], "options": options})
+
+
+def _begin(job: ScoreJob) -> None:
+    def do(worker: Client) -> None:
+        _stop()
+        st.session_state[LIVE] = (job, Latest(lambda: ask_all(worker, job)))
+
+    ask(do)
+
+
+def _stop() -> None:
+    _, live = st.session_state.pop(LIVE, (None, None))
+    if live is not None:
+        live.stop()
+
+
+def _look(languages: Sequence[str], live: Latest[str]) -> None:
+    with guarded():
+        if live.done:
+            if live.error is not None:
+                asked_for().said = str(live.error)
+            st.session_state.pop(LIVE, None)
+            st.rerun()
+        current = languages[0] if live.value is None else live.value or languages[-1]
+        done = languages.index(current)
+        caption = f"{plain(language_title(current))}, {done} of {len(languages)} done"
+        st.progress(done / len(languages), caption)
+
+
+def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> ScoreJob:
+    """The job that scores these languages.
+
+    Args:
+        choice: Whose model, task and method it is of.
+        languages: Their codes.
+        like: A result whose settings it copies.
+    """
+    options: dict[str, SimpleValue] = {}
+    seed, ablation = 0, "zero"
+    if like is not None:
+        known = METHODS[choice.method].options
+        for name, value in settings(like).items():
+            if name in known and not isinstance(value, Mapping):
+                options[name] = value
+        seed = spec_of(like, "seed") or 0
+        ablation = spec_of(like, "ablation") or "zero"
+    return ScoreJob.model_construct(
+        **choice.about,
+        method=choice.method,
+        languages=list(languages),
+        options=options,
+        seed=seed,
+        ablation=ablation,
+    )
+
+
+def panel(choice: Choice, results: Found, what_for: str) -> None:
+    """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
+    if not results.missing:
+        return
+    with st.container(border=True, key="offer"):
+        missing = plain(language_titles(results.missing))
+        st.markdown(f"No {choice.method} scores of {missing} are cached. {what_for}")
+        offer(choice, results.missing, results.like, folded=True)
+        progress()
+
+
+def offer(
+    choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False
+) -> None:
+    """The button that computes the missing languages, its cost, and the equivalent command.
+
+    Args:
+        choice: Whose scores are missing.
+        missing: The languages; those of live jobs are left out.
+        like: As in `work_of`.
+        folded: Whether the command is in an expander.
+    """
+    if skipped := len(listing(HeadScores).problems):
+        st.caption(f"Skipped in the cache: {counted(skipped, 'folder')}; the Jobs page says why.")
+    if sentence := refusal(choice):
+        st.warning(plain(sentence))
+        return
+    busy = {language for job_row in known_jobs(choice) for language in languages_in(job_row)}
+    missing = [language for language in missing if language not in busy]
+    if not missing:
+        return
+    job = work_of(choice, missing, like)
+    if fits(job):
+        draw(job, f"Compute {_many(missing)}")
+    else:
+        button(
+            f"Compute {_many(missing)}",
+            kind="primary",
+            key="compute",
+            on_press=start,
+            args=(job,),
+        )
+    job_actions.draw(job, _kind_of_cost(choice), _most(choice, job))
+    with st.expander("The same from a terminal") if folded else st.container():
+        st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
+        st.code(job.terminal_lines(), language="bash", wrap_lines=True)
+
+
+def _many(missing: Sequence[str]) -> str:
+    if len(missing) > 1:
+        return f"the {len(missing)} missing languages"
+    return f"the missing language ({missing[0]})"
+
+
+def price(choice: Choice, job: ScoreJob) -> str:
+    """The cost of a score job in words, with the forecast if it arrives at once."""
+    return f"{_kind_of_cost(choice)} {job_actions.at_once(job, _most(choice, job))}".rstrip()
+
+
+def _kind_of_cost(choice: Choice) -> str:
+    method = METHODS[choice.method]
+    warning = costs.caution(method.key)
+    cost = f"Cost: {method.costs.words}."
+    return f"Caution: {warning}. {cost}" if warning else cost
+
+
+def _most(choice: Choice, job: ScoreJob) -> str:
+    """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
+    method = METHODS[choice.method]
+    heads = heads_of(choice.model)
+    if heads is None:
+        return ""
+    forwards = method.max_forwards(method.resolve(job.options), heads, 512)
+    pace = costs.pace([r.record for r in listing(HeadScores).results], choice.model, choice.task)
+    if not forwards or pace is None:
+        return ""
+    each = "each language" if len(job.languages_named) > 1 else "the language"
+    time = duration(forwards * pace)
+    return f"Here at most {forwards:,} forwards for {each}, {time} at the pace of the results cached here."

@@ -1,0 +1,386 @@
+"""Requesting, finding and reading learned gates: the form's job, and the stored runs of a model and task."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from headlab.core import (
+    HEAD,
+    HEAD_FORMATS,
+    Cell,
+    HeadlabError,
+    Table,
+    canonical_json,
+    current_fingerprint,
+    fingerprint_of,
+    part,
+)
+from headlab.dashboard.frame.shell import Choice, languages_of, listing
+from headlab.dashboard.panels.stored_reports import Shelf, facts_table, origin, shelved, weights_of
+from headlab.dashboard.widgets.form_values import Form, Values, wrong
+from headlab.dashboard.widgets.presses import give
+from headlab.jobs.fields import Settings
+from headlab.jobs.gates import GatesJob
+from headlab.report.parts import as_text
+from headlab.results import LearnedGates, Result, trained_folder
+from headlab.training.l0_options import ALL, GateOptions
+from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
+
+# Learned gates as pages read them: the accuracy of each run, and tables.
+
+OPTIONS, WEIGHT, TRAINED = "options", "weight", "trained"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs that differ only in their weight λ, lowest first."""
+
+    runs: tuple[Result[LearnedGates], ...]
+
+    @property
+    def first(self) -> LearnedGates:
+        """One run's gates, for what all runs share."""
+        return self.runs[0].record
+
+    @property
+    def gates(self) -> list[LearnedGates]:
+        """The runs' gates."""
+        return [run.record for run in self.runs]
+
+    @property
+    def along(self) -> bool:
+        """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
+        return learned_with(self.first).get(TRAINED) == ALL
+
+    @property
+    def weights(self) -> list[str]:
+        """The runs' weights λ as written in links."""
+        return [f"{run.record.weight:.12g}" for run in self.runs]
+
+
+def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
+    """Runs of one language grouped into sweeps, the one with most runs first."""
+    groups: dict[str, list[Result[LearnedGates]]] = {}
+    for result in results:
+        same = {
+            name: value for name, value in learned_with(result.record).items() if name != WEIGHT
+        }
+        groups.setdefault(canonical_json({**result.record.spec, OPTIONS: same}), []).append(result)
+    made = [
+        Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key))))
+        for runs in groups.values()
+    ]
+    return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
+
+
+def run_words(gates: LearnedGates) -> str:
+    """A run in short: its weight λ and the number of heads it keeps."""
+    return f"λ {gates.weight:g} · {int(gates.kept.sum())}"
+
+
+def hover(gates: LearnedGates, split: str) -> str:
+    """Hover text of a run in the trade-off."""
+    found = worth(gates, split)
+    lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
+             f"{gates.undecided()} undecided"]  # fmt: skip
+    return "<br>".join(
+        [*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])]
+    )
+
+
+def splits_of(sweep: Sweep) -> list[str]:
+    """Splits that any run was measured on; those suitable for choosing λ come first."""
+    found = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
+    return sorted(found, key=lambda split: split == learned_on(sweep.first))
+
+
+def every_gate(gates: LearnedGates) -> Table:
+    """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
+    likely, gated, kept = gates.open_probability, gates.gated, gates.kept
+    whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    rows: list[tuple[Cell, ...]] = []
+    for at, head in enumerate(gates.grid.heads):
+        told = (
+            float(likely[0, at]),
+            float(likely[-1, at]),
+            float(whole[at]),
+            bool(kept[at]),
+            bool(gated[at]),
+        )
+        rows.append((*head, *told))
+    columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
+               "has a gate")  # fmt: skip
+    title = f"Every gate at λ = {gates.weight:g}"
+    return Table(
+        f"gates-heads-{gates.language}",
+        title,
+        columns,
+        (*HEAD_FORMATS, *(".3f",) * 3, "", ""),
+        tuple(rows),
+    )
+
+
+# Which run the Gates page opens when another page names one.
+
+ASKED = "_gates_run"
+
+
+def remember(run: str) -> None:
+    """Make the page open at the run with this key, whatever was shown before."""
+    st.session_state[ASKED] = run
+
+
+def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
+    """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
+    asked = st.session_state.pop(ASKED, None)
+    for language, every in by_language.items():
+        for sweep in every:
+            for run, weight in zip(sweep.runs, sweep.weights, strict=True):
+                if run.key == asked:
+                    give("focus", language)
+                    give("weight", weight)
+                    give(sweep_key(language, every), sweep.runs[0].key)
+
+
+def sweep_key(language: str, every: Sequence[Sweep]) -> str:
+    """Key of the widget that chooses one of a language's sweeps."""
+    return f"gates-sweep-{language}-{len(every)}"
+
+
+# The form for gates to learn: weights, options, and its job.
+
+WEIGHTS = "0.003, 0.01, 0.03, 0.1"
+FORM = Form("_gates_plan", "gates-plan-")
+MAIN = ("steps", "trained", "stacks", "start")
+"""The options that most people set."""
+MAX_WEIGHTS = 20
+"""The largest number of weights of a job."""
+COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")
+"""A comma between whole numbers, where some write a decimal comma."""
+
+
+@dataclass(frozen=True)
+class GatesForm:
+    """The form for gates to learn: of a model on a task, in some languages, at every weight.
+
+    Attributes:
+        choice: The model and the task.
+        languages: Codes of the languages, each of which has runs of its own.
+    """
+
+    choice: Choice
+    languages: tuple[str, ...]
+
+    def job(self, values: Values) -> GatesJob:
+        """The form's job, whose options may not fit yet.
+
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+
+        Raises:
+            HeadlabError: The text of the weights cannot be read.
+        """
+        weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
+        return self.job_at(weights, values)
+
+    def job_at(self, weights: list[float], values: Values) -> GatesJob:
+        """The same at given weights.
+
+        Args:
+            weights: λ, nats per open gate; empty while their text cannot be read.
+            values: As in `job`.
+        """
+        return GatesJob.model_construct(
+            languages=list(self.languages),
+            weights=weights,
+            options=FORM.read(training_options(), values),
+            **self.choice.about,
+            **FORM.read(GatesJob.settings(), values),
+        )
+
+
+def training_options() -> Settings:
+    """Every option of the training except the weight, those that most people set first."""
+    table = GateOptions.table()
+    names = dict.fromkeys((*MAIN, *table))
+    return {name: table[name] for name in names if name != WEIGHT}
+
+
+def weights_from(text: str) -> list[float]:
+    """'0.01, 0.03' as distinct ascending numbers.
+
+    Raises:
+        HeadlabError: A weight is invalid or ambiguous, or there are none or too many.
+    """
+    ambiguous = COMMA.search(text)
+    if ambiguous is not None:
+        pair = ambiguous.group()
+        raise HeadlabError(
+            f"{pair!r:.40} may be one weight or two; write {pair.replace(',', '.'):.40} for one, a space after the comma "
+            "for two",
+            code="gate.weight_ambiguous",
+        )
+    words = text.replace(";", " ").replace(",", " ").split()
+    weights = {_weight(word) for word in words}
+    if not weights or len(weights) > MAX_WEIGHTS:
+        raise HeadlabError(
+            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {WEIGHTS}",
+            code="gate.weight_count_out_of_range",
+        )
+    return sorted(weights)
+
+
+def _weight(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise HeadlabError(
+            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            code="gate.weight_invalid",
+        )
+    return value
+
+
+def trouble(job: GatesJob) -> str:
+    """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
+    return wrong(job.gate_options, job.weights[0])
+
+
+# Stored gates: the runs of a model and task, by language and sweep.
+
+TOLD = (
+    WEIGHT,
+    "trained",
+    "stacks",
+    "steps",
+    "split",
+    "size",
+)  # options that every label already states
+
+
+def shelf(choice: Choice) -> Shelf[Sweep]:
+    """All gates learned for the chosen model on the chosen task."""
+    found, offered, weights = (
+        listing(LearnedGates),
+        set(languages_of(choice.task)),
+        weights_of(choice.model),
+    )
+    runs: dict[str, list[Result[LearnedGates]]] = {}
+    for result in found.results:
+        spec, language = result.record.spec, result.record.language
+        about = (part(spec, "model", "name"), part(spec, "task", "name"))
+        if (
+            about == (choice.model, choice.task)
+            and choice.fits(spec)
+            and (language in choice.languages or language not in offered)
+        ):
+            runs.setdefault(language, []).append(result)
+    made = {
+        name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
+        for name, own in runs.items()
+    }
+    return shelved(choice, made, found.problems, weights)
+
+
+def fingerprint(sweep: Sweep) -> str:
+    """Fingerprint of the weights that the training started from."""
+    return str(fingerprint_of(sweep.first.spec) or "")
+
+
+def _same(sweep: Sweep, weights: str | None) -> bool:
+    return weights is None or fingerprint(sweep) == current_fingerprint(weights)
+
+
+def label(sweep: Sweep, weights: str | None = None) -> str:
+    """A sweep in one line: how many runs, what was learned, on what."""
+    options, spec = learned_with(sweep.first), sweep.first.spec
+    many = (
+        f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
+    )
+    words = [many, "model trained jointly" if sweep.along else "model frozen"]
+    gated = {
+        head.stack
+        for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
+        if has
+    }
+    stacks = [stack.name for stack in sweep.first.grid.stacks]
+    if len(stacks) > 1:
+        words.append(
+            "gates on all stacks"
+            if gated == set(stacks)
+            else f"gates on {', '.join(sorted(gated))} only"
+        )
+    words.append(f"{options['steps']} steps" if "steps" in options else "")
+    words.append(
+        f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}"
+    )
+    seed = options.get("seed", spec.get("seed"))
+    words.append(f"seed {seed}" if seed else "")
+    return " · ".join(
+        [*(word for word in words if word), *origin(fingerprint(sweep), weights, None)]
+    )
+
+
+def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
+    """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
+    settings = [_settings(sweep) for sweep in sweeps]
+    varied = [
+        name
+        for name in dict.fromkeys(n for own in settings for n in own)
+        if _differ(settings, name)
+    ]
+    more = [
+        [f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own]
+        for own in settings
+    ]
+    lines = [
+        " · ".join([label(sweep, weights), *words])
+        for sweep, words in zip(sweeps, more, strict=True)
+    ]
+    return [
+        f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
+        for sweep, line in zip(sweeps, lines, strict=True)
+    ]
+
+
+def _settings(sweep: Sweep) -> dict[str, Any]:
+    """A sweep's settings that its label does not state."""
+    options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
+    return {
+        **options,
+        "dtype": dtype(sweep.runs[0]) or "float32",
+        "version": sweep.first.spec.get("version"),
+    }
+
+
+def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return len({canonical_json(own[name]) for own in settings if name in own}) > 1
+
+
+def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
+    """How a run was made, as (name, value) pairs."""
+    gates = result.record
+    rows = facts_table(
+        gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key)
+    )
+    kept = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
+    rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
+    return [
+        ("λ", f"{gates.weight:g}"),
+        *([("Trained model", kept)] if gates.trained else []),
+        *rows,
+    ]
+
+
+def dtype(result: Result[LearnedGates]) -> str:
+    """The precision that the model was loaded in; empty for float32."""
+    return str(part(result.record.spec, "model", "dtype") or "")

@@ -1,0 +1,229 @@
+"""Requesting, finding and reading roles: the jobs of a form, and the stored reports of a model, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import streamlit as st
+
+from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
+from headlab.dashboard.frame.shell import Choice, languages_of, listing
+from headlab.dashboard.names import language_title
+from headlab.dashboard.panels.stored_reports import (
+    Shelf,
+    made_at,
+    made_words,
+    origin,
+    shelved,
+    weights_of,
+)
+from headlab.dashboard.widgets.form_values import Form, Values, wrong
+from headlab.dashboard.widgets.headgrid import draw_grid
+from headlab.jobs.roles import RolesJob
+from headlab.pictures import look_of, role_map_of
+from headlab.results import Result
+from headlab.roles.report import Roles, read
+from headlab.roles.table import NAME, OPTIONS, resolve
+from headlab.tasks.base import SPLITS, TREEBANK
+
+# The map of heads by role: the head grid with a colour and a letter per role, and its legend.
+
+
+def role_map(
+    roles: Roles,
+    *,
+    key: str,
+    title: str,
+    selected: Head | None,
+    on_click: Callable[[Head], None] | None,
+) -> None:
+    """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
+    draw_grid("rolegrid", picture(roles), roles.grid, key, title, selected, on_click)
+
+
+def picture(roles: Roles) -> dict[str, Any]:
+    """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
+    shown = role_map_of(roles)
+    place = {group: at for at, group in enumerate(shown.counts)}
+    return {
+        "kinds": [
+            {"name": name, **look_of(name)._asdict(), "heads": heads}
+            for name, heads in shown.counts.items()
+        ],
+        "roles": [None if own is None else [place[group] for group in own] for own in shown.groups],
+        "shown": list(shown.marks),
+        "tips": list(shown.tips),
+    }
+
+
+# The form for roles to find: sentences, thresholds, and the jobs that it makes.
+
+FORM = Form("_roles_plan", "roles-plan-")
+TREES: Literal["treebank"] = "treebank"
+TEXTS: Literal["task"] = "task"
+SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
+
+
+@dataclass(frozen=True)
+class RolesRequest:
+    """What one job of the form would compute: roles on one kind of sentences.
+
+    Attributes:
+        choice: The model and the task.
+        source: TREES or TEXTS.
+        languages: Codes of the languages that have such sentences.
+    """
+
+    choice: Choice
+    source: Literal["treebank", "task"]
+    languages: tuple[str, ...]
+
+    def job(self, values: Values) -> RolesJob:
+        """The job, whose split and thresholds may not fit yet.
+
+        Args:
+            values: Of the widgets drawn so far, by their keys; the rest are at their defaults.
+        """
+        return RolesJob.model_construct(
+            model=self.choice.model,
+            task=self.choice.task if self.source == TEXTS else None,
+            languages=list(self.languages),
+            source=self.source,
+            options=FORM.read(OPTIONS, values),
+            **FORM.read(RolesJob.settings(), values),
+        )
+
+    @property
+    def words(self) -> str:
+        """The sentences, in words."""
+        if self.source == TREES:
+            return "gold trees of their treebanks: every role can be found"
+        return (
+            f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators and the like, "
+            "but no subjects, objects or modifiers"
+        )
+
+
+def roles_requests(
+    choice: Choice,
+    languages: Sequence[str],
+    treebanks: Sequence[str],
+    task_languages: Sequence[str],
+    source: str,
+) -> list[RolesRequest]:
+    """A job for the languages with a treebank and one for those without; none where there is no language.
+
+    Args:
+        choice: The model and the task.
+        languages: Codes of the languages that are asked for; those with neither texts nor trees are left out.
+        treebanks: Codes of the languages with a treebank.
+        task_languages: Codes of the languages of the task.
+        source: TREES, or TEXTS to use no treebank.
+    """
+    with_trees = [name for name in languages if name in treebanks and source == TREES]
+    with_texts = [name for name in languages if name in task_languages and name not in with_trees]
+    split = [
+        RolesRequest(choice, TREES, tuple(with_trees)),
+        RolesRequest(choice, TEXTS, tuple(with_texts)),
+    ]
+    return [request for request in split if request.languages]
+
+
+def trouble(job: RolesJob) -> str:
+    """Why a form's job cannot be started; empty if it can."""
+    unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
+    return wrong(resolve, job.options) or unknown_split
+
+
+# Stored roles reports of a model, by language, best first.
+
+SHORT = 12  # characters of a folder's name, enough to tell reports apart
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A readable report on one language, and the result it is from."""
+
+    result: Result[Report]
+    roles: Roles
+
+    @property
+    def key(self) -> str:
+        """The report's key."""
+        return self.result.key
+
+    @property
+    def language(self) -> str:
+        """Language of its sentences."""
+        return str(part(self.result.record.spec, "task", "language"))
+
+    @property
+    def source(self) -> str:
+        """Where its sentences are from: "treebank" or a task's name."""
+        return str(part(self.result.record.spec, "task", "name"))
+
+
+def shelf(choice: Choice) -> Shelf[Kept]:
+    """Every roles report of the chosen model, on a treebank or on the chosen task."""
+    found = listing(Report)
+    weights, offered = weights_of(choice.model), set(languages_of(choice.task))
+    kept: dict[str, list[Kept]] = {}
+    problems = [*found.problems]
+    for result in found.results:
+        if not _about(result.record, choice):
+            continue
+        language = str(part(result.record.spec, "task", "language"))
+        if language in offered and language not in choice.languages:
+            continue
+        roles = _read(result.key, str(result.meta.get("created")), result)
+        if isinstance(roles, str):
+            problems.append(roles)
+        else:
+            kept.setdefault(language, []).append(Kept(result, roles))
+    for rows in kept.values():
+        rows.sort(key=lambda row: _rank(row, weights), reverse=True)
+    return shelved(choice, kept, problems, weights)
+
+
+def _about(report: Report, choice: Choice) -> bool:
+    if report.name != NAME or part(report.spec, "model", "name") != choice.model:
+        return False
+    return part(report.spec, "task", "name") in (TREEBANK, choice.task)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
+    """The report, or why it was skipped."""
+    try:
+        return read(_result.record)
+    except HeadlabError as error:
+        return (
+            f"skipped: the report of roles in {_result.folder.name[:SHORT]}… cannot be shown ({error}); "
+            "delete its folder, then make it again"
+        )
+
+
+def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+    report = kept.result.record
+    same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
+    return (
+        same,
+        kept.roles.syntax,
+        not part(report.spec, "model", "dtype"),
+        made_at(kept.result),
+        kept.key,
+    )
+
+
+def label(kept: Kept, weights: str | None = None) -> str:
+    """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
+    report = kept.result.record
+    of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
+    words = [made_words(kept.result), language_title(kept.language)]
+    words.append(
+        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
+    )
+    own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
+    return " · ".join([*words, *origin(str(own or ""), weights, dtype)])

@@ -1,0 +1,1 @@
+"""What a page is built from: buttons, head grids, figures, forms and notices."""

@@ -1,0 +1,218 @@
+"""Figures and tables on a page, with buttons that save them: SVG or PNG, and CSV."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import resources
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+from pandas.io.formats.style import Styler
+
+from headlab.core import NOTHING, Report, Table, is_p, p_words
+from headlab.dashboard.names import head_key, language_title, plain, plain_name
+from headlab.dashboard.widgets.presses import download, uninterrupted
+from headlab.plots import PRINT_WIDTH, printed
+from headlab.plots.report import heads_by_row
+from headlab.report.again import Again
+
+HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
+<button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
+# The save buttons click plotly's camera button, which by itself saves what is on the screen.
+CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
+
+
+def figure(
+    fig: go.Figure,
+    name: str,
+    *,
+    key: str | None = None,
+    alt: str = "",
+    about: str = "",
+    of: tuple[str, ...] | None = None,
+    on_point: Callable[[], None] | None = None,
+) -> None:
+    """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
+
+    The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
+    renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
+    alt: text alternative; the saved figure's title, up to a semicolon.  of: model and task that it is of, by default
+    the sidebar's.  about: what else it is of.  on_point: called when a point is clicked; session state then holds the
+    point under the key.
+    """
+    chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
+    of = chosen() if of is None else of
+    saved = saved_name(name, of)
+    config = {**CONFIG, "toImageButtonOptions": {"filename": saved}}
+    more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
+    st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
+    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about])))
+    data = {
+        "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
+    }  # fmt: skip
+    _buttons()(key=f"save-{chart}", data=data)
+
+
+def chosen() -> tuple[str, ...]:
+    """Model and task of the sidebar; empty outside the app."""
+    choice = st.session_state.get("_choice")
+    return () if choice is None else (choice.model, choice.task)
+
+
+def saved_name(name: str, of: tuple[str, ...]) -> str:
+    """The name of a file to save, without its ending: what it holds, of which model and task."""
+    return "-".join((name, *map(plain_name, of)))
+
+
+@cache
+def _buttons() -> Callable[..., Any]:
+    files = resources.files("headlab.dashboard") / "static"
+    css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    renderer: Callable[..., Any] = st.components.v2.component(
+        "headlab-savefigure", html=HTML, css=css, js=js
+    )
+    return renderer
+
+
+# Tables.
+
+LANGUAGE, TALL, STYLED = "language", 420, 20_000
+KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
+FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+
+
+def show(table: Table, key: str) -> None:
+    """Draw a table with its notes and a CSV download."""
+    st.markdown(f"##### {plain(table.title)}")
+    formats = dict(zip(table.columns, table.formats, strict=True))
+    large = len(table.rows) * len(table.columns) > STYLED
+    columns = {
+        name: st.column_config.NumberColumn(format=f"%{form}")
+        for name, form in formats.items()
+        if FORMAT.fullmatch(form) and not is_p(name)
+    } | {
+        name: st.column_config.NumberColumn(format="%.2g")
+        for name in formats
+        if is_p(name) and large
+    }
+    heads, more = heads_by_row(table), dict[str, Any]()
+    if heads:
+        more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
+        more["key"] = f"table-{key[:12]}-{table.name}"
+    picked = st.dataframe(
+        with_p(frame(table)),
+        hide_index=True,
+        column_config=columns,
+        placeholder=NOTHING,
+        height=height_of(len(table.rows)),
+        **more,
+    )
+    if heads:
+        st.caption("Tick a row to open its head.")
+        for row in picked["selection"]["rows"]:
+            named = {"focus": str(table.column(LANGUAGE)[row])} if LANGUAGE in table.columns else {}
+            st.switch_page("pages/heads.py", query_params={"head": head_key(heads[row]), **named})
+    for note in table.notes:
+        st.caption(plain(note))
+    short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
+    name = f"{saved_name(table.name, chosen())}{short}.csv"
+    download(
+        "Download this table as CSV",
+        table.csv,
+        name,
+        "text/csv",
+        key=f"csv-{key[:12]}-{table.name}",
+    )
+
+
+def height_of(rows: int, most: int = TALL) -> int:
+    """Pixels of a table that shows all its rows, up to `most` pixels."""
+    return min(38 + 35 * max(1, rows), most)
+
+
+def ticked() -> None:
+    """Nothing: the run that follows reads which row it was."""
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """A table as displayed; numbers stay numbers, so that columns can be sorted."""
+    shown = table.shown()
+    columns = {}
+    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
+        cells = [row[place] for row in table.rows]
+        numeric = all(
+            cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+            for cell in cells
+        )
+        columns[name] = (
+            cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
+        )
+    if LANGUAGE in columns:
+        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
+    return pd.DataFrame(columns, columns=list(table.columns))
+
+
+def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
+    """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted.
+
+    Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
+    """
+    if rows.size > STYLED:
+        return rows
+    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
+    return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
+
+
+# How a result was made, and which ones could not be read.
+
+
+def how_made(
+    facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str
+) -> None:
+    """Draw how a result was made, and a button that saves it.
+
+    Args:
+        facts: Names and values.
+        made: The commands that make it again.
+        record: What is saved.
+        name: Of its file.
+        key: Of the result.
+    """
+    named_values(facts)
+    draw_commands(made)
+    file = f"{name}-{key[:12]}.json"
+    data = partial(json.dumps, record.to_json(), indent=1)
+    download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+
+
+def draw_commands(made: Again) -> None:
+    """Draw the commands that make a stored result again, and what they leave out."""
+    if made.commands:
+        st.caption("The same from a terminal; what is in the cache is not computed again:")
+        st.code("\n".join(made.lines), language="bash", wrap_lines=True)
+    for note in made.notes:
+        st.caption(plain(note))
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> None:
+    """Draw (name, value) pairs, a row each."""
+    st.table(
+        pd.DataFrame(rows, columns=["what", "value"]),
+        border="horizontal",
+        hide_index=True,
+        hide_header=True,
+    )
+
+
+def skipped(problems: Sequence[str], what: str) -> None:
+    """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
+    if problems:
+        many = f"{what}s were" if len(problems) > 1 else f"{what} was"
+        with st.expander(f"{len(problems)} {many} skipped"):
+            for sentence in problems:
+                st.markdown(plain(sentence))
