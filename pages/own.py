@@ -1,8 +1,5 @@
 """Can this model be used, and what do my own examples make of its heads?"""
 
-from headlab.dashboard.frame.shell import page
-from headlab.dashboard.pages.own import parts
+from headlab.dashboard.pages.own.page import draw_page
 
-with page("own") as choice:
-    parts.model_part(choice)
-    parts.data_part(choice)
+draw_page()

@@ -1,0 +1,82 @@
+"""Gates that learn which heads to keep: over training, at each weight, and compared with other methods."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from headlab.dashboard.frame.shell import page
+from headlab.dashboard.names import plain
+from headlab.dashboard.pages.gates import figures, form
+from headlab.dashboard.panels import contrast, stored_gates
+from headlab.dashboard.panels.report import made_again
+from headlab.dashboard.panels.stored_gates import every_gate
+from headlab.dashboard.widgets.figures import how_made, show, skipped
+from headlab.dashboard.widgets.notices import keep_known, pick_one
+from headlab.training.l0_table import accuracy_name
+
+
+def select(shelf):
+    """Language, sweep and run to show."""
+    languages = list(shelf.by_language)
+    keep_known("focus", "language", languages)
+    left, right = st.columns(2)
+    focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
+    sweep = choose(shelf, focus)
+    weights = sweep.weights
+    keep_known("weight", "λ", weights)
+    middle = len(weights) // 2
+    weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
+    return sweep, weights.index(weight)
+
+
+def choose(shelf, focus):
+    every = shelf.by_language[focus]
+    lines = stored_gates.labels(every, shelf.weights)
+    names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
+    if len(every) == 1:
+        st.caption(plain(*names.values()))
+    by_key = {sweep.runs[0].key: sweep for sweep in every}
+    return pick_one("Made as", by_key, names.__getitem__, stored_gates.sweep_key(focus, every))
+
+
+def made(result):
+    with st.expander("Every gate in numbers, and how it was made"):
+        gates, table = result.record, every_gate(result.record)
+        show(table, result.key)
+        commands = made_again("gates", result)
+        how_made(stored_gates.facts(result), commands, table, f"gates-{gates.language}", result.key)
+
+
+def body(choice, shelf):
+    sweep, at = select(shelf)
+    result = sweep.runs[at]
+    figures.at_a_glance(result.record)
+    for note in result.record.notes:
+        st.markdown(f"- {plain(note)}")
+    figures.training(result.record, result.key[:12])
+    st.subheader(f"{accuracy_name(result.record).capitalize()} against heads kept")
+    figures.draw(choice, sweep, at)
+    st.subheader("Heads kept, by layer")
+    figures.kept_where(sweep)
+    st.subheader("Roles of the heads that stay")
+    form.draw_roles(choice, sweep)
+    contrast.of_gates(shelf, result)
+    st.subheader("The mask")
+    form.draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
+    made(result)
+
+
+def draw_page() -> None:
+    """Draw the page."""
+    with page("gates") as choice:
+        shelf = stored_gates.shelf(choice)
+        stored_gates.begin(shelf.by_language)
+        if shelf.by_language:
+            body(choice, shelf)
+        elif choice.languages:
+            st.info(
+                f"No gates of {plain(choice.model)} have been learned on task {plain(choice.task)} in these languages yet. "
+                "**Start** learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
+            )
+        form.draw_form(choice, shelf)
+        skipped(shelf.problems, "run")

@@ -1,0 +1,41 @@
+"""Running, waiting and ended jobs, and the form for a new one."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from headlab.dashboard.frame.shell import page
+from headlab.dashboard.names import plain
+from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.panels import job_actions
+
+
+def asked():
+    """The job of the link, if it names one."""
+    text = job_actions.shown()
+    if text and not (text.isascii() and text.isdigit() and len(text) < 12):
+        st.warning(
+            plain(
+                f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."
+            )
+        )
+    elif text:
+        return int(text)
+    return None
+
+
+def draw_page() -> None:
+    """Draw the page."""
+    with page("jobs") as choice:
+        number = asked()
+        if number is not None:
+            views.draw_details(number)
+        else:
+            left, right = st.columns([7, 5], gap="large")
+            with left:
+                st.subheader("Queue")
+                views.draw_queue()
+            with right:
+                form.draw(choice)
+            if choice.languages:
+                form.draw_cached(choice)
