@@ -34,8 +34,8 @@ def kinds() -> dict[str, Callable[[int], object]]:
     import torch
 
     import headlab
+    from headlab.training import GateOptions
     from headlab.training.l0_learn import Given, Learner, trainable_copy
-    from headlab.training.l0_options import GateOptions
 
     model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)
     frozen = GateOptions(batch=BATCH, size=SIZE)

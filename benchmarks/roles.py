@@ -32,9 +32,9 @@ PACKAGES = ("headlab", "torch", "transformers", "numpy", "wordfreq")
 def once(data: Path, count: int) -> dict[str, Any]:
     """Seconds of a study, and this process's highest resident memory in MiB before and after."""
     import headlab
-    from headlab.roles.sentences import of_trees
+    from headlab.roles import of_trees
     from headlab.roles.study import study
-    from headlab.tasks.udpos import treebank
+    from headlab.tasks import treebank
 
     model, trees = headlab.load(MODEL), treebank(data, LANGUAGE, "train")
     study(model, of_trees(trees, LANGUAGE, "train", 50))  # everything is loaded and in use

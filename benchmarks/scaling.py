@@ -27,7 +27,7 @@ import torch
 import headlab
 from headlab.cluster.rays import team
 from headlab.core import allowed_processors
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.models.checkpoint import versions
 from headlab.results import HeadScores

@@ -32,12 +32,12 @@ from torch.profiler import ProfilerActivity, profile
 
 import headlab
 from headlab.evaluation import Evaluator, token_budget
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import gone
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import Store
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 ROOT = Path(__file__).resolve().parents[1]
 # Words of a premise and of a hypothesis of XNLI, English dev: median and spread of their logarithms.

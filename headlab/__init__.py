@@ -10,8 +10,8 @@ from headlab import former_names
 if TYPE_CHECKING:
     from headlab.api import evaluate as evaluate
     from headlab.core import HeadlabError as HeadlabError
-    from headlab.hooks.loading import load as load
-    from headlab.hooks.model import gated as gated
+    from headlab.hooks import gated as gated
+    from headlab.hooks import load as load
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score

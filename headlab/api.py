@@ -7,9 +7,9 @@ from types import NoneType
 
 from headlab.core import Comparison, Evaluation, require_seed, require_type
 from headlab.evaluation import Evaluator, accuracy_interval, compare
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.tasks.base import DEV_SIZE, Split, Task
+from headlab.tasks import DEV_SIZE, Split, Task
 
 
 class Report(dict[str, Comparison | Evaluation]):

@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from headlab.core import Floats, Head, HeadGrid, Ints, shown_unit
-from headlab.methods.table import RANDOM_METHOD
+from headlab.methods import RANDOM_METHOD
 from headlab.results import HeadScores, coarse
-from headlab.roles.report import Found, Roles
-from headlab.roles.table import POSITIONAL
-from headlab.stats.bootstrap import holm
+from headlab.roles import POSITIONAL, Found, Roles
+from headlab.stats import holm
 
 # Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
 

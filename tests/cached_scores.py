@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headlab.core import HeadGrid, Stack
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.results import HeadScores, Store
 from headlab.tasks.intents.templates import LANGUAGES
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headlab.core import HeadlabError
-from headlab.jobs.job import Job
-from headlab.methods.forecast import Forecast
+from headlab.jobs import Job
+from headlab.methods import Forecast
 from headlab.worker.schemas import (
     Answer,
     AttentionRequest,

@@ -30,14 +30,12 @@ from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
 from headlab.dashboard.names import head_from
 from headlab.dashboard.panels.history import decode, encode
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.models.load import examine
 from headlab.results import Places, Store
 from headlab.results.store.places import note_places
-from headlab.tasks import task
-from headlab.tasks.labels import read_map
-from headlab.tasks.own import Draft, Upload, save
-from headlab.tasks.udpos import read_trees, sentences
+from headlab.tasks import Draft, Upload, read_map, read_trees, save, task
+from headlab.tasks.udpos import sentences
 from headlab.tasks.xnli import xnli_task
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))

@@ -147,7 +147,7 @@ def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) ->
     from lm_eval.models.huggingface import HFLM
 
     from headlab.evaluation.lm_eval import LoadedTasks
-    from headlab.hooks.model import gated
+    from headlab.hooks import gated
 
     manager = LoadedTasks(include_path=str(folder))
     dtype = str(model.module.dtype).removeprefix("torch.")

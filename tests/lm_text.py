@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
 from headlab.models.checkpoint import Checkpoint, alone
+from headlab.training import LmGateOptions, LmOptions
 from headlab.training.lm_text import Corpus
-from headlab.training.options import LmGateOptions, LmOptions
 
 VOCAB = 97
 WORDS = (

@@ -14,7 +14,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import Report
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 LANGUAGES = ("xx", "yy", "zz")
 HARMFUL = {"xx": (0, 1, 2), "yy": (0, 4), "zz": ()}

@@ -9,7 +9,8 @@ import numpy as np
 
 from headlab.core import Head, HeadGrid, Report, Stack, Table
 from headlab.pictures import LOOKS
-from headlab.roles.table import DIRECTIONS, RELATIONS, VERSION, group_of, resolve
+from headlab.roles import VERSION, group_of, resolve
+from headlab.roles.table import DIRECTIONS, RELATIONS
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 SYNTAX = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.table import method as method_of
+from headlab.methods import method as method_of
 from headlab.results import HeadScores
 from headlab.studies.run import Pieces
 

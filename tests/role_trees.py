@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.roles.sentences import Frequencies
-from headlab.tasks.udpos import Tree
+from headlab.tasks import Tree
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
 # w4 is rare, then w5, and so on.

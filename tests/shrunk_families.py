@@ -12,7 +12,7 @@ from tiny import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 

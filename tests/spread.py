@@ -11,14 +11,13 @@ from tiny import tiny_batch
 from tiny_task import tiny_task
 
 from headlab.evaluation import Evaluator, translations
+from headlab.hooks import Active, FanOut, Gates, LayerStates, Model, Trunk, gated, head_means
 from headlab.hooks.find import first_output
-from headlab.hooks.model import Gates, Model, gated, head_means
-from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.masks import Mask
 from headlab.methods.run import score
-from headlab.roles.sentences import of_task
+from headlab.roles import of_task
 from headlab.roles.study import study
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 METHODS = {"shapley": {"samples": 48, "target": None}, "monte-carlo": {"samples": 24, "target": None},
            "leave-one-out": {}, "gradient": {}}  # fmt: skip

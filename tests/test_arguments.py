@@ -11,7 +11,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.results import HeadScores, Store
 
 

@@ -40,7 +40,7 @@ from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 
 from headlab.core import HeadGrid, content_key  # noqa: E402
 from headlab.evaluation import Evaluator  # noqa: E402
-from headlab.masks.mask import full_mask  # noqa: E402
+from headlab.masks import full_mask  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
 from headlab.methods.sampling import Plan, Tally  # noqa: E402

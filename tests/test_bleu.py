@@ -11,8 +11,9 @@ from errors import raises
 from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import binom
 
+from headlab.evaluation import Bleu
 from headlab.evaluation import bleu as module
-from headlab.evaluation.bleu import Bleu, bleu, corpus_bleu, gain, metric_of, sentence_counts
+from headlab.evaluation.bleu import bleu, corpus_bleu, gain, metric_of, sentence_counts
 
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 

@@ -17,9 +17,9 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.cli.main import main
 from headlab.core import CHANGES
 from headlab.evaluation import COLUMNS, IGNORED, Evaluator, changes, table
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import Mask
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 OFF = slice(0, 6)
 
@@ -123,7 +123,7 @@ def test_a_task_without_labels_is_refused() -> None:
 def test_the_command_writes_the_changed_answers_of_all_languages(
     tmp_path, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     folder = str(save_family(tmp_path / "bert", "bert"))
     mask, out = tmp_path / "mask.json", tmp_path / "new" / "changes.csv"
     asked = ["--model", folder, "--task", "tiny", "--cache", str(tmp_path / "cache")]

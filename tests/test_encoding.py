@@ -32,16 +32,16 @@ from headlab.evaluation import (
     per_size,
     text_rates,
 )
-from headlab.hooks.model import Model, gated
+from headlab.hooks import Model, gated
 from headlab.masks import Mask
 from headlab.methods.gradient import gate_gradients
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
 from headlab.models.load import examine
-from headlab.roles.sentences import of_task
+from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.shrink.proof import compare
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 from headlab.training.steps import check_examples
 
 CAUSAL = ("llama-lm", "gpt2-lm")

@@ -13,7 +13,7 @@ import headlab
 from headlab.core import Evaluation
 from headlab.evaluation import Evaluator, compare
 from headlab.evaluation import evaluator as evaluate_module
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 
 

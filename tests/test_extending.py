@@ -33,11 +33,12 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import Option, Registry
 from headlab.evaluation import Evaluator
-from headlab.jobs.fields import setting
+from headlab.jobs import setting
 from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
-from headlab.methods.table import BUILT_IN, METHODS, MethodCost
+from headlab.methods import METHODS
+from headlab.methods.table import BUILT_IN, MethodCost
 from headlab.plots import report_figures
 from headlab.results import Store
 from headlab.studies.result import result_of
@@ -288,7 +289,7 @@ def test_a_study_that_gives_tables_and_notes_has_no_figures(
 
 
 def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     cache = tmp_path / "cache"
     model = str(save_family(tmp_path / "bert", "bert"))
     headlab.score(

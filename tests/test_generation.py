@@ -13,9 +13,9 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluation import Decoding, Evaluator, generation, translated_bleu, translations
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import Mask
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 
 def rows(*_: object) -> list[Example]:

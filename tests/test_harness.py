@@ -28,9 +28,9 @@ from headlab.evaluation.harness.continuations import (
 from headlab.evaluation.harness.metrics import HarnessRun, TaskGroup, figures
 from headlab.evaluation.harness.notes import TaskNotes
 from headlab.evaluation.harness.statistics import SUM_STATISTICS, paired_interval
-from headlab.hooks.model import Model, as_gates, gated
+from headlab.hooks import Model, as_gates, gated
 from headlab.masks import Mask, full_mask
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 END = 1  # the end token of the tokenizer below, which is put before what nothing stands before
 DOCUMENTS = len(ENDINGS)

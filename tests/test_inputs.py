@@ -17,7 +17,7 @@ from headlab.api import describe
 from headlab.cli.evaluate import record
 from headlab.core import BEYOND_LIMIT, CLIP, WITHOUT_TOKEN, Omissions, value_of
 from headlab.evaluation import IGNORED, Evaluator, compare, first_tokens
-from headlab.hooks.model import attention, gated, head_means
+from headlab.hooks import attention, gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
@@ -25,7 +25,7 @@ from headlab.results import HeadScores, Store, omission_notes
 from headlab.stats import group_bootstrap
 from headlab.studies.curves import prune_curve
 from headlab.studies.run import Pieces
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 
 def sentence(rng: np.random.Generator, size: int) -> tuple[str, ...]:

@@ -20,25 +20,25 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.cli.main import main
 from headlab.cluster.distributed_game import Setting
 from headlab.evaluation import Evaluator, label_order
-from headlab.hooks.model import Model, gated
+from headlab.hooks import Model, gated
 from headlab.masks import load_mask, seen
 from headlab.methods.run import score
-from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.labels import (
+from headlab.tasks import (
     LEVEL,
-    PLACEHOLDER,
+    Example,
+    Split,
+    Task,
     as_stated,
     by_name,
-    class_text,
     map_hint,
     nameless,
     read_map,
     same_classes,
-    sure_classes,
     told_by_names,
     try_orders,
     write_map,
 )
+from headlab.tasks.labels import PLACEHOLDER, class_text, sure_classes
 
 NLI = ("entailment", "neutral", "contradiction")
 
@@ -283,7 +283,7 @@ def test_other_names_are_refused_and_may_be_stated(model):
 
 
 def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     folder = save_family(tmp_path / "bert", "bert")
     asked = [
         "evaluate",
@@ -309,7 +309,7 @@ def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, ca
 
 
 def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     turned = dict(zip("abcde", "bcdea", strict=True))
     asked = [
         "--model",

@@ -15,9 +15,9 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluation import Evaluator, Likelihood, gain, likelihood
 from headlab.evaluation import generation as module
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import Mask
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 ROWS = [("w5 w6", "w7"), ("w8", "w9 w10 w11"), ("w5 w12 w13", "w14 w6")]
 TASK = Task(

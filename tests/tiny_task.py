@@ -7,7 +7,7 @@ from tiny import LABELS, VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 SIZES = {"dev": 24, "test": 30, "train": 12}
 

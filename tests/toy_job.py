@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from headlab.core import Option
-from headlab.jobs.fields import Languages, OnTask, setting
-from headlab.jobs.job import Job, Outcome, named
-from headlab.jobs.known import Estimate, Known
-from headlab.jobs.lab import Lab, RunningJob
-from headlab.methods.forecast import Forecast
+from headlab.jobs import (
+    Estimate,
+    Job,
+    Known,
+    Lab,
+    Languages,
+    OnTask,
+    Outcome,
+    RunningJob,
+    named,
+    setting,
+)
+from headlab.methods import Forecast
 from headlab.tasks import task
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 WORDS = {"bala": "tik", "dumo": "sen", "fera": "lop", "goni": "mur", "kati": "vel", "lupe": "nar"}
 SIZES = {"train": 160, "dev": 24, "test": 20}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headlab.core import HeadlabError
-from headlab.jobs.known import Measured, MeasureRequest
+from headlab.jobs import Measured, MeasureRequest
 from headlab.results import Run, Store
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (

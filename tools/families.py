@@ -18,7 +18,7 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.models.auto import modeling_auto as auto
 
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.models.checkpoint import Checkpoint, alone
 
 ROOT = Path(__file__).parents[1]

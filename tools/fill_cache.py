@@ -21,12 +21,12 @@ from headlab import load, task
 from headlab.core import Report, read_json
 from headlab.dashboard.panels.accuracy import SIZES
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, opened
 from headlab.results import Store
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.worker.answers import evaluations_of_baseline
 

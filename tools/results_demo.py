@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.core import read_json
-from headlab.methods.costs import cost_of
+from headlab.methods import cost_of
 from headlab.results import HeadScores, Store
 from headlab.tasks.intents.templates import LANGUAGES
 

@@ -41,10 +41,9 @@ from bad_inputs.commands import (
     write_files,
 )
 from headlab.cli.main import main
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.studies.table import STUDIES
-from headlab.training.l0_options import GateOptions
-from headlab.training.options import LmOptions, TranslationOptions
+from headlab.training import GateOptions, LmOptions, TranslationOptions
 
 TEXTS = (
     "", " ", "\t", "\n", "-", "--", "---", "x", "none", "None", "null", "nan", "all", ",", ",,",

@@ -46,6 +46,10 @@ from headlab.dashboard.panels.history import decode, encode
 from headlab.masks import (
     FORMS,
     Mask,
+    Place,
+    accuracy_table,
+    by_layer_table,
+    by_stack_table,
     combine,
     compare,
     convert_in,
@@ -54,13 +58,10 @@ from headlab.masks import (
     mask_from_text,
     snippet,
 )
-from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
-from headlab.masks.snippet import Place
 from headlab.report.build import write_report
 from headlab.results import Run, Store
-from headlab.roles.report import read as read_roles
-from headlab.tasks import names, problems
-from headlab.tasks.own import Draft, Upload, save
+from headlab.roles import read as read_roles
+from headlab.tasks import Draft, Upload, names, problems, save
 from headlab.worker.jobs import Jobs
 
 CREATED = "2026-11-22T01:00:00+00:00"

@@ -28,8 +28,9 @@ from bad_inputs.task_faults import (
     fields_of,
 )
 from bad_inputs.task_samples import DECLARATION, DECLARED, SAMPLES, TaskSample
-from headlab.hooks.model import Model
-from headlab.tasks.own import Draft, Upload, format_of, save
+from headlab.hooks import Model
+from headlab.tasks import Draft, Upload, save
+from headlab.tasks.own import format_of
 
 SIZE = 4  # examples that a model answers
 LANGUAGES_READ = 2

@@ -20,9 +20,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from headlab.evaluation import Evaluator, token_budget
+from headlab.methods import method
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import gone, plan_of, uniforms
-from headlab.methods.table import method
 from headlab.methods.tmab import FULL, Screened, estimate, sizes
 
 from .record import Record

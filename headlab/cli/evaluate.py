@@ -31,12 +31,11 @@ from headlab.core import (
     write_atomic,
 )
 from headlab.masks import Mask, load_mask
-from headlab.tasks.base import DEV_SIZE, Split, Task
-from headlab.tasks.equal_texts import equal_texts_notes, equal_texts_record
+from headlab.tasks import DEV_SIZE, Split, Task, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.evaluation import Decoding, Evaluator
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
     from headlab.stats import Paired
 
 Written = Mapping[str, Any]

@@ -19,10 +19,10 @@ from headlab.cli.output import (
 from headlab.core import Floats, HeadGrid, HeadlabError, Ints, JsonRecord, clock, content_key
 from headlab.jobs.gates import GatesJob
 from headlab.results import LearnedGates, Store, trained_folder
-from headlab.training.l0_table import gates_table, run_notes
+from headlab.training import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.training.l0_options import GateStep
+    from headlab.training import GateStep
     from headlab.training.steps import Watch
 
 

@@ -17,8 +17,7 @@ from typing import Annotated, Generic, TypeVar, get_args, get_type_hints
 import typer
 
 from headlab.core import Option
-from headlab.jobs.command import Flag, FlagValue, flag_of
-from headlab.jobs.job import Job
+from headlab.jobs import Flag, FlagValue, Job, flag_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

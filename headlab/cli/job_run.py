@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from headlab.cli.output import Say
-from headlab.jobs.job import Job, Outcome
+from headlab.jobs import Job, Outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here
 from headlab.results import Store
 

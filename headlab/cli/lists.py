@@ -11,7 +11,7 @@ import typer
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.core import HeadlabError, Report
 from headlab.results import Curve, HeadScores, LearnedGates, Listing, Result
-from headlab.tasks.base import SPLITS, Task
+from headlab.tasks import SPLITS, Task
 
 # `headlab models|families|tasks|cache`: lists of what is available.
 

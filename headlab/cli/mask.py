@@ -14,20 +14,24 @@ from headlab.cli.output import AsJson, Device, print_json
 from headlab.core import MAX_JSON_BYTES, Head, HeadlabError, JsonLike, by_layer, write_atomic
 from headlab.masks import (
     FORMS,
+    LINE,
     USES,
     WAYS,
     Mask,
+    accuracy_notes,
+    accuracy_table,
+    by_layer_table,
+    by_stack_table,
     convert_in,
     convert_out,
     form_of,
     load_mask,
     parse_grid,
+    shown,
 )
 from headlab.masks import combine as combine_masks
+from headlab.masks import compare as compare_masks
 from headlab.masks import snippet as snippet_of
-from headlab.masks.compare import accuracy_notes, accuracy_table, by_layer_table, by_stack_table
-from headlab.masks.compare import compare as compare_masks
-from headlab.masks.mask import LINE, shown
 
 # `headlab mask convert|snippet`: masks of other tools, and code that applies masks without headlab.
 
@@ -128,7 +132,7 @@ def snippet(
 ) -> None:
     """Write a script of at most 40 lines that applies a mask with PyTorch and transformers alone."""
     import headlab
-    from headlab.hooks.loading import place_of
+    from headlab.hooks import place_of
 
     mask = load_mask(file)
     name = model or mask.model.get("name")

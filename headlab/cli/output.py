@@ -34,14 +34,13 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.jobs.command import DATA, DEVICE, WHERE, label_map_of, languages_of
-from headlab.jobs.fields import ABLATION, SEED
+from headlab.jobs import ABLATION, DATA, DEVICE, SEED, WHERE, label_map_of, languages_of
 from headlab.results import Store
 
 if TYPE_CHECKING:
     from headlab.core import Progress
-    from headlab.hooks.model import Model
-    from headlab.tasks.base import Task
+    from headlab.hooks import Model
+    from headlab.tasks import Task
 
 
 ModelName = Annotated[str, typer.Option("--model", help=WHERE["model"].help)]

@@ -9,7 +9,7 @@ import typer
 from headlab.cli.job_command import Command, command, job_flags
 from headlab.cli.job_run import run_announced
 from headlab.cli.output import AsJson, DataFolder, Here, print_json, progress_bar
-from headlab.jobs.job import Job, Outcome, kept_outcome
+from headlab.jobs import Job, Outcome, kept_outcome
 from headlab.jobs.local import LocalLab, task_files
 
 

@@ -34,18 +34,16 @@ from headlab.core import (
     option_words,
     parse_options,
 )
-from headlab.jobs.fields import Settings
+from headlab.jobs import Settings
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.costs import Chosen, options_of, remarks_on_choice, select
-from headlab.methods.table import DEFAULT_METHOD, METHODS
-from headlab.methods.table import method as method_of
+from headlab.methods import DEFAULT_METHOD, METHODS, Chosen, options_of, remarks_on_choice, select
+from headlab.methods import method as method_of
 from headlab.results import RAW, HeadScores, Listing, Result, Store, matches
-from headlab.tasks.base import Task
-from headlab.tasks.equal_texts import EqualTexts, equal_texts_notes, equal_texts_record
+from headlab.tasks import EqualTexts, Task, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.evaluation import Evaluator
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
 
 
 # Which of the cached scores are meant, where there are several; a flag that is not given takes any.

@@ -27,11 +27,11 @@ from headlab.cli.output import (
 )
 from headlab.core import HeadlabError, clock, write_atomic, write_json
 from headlab.tasks import task as task_of
-from headlab.training.options import LmStep
+from headlab.training import LmStep
 
 if TYPE_CHECKING:
     from headlab.core import Progress, Report
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
     from headlab.reproduce.held import Found, Held, Plan
     from headlab.results import Store
 
@@ -129,7 +129,7 @@ def _model(
 ) -> Model:
     from headlab.reproduce.held import TAGGER, tagger_folder
     from headlab.reproduce.models import NLI, nli_folder, opened
-    from headlab.training.options import FinetuneStep
+    from headlab.training import FinetuneStep
 
     def progress(step: FinetuneStep) -> None:
         show(f"training, loss {step.loss:.3f}", step.step, step.steps)

@@ -18,13 +18,11 @@ from headlab.cli.output import (
 )
 from headlab.core import HEAD, Head, HeadlabError, Json, Report, Table, write_atomic, write_json
 from headlab.jobs.roles import RolesJob
-from headlab.roles.report import having, heads_of
-from headlab.roles.table import FILE, NAME, resolve
-from headlab.tasks.base import DEV_SIZE, TREEBANK
-from headlab.tasks.udpos import read_trees, treebank, treebank_languages
+from headlab.roles import FILE, NAME, having, heads_of, resolve
+from headlab.tasks import DEV_SIZE, TREEBANK, read_trees, treebank, treebank_languages
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.roles.sentences import Sentences
+    from headlab.roles import Sentences
 
 Reports = Mapping[str, Report]
 
@@ -48,7 +46,7 @@ def roles(
     """
     options = resolve(job.options)
     sentences_by_name = sentences_of(job, conllu, data)
-    from headlab.roles.sentences import corpus_frequencies
+    from headlab.roles import corpus_frequencies
     from headlab.roles.study import study
 
     store = here.store()
@@ -83,7 +81,7 @@ def sentences_of(job: RolesJob, conllu: Path | None, data: Path | None) -> dict[
     """
     import headlab
     from headlab.cli.evaluate import as_split
-    from headlab.roles.sentences import of_task, of_trees
+    from headlab.roles import of_task, of_trees
 
     (language,) = job.languages_named
     sentences_by_name: dict[str, Sentences] = {}

@@ -25,18 +25,17 @@ from headlab.cli.output import (
     stepping,
 )
 from headlab.core import Json, omission_fields
-from headlab.jobs.lab import JobPart
+from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.score import CurveJob, ScoreJob
-from headlab.methods.costs import caution, cost_of, remarks
-from headlab.methods.table import method as method_of
+from headlab.methods import caution, cost_of, remarks
+from headlab.methods import method as method_of
 from headlab.results import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
-from headlab.tasks.base import Task
-from headlab.tasks.equal_texts import EqualTexts, equal_texts, equal_texts_notes, equal_texts_record
+from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
     from headlab.core import Progress
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
 
 
 # `headlab score`: scores of every head, stored in the cache.

@@ -20,7 +20,7 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.core import Head
-from headlab.jobs.command import check_about_task, label_map_of, languages_of
+from headlab.jobs import check_about_task, label_map_of, languages_of
 from headlab.jobs.local import LocalJob
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.worth import WorthJob
@@ -28,7 +28,7 @@ from headlab.jobs.worth import WorthJob
 if TYPE_CHECKING:
     from headlab.jobs.shrink import ShrinkOutcome
     from headlab.studies.savings import Savings
-    from headlab.tasks.base import Task
+    from headlab.tasks import Task
 
 
 # `headlab shrink`: from a mask to a smaller model in a folder, verified to give the same answers.

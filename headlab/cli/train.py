@@ -12,18 +12,18 @@ from headlab.cli.job_command import FlagValues, command, values_of
 from headlab.cli.job_run import local_lab, run_announced
 from headlab.cli.output import AsJson, print_json, shown
 from headlab.core import NOTHING, OptionValue, read_json
-from headlab.jobs.command import languages_of
+from headlab.jobs import languages_of
 from headlab.jobs.finetune import FinetuneJob, training_flags
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.training import RECORD
 from headlab.jobs.translation import TranslationJob
 
 if TYPE_CHECKING:
-    from headlab.jobs.job import Outcome
+    from headlab.jobs import Outcome
     from headlab.jobs.training import LoggedStep, TrainingJob, TrainingOutcome
     from headlab.jobs.translation import TranslationOutcome
-    from headlab.tasks.base import Example, Task
-    from headlab.training.options import FinetuneOptions, FinetuneStep
+    from headlab.tasks import Example, Task
+    from headlab.training import FinetuneOptions, FinetuneStep
 
 
 # `headlab finetune`: a model for a task, trained on one language, by default English.
@@ -48,7 +48,8 @@ def finetune(
 ) -> None:
     """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
-    from headlab.training.options import default_preset, options_of
+    from headlab.training import default_preset
+    from headlab.training.options import options_of
 
     task = headlab.task(job.task, data=data)
     examples = task.examples(language, "train")

@@ -17,8 +17,7 @@ from headlab import __version__
 from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Lost, Pool
 from headlab.core import HeadlabError, allowed_processors
-from headlab.hooks.loading import load
-from headlab.hooks.model import Model
+from headlab.hooks import Model, load
 
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headlab.core import Floats, HeadlabError, Ints
-from headlab.stats.bootstrap import DRAWS, Paired, resampled_sums, summary
+from headlab.stats import Paired, resampled_sums, summary
+from headlab.stats.bootstrap import DRAWS
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU

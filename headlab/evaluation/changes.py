@@ -12,9 +12,9 @@ from headlab.core import CHANGES, Change, Floats, HeadlabError, Ints, Table
 from headlab.evaluation.encoding import IGNORED
 from headlab.evaluation.evaluator import Batch, Evaluator
 from headlab.evaluation.inputs import Words, label_order
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask, full_mask
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 COLUMNS = ("id", "kind", "text", "pair", "word", "label", "before", "after", "p_before", "p_after")
 FORMATS = ("", "", "", "", "", "", "", "", ".2f", ".2f")

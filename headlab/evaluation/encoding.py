@@ -25,10 +25,7 @@ from headlab.core.devices import on_device
 from headlab.evaluation.context import MAX_TOKENS as MAX_TOKENS
 from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.evaluation.context import context_length as context_length
-from headlab.hooks.find import FAILURES
-from headlab.hooks.model import Model
-from headlab.hooks.positions import teach_positions
-from headlab.hooks.state import Active
+from headlab.hooks import FAILURES, Active, Model, teach_positions
 from headlab.models.special_ids import named_padding, padding_id
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import (
@@ -40,7 +37,7 @@ from headlab.models.tokenising import (
     tokenizer_output,
     without_unknown_segments,
 )
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 

@@ -33,13 +33,29 @@ from headlab.core import (
 from headlab.core.parallel import Rows, halving, one_thread, spread
 from headlab.evaluation.encoding import IGNORED, Sized
 from headlab.evaluation.inputs import label_order, read
-from headlab.hooks.model import MODEL, Model, as_gates, gated_here, head_means, not_finite
-from headlab.hooks.state import Active, LayerStates
-from headlab.masks.mask import Mask, full_mask
+from headlab.hooks import (
+    MODEL,
+    Active,
+    LayerStates,
+    Model,
+    as_gates,
+    gated_here,
+    head_means,
+    not_finite,
+)
+from headlab.masks import Mask, full_mask
 from headlab.stats import paired_bootstrap, share_interval
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task, answer_names
-from headlab.tasks.equal_texts import EqualTexts, equal_texts
-from headlab.tasks.labels import LEVEL, below_chance
+from headlab.tasks import (
+    DEV_SIZE,
+    LEVEL,
+    EqualTexts,
+    Example,
+    Split,
+    Task,
+    answer_names,
+    below_chance,
+    equal_texts,
+)
 
 # Size of a batch of examples, and what is cached of its last pass.
 

@@ -19,13 +19,11 @@ from headlab.evaluation.context import longest
 from headlab.evaluation.encoding import IGNORED, Chosen, NextTokens, lengths, pad
 from headlab.evaluation.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.evaluation.inputs import LanguageSetup, encode_sources, language_setup
-from headlab.hooks.model import Gates, Model, as_gates, not_finite
-from headlab.hooks.state import Active
-from headlab.masks.mask import Mask, full_mask
-from headlab.stats import Paired, group_bootstrap, paired_bootstrap
-from headlab.stats.bootstrap import DRAWS, resampled_sums
-from headlab.tasks.base import Example, Split, Task, answer_names, unspaced
-from headlab.tasks.translation import sides
+from headlab.hooks import Active, Gates, Model, as_gates, not_finite
+from headlab.masks import Mask, full_mask
+from headlab.stats import Paired, group_bootstrap, paired_bootstrap, resampled_sums
+from headlab.stats.bootstrap import DRAWS
+from headlab.tasks import Example, Split, Task, answer_names, sides, unspaced
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.
 

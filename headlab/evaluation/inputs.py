@@ -46,25 +46,31 @@ from headlab.evaluation.encoding import (
     require_padding,
     shifted,
 )
-from headlab.hooks.model import Model, configured_start, not_finite
-from headlab.hooks.positions import teach_positions
-from headlab.hooks.state import Active
-from headlab.hooks.tokens import needs_of, tokens_note
+from headlab.hooks import (
+    Active,
+    Model,
+    configured_start,
+    needs_of,
+    not_finite,
+    teach_positions,
+    tokens_note,
+)
 from headlab.models.special_ids import is_known
 from headlab.models.tokenising import PADDING_MASK, held, tokenise, tokenizer_output
-from headlab.tasks.base import Example, Task
-from headlab.tasks.labels import (
+from headlab.tasks import (
     FEW,
     LEVEL,
+    Example,
     LabelOrder,
+    Task,
     as_stated,
     by_name,
     map_hint,
     nameless,
+    sides,
     some,
     try_orders,
 )
-from headlab.tasks.translation import sides
 
 # What a translation model needs besides a text: a prefix, or the languages by its tokenizer's own codes.
 

@@ -25,7 +25,7 @@ from headlab.evaluation.harness.continuations import (
 )
 from headlab.evaluation.harness.metrics import Figures, HarnessRun, TaskGroup, figures
 from headlab.evaluation.harness.notes import TaskNotes
-from headlab.hooks.model import Model, as_gates
+from headlab.hooks import Model, as_gates
 from headlab.masks import Mask, full_mask
 
 Arguments_co = TypeVar("Arguments_co", covariant=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headlab.hooks.model import Model, attach
-from headlab.masks.mask import architecture_of
-from headlab.masks.snippet import UNVERSIONED, Place
+from headlab.masks import UNVERSIONED, Place, architecture_of
 from headlab.models.embedded import EMBEDDED, is_delta
 from headlab.models.load import DeviceMap, read
 

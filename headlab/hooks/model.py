@@ -45,7 +45,7 @@ from headlab.hooks.state import (
     wrap_feed_forward,
     wrap_layer,
 )
-from headlab.masks.mask import Mask
+from headlab.masks import Mask
 from headlab.models.checkpoint import AccelerateHook, Checkpoint, home
 from headlab.models.tokenising import (
     SegmentIds,
@@ -54,7 +54,7 @@ from headlab.models.tokenising import (
     missing_segment_ids,
     word_spaces,
 )
-from headlab.tasks.labels import LabelOrder
+from headlab.tasks import LabelOrder
 
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
 

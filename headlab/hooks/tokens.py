@@ -15,7 +15,7 @@ from headlab.models.tokenising import (
     lacks_padding_mask,
     token_needs,
 )
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 
 def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:

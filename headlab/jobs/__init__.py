@@ -2,30 +2,79 @@
 
 from __future__ import annotations
 
-from headlab.jobs.fields import LabelMap, Languages, Name, Options, Place, Seed, setting
-from headlab.jobs.job import Job, Outcome, TaskJob
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob
-from headlab.methods.forecast import Forecast, Part
-
-__all__ = [
-    "Estimate",
-    "Forecast",
-    "Job",
-    "Known",
-    "Lab",
-    "LabelMap",
-    "Languages",
-    "MeasureRequest",
-    "Measured",
-    "Name",
-    "Options",
-    "Outcome",
-    "Part",
-    "Place",
-    "RunningJob",
-    "Seed",
-    "TaskJob",
-    "estimate",
-    "setting",
-]
+from headlab.jobs.command import DATA as DATA
+from headlab.jobs.command import DEVICE as DEVICE
+from headlab.jobs.command import HERE as HERE
+from headlab.jobs.command import METHOD_OPTIONS_FLAG as METHOD_OPTIONS_FLAG
+from headlab.jobs.command import OPTION_FLAG as OPTION_FLAG
+from headlab.jobs.command import WHERE as WHERE
+from headlab.jobs.command import Flag as Flag
+from headlab.jobs.command import FlagValue as FlagValue
+from headlab.jobs.command import Surroundings as Surroundings
+from headlab.jobs.command import check_about_task as check_about_task
+from headlab.jobs.command import flag_of as flag_of
+from headlab.jobs.command import label_map_of as label_map_of
+from headlab.jobs.command import languages_of as languages_of
+from headlab.jobs.command import pairs_of as pairs_of
+from headlab.jobs.command import setting_words as setting_words
+from headlab.jobs.command import unset_flags as unset_flags
+from headlab.jobs.command import where_flags as where_flags
+from headlab.jobs.command import where_words as where_words
+from headlab.jobs.command import words_of as words_of
+from headlab.jobs.fields import ABLATION as ABLATION
+from headlab.jobs.fields import CHOOSING as CHOOSING
+from headlab.jobs.fields import MAX_EXAMPLES as MAX_EXAMPLES
+from headlab.jobs.fields import SEED as SEED
+from headlab.jobs.fields import TESTING as TESTING
+from headlab.jobs.fields import Ablation as Ablation
+from headlab.jobs.fields import BatchSize as BatchSize
+from headlab.jobs.fields import LabelMap as LabelMap
+from headlab.jobs.fields import Language as Language
+from headlab.jobs.fields import Languages as Languages
+from headlab.jobs.fields import LocalPath as LocalPath
+from headlab.jobs.fields import Name as Name
+from headlab.jobs.fields import NestedOptions as NestedOptions
+from headlab.jobs.fields import OnTask as OnTask
+from headlab.jobs.fields import Options as Options
+from headlab.jobs.fields import Place as Place
+from headlab.jobs.fields import Seed as Seed
+from headlab.jobs.fields import Settings as Settings
+from headlab.jobs.fields import SplitName as SplitName
+from headlab.jobs.fields import Strict as Strict
+from headlab.jobs.fields import Weight as Weight
+from headlab.jobs.fields import examples_of_dev as examples_of_dev
+from headlab.jobs.fields import examples_of_test as examples_of_test
+from headlab.jobs.fields import reason_of as reason_of
+from headlab.jobs.fields import setting as setting
+from headlab.jobs.job import LARGEST as LARGEST
+from headlab.jobs.job import Details as Details
+from headlab.jobs.job import Job as Job
+from headlab.jobs.job import Outcome as Outcome
+from headlab.jobs.job import Refusal as Refusal
+from headlab.jobs.job import TaskJob as TaskJob
+from headlab.jobs.job import how_fields as how_fields
+from headlab.jobs.job import kept_outcome as kept_outcome
+from headlab.jobs.job import measured_by as measured_by
+from headlab.jobs.job import named as named
+from headlab.jobs.job import shown_value as shown_value
+from headlab.jobs.job import spec_fields as spec_fields
+from headlab.jobs.job import within as within
+from headlab.jobs.known import Estimate as Estimate
+from headlab.jobs.known import Known as Known
+from headlab.jobs.known import Measured as Measured
+from headlab.jobs.known import MeasureRequest as MeasureRequest
+from headlab.jobs.known import estimate as estimate
+from headlab.jobs.known import is_of as is_of
+from headlab.jobs.known import pace_words as pace_words
+from headlab.jobs.lab import PART as PART
+from headlab.jobs.lab import JobPart as JobPart
+from headlab.jobs.lab import Lab as Lab
+from headlab.jobs.lab import RunningJob as RunningJob
+from headlab.jobs.lab import StepProgress as StepProgress
+from headlab.jobs.lab import Tick as Tick
+from headlab.jobs.lab import WatchedStore as WatchedStore
+from headlab.jobs.lab import for_each_language as for_each_language
+from headlab.jobs.lab import keys_of as keys_of
+from headlab.jobs.lab import reporter as reporter
+from headlab.methods import Forecast as Forecast
+from headlab.methods import Part as Part

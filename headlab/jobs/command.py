@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlab.core import HeadlabError, Option
-from headlab.tasks.labels import read_map, write_map
+from headlab.tasks import read_map, write_map
 
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""

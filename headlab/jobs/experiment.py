@@ -9,49 +9,49 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from headlab.core import HeadGrid, HeadlabError, content_key, option_words, parse_options, part
-from headlab.jobs.command import (
-    HERE,
-    METHOD_OPTIONS_FLAG,
-    OPTION_FLAG,
-    Flag,
-    FlagValue,
-    Surroundings,
-    flag_of,
-    pairs_of,
-    setting_words,
-    where_flags,
-)
-from headlab.jobs.fields import (
+from headlab.jobs import (
     ABLATION,
     CHOOSING,
+    HERE,
+    LARGEST,
+    METHOD_OPTIONS_FLAG,
+    OPTION_FLAG,
     SEED,
     TESTING,
     Ablation,
+    Details,
+    Estimate,
+    Flag,
+    FlagValue,
+    Job,
+    Known,
+    Lab,
+    Measured,
+    MeasureRequest,
     Name,
     NestedOptions,
     Options,
-    Seed,
-    examples_of_dev,
-    examples_of_test,
-    setting,
-)
-from headlab.jobs.job import (
-    LARGEST,
-    Details,
-    Job,
     Outcome,
     Refusal,
+    RunningJob,
+    Seed,
+    Surroundings,
     TaskJob,
+    WatchedStore,
+    examples_of_dev,
+    examples_of_test,
+    flag_of,
     how_fields,
     named,
+    pairs_of,
+    setting,
+    setting_words,
     shown_value,
     spec_fields,
+    where_flags,
     within,
 )
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest
-from headlab.jobs.lab import Lab, RunningJob, WatchedStore
-from headlab.methods.forecast import Forecast
-from headlab.methods.table import DEFAULT_METHOD, METHODS, method
+from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
 from headlab.results import HeadScores, Run, Store
 from headlab.studies.table import (
     EXPERIMENT,
@@ -62,7 +62,7 @@ from headlab.studies.table import (
     studies_of,
     study_run_by,
 )
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 if TYPE_CHECKING:
     from headlab.core import Progress, Report

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from headlab.core import Option
-from headlab.tasks.base import DEV_SIZE
+from headlab.tasks import DEV_SIZE
 
 Settings = Mapping[str, Option]
 

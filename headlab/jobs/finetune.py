@@ -11,30 +11,38 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from headlab.core import HeadlabError, Option, content_key, read_json
-from headlab.jobs.command import (
+from headlab.jobs import (
     DATA,
     DEVICE,
     HERE,
+    SEED,
     WHERE,
+    Estimate,
     Flag,
     FlagValue,
+    Job,
+    Known,
+    Lab,
+    Name,
+    Outcome,
+    RunningJob,
+    Seed,
+    StepProgress,
     Surroundings,
+    estimate,
+    examples_of_dev,
     flag_of,
+    setting,
     unset_flags,
 )
-from headlab.jobs.fields import SEED, Name, Seed, examples_of_dev, setting
-from headlab.jobs.job import Job, Outcome
-from headlab.jobs.known import Estimate, Known, estimate
-from headlab.jobs.lab import Lab, RunningJob, StepProgress
 from headlab.jobs.training import FORWARDS_LEARNED, RECORD, judging_part
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 from headlab.results import ADAPTERS
-from headlab.tasks import task
-from headlab.tasks.base import DEV_SIZE, Task
-from headlab.training.options import FinetuneOptions
+from headlab.tasks import DEV_SIZE, Task, task
+from headlab.training import FinetuneOptions
 
 if TYPE_CHECKING:
-    from headlab.training.options import FinetuneStep
+    from headlab.training import FinetuneStep
 
 LANGUAGE = "en"
 DEFAULT_TASK = WHERE["task"].default

@@ -8,33 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.core import HeadlabError, content_key, option_words, parse_options, part
-from headlab.jobs.command import (
+from headlab.jobs import (
     HERE,
     OPTION_FLAG,
+    PART,
+    SEED,
+    Estimate,
     Flag,
     FlagValue,
-    Surroundings,
-    flag_of,
-    pairs_of,
-    where_flags,
-)
-from headlab.jobs.fields import (
-    SEED,
+    Known,
+    Lab,
     Options,
+    Outcome,
+    RunningJob,
     Seed,
     Settings,
+    StepProgress,
+    Surroundings,
+    TaskJob,
     Weight,
+    estimate,
+    flag_of,
+    named,
+    pairs_of,
     setting,
+    spec_fields,
+    where_flags,
+    within,
 )
-from headlab.jobs.job import Outcome, TaskJob, named, spec_fields, within
-from headlab.jobs.known import Estimate, Known, estimate
-from headlab.jobs.lab import PART, Lab, RunningJob, StepProgress
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 from headlab.results import LearnedGates, Result, Store
-from headlab.tasks import task
-from headlab.tasks.base import Split, Task
-from headlab.tasks.labels import same_classes
-from headlab.training.l0_options import ALL, GateOptions, GateStep, learned_on, options_of
+from headlab.tasks import Split, Task, same_classes, task
+from headlab.training import ALL, GateOptions, GateStep
+from headlab.training.l0_options import learned_on, options_of
 
 if TYPE_CHECKING:  # it imports torch
     from headlab.training.steps import Watch

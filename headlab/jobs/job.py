@@ -33,16 +33,14 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
-from headlab.methods.table import DEFAULT_METHOD, METHODS, method
-from headlab.tasks import declaration_of
+from headlab.methods import DEFAULT_METHOD, METHODS, method
+from headlab.tasks import check_map, declaration_of, language_title, language_titles
 from headlab.tasks import task as task_named
-from headlab.tasks.labels import check_map
-from headlab.tasks.languages import language_title, language_titles
 
 if TYPE_CHECKING:
     from headlab.jobs.known import Estimate, Known
     from headlab.jobs.lab import Lab, RunningJob
-    from headlab.tasks.base import Task
+    from headlab.tasks import Task
 
 Details = list[tuple[str, str]]
 Outcome = Mapping[str, Any]

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from headlab.jobs.fields import SimpleValue, Strict
-from headlab.methods.costs import spec_of
-from headlab.methods.forecast import Forecast, Part, sum_of
-from headlab.methods.table import method
+from headlab.methods import Forecast, Part, method, spec_of, sum_of
 from headlab.results import Curve, HeadScores, Result, Store
 
 

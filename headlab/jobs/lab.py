@@ -13,10 +13,10 @@ from headlab.results import Curve, HeadScores, Run, Store
 
 if TYPE_CHECKING:
     from headlab.core import Progress
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
     from headlab.methods.work import Helpers
-    from headlab.tasks.base import Task
-    from headlab.training.options import StepMade
+    from headlab.tasks import Task
+    from headlab.training import StepMade
 
 PART = 1000
 """A job's progress is counted in thousandths of a language."""

@@ -11,10 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from headlab.core import HeadlabError, Option, read_json
-from headlab.jobs.command import DEVICE, HERE, Flag, FlagValue, Surroundings, flag_of
-from headlab.jobs.fields import SEED, LocalPath, setting
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob, StepProgress
+from headlab.jobs import (
+    DEVICE,
+    HERE,
+    SEED,
+    Estimate,
+    Flag,
+    FlagValue,
+    Known,
+    Lab,
+    LocalPath,
+    Measured,
+    MeasureRequest,
+    RunningJob,
+    StepProgress,
+    Surroundings,
+    estimate,
+    flag_of,
+    setting,
+)
 from headlab.jobs.training import (
     OUT,
     RECORD,
@@ -27,8 +42,8 @@ from headlab.jobs.training import (
     steps_part,
     training_options,
 )
-from headlab.methods.forecast import Part
-from headlab.training.options import LmGateOptions, LmOptions, LmStep, Windows
+from headlab.methods import Part
+from headlab.training import LmGateOptions, LmOptions, LmStep, Windows
 
 if TYPE_CHECKING:
     from headlab.models.allattention.modelling import AllAttentionConfig

@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headlab import tasks
 from headlab.core import HeadlabError
-from headlab.jobs.job import Job, measured_by
-from headlab.jobs.known import Known
-from headlab.jobs.lab import JobPart, RunningJob, reporter
-from headlab.methods.forecast import Forecast
+from headlab.jobs import Job, JobPart, Known, RunningJob, measured_by, reporter
+from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
-from headlab.tasks.base import VARIABLE as DATA_VARIABLE
-from headlab.tasks.base import Task, data_root
+from headlab.tasks import VARIABLE as DATA_VARIABLE
+from headlab.tasks import Task, data_root
 from headlab.tasks.resolve import ENDING
 from headlab.tasks.resolve import task as task_at
 
 if TYPE_CHECKING:
     from headlab.core import Progress
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
     from headlab.methods.work import Helpers
 
 AnyJob = TypeVar("AnyJob", bound=Job)

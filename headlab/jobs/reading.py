@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from headlab.core import HeadlabError
-from headlab.jobs.command import Flag, FlagValue
-from headlab.jobs.job import Job
+from headlab.jobs import Flag, FlagValue, Job
 from headlab.jobs.table import JOBS
 from headlab.tasks import declaration_of, names
 from headlab.tasks.resolve import ENDING

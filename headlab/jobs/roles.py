@@ -11,28 +11,55 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from headlab.core import HeadlabError, Option, Report, option_words, parse_options, part
-from headlab.jobs.command import (
+from headlab.jobs import (
     DATA,
     HERE,
+    MAX_EXAMPLES,
     OPTION_FLAG,
     WHERE,
+    Estimate,
     Flag,
     FlagValue,
+    Job,
+    JobPart,
+    Known,
+    Lab,
+    Languages,
+    Measured,
+    MeasureRequest,
+    Name,
+    Options,
+    Outcome,
+    RunningJob,
+    Settings,
+    SplitName,
     Surroundings,
+    Tick,
+    estimate,
+    for_each_language,
+    keys_of,
+    named,
     pairs_of,
+    setting,
     setting_words,
+    spec_fields,
+    within,
 )
-from headlab.jobs.fields import MAX_EXAMPLES, Languages, Name, Options, Settings, SplitName, setting
-from headlab.jobs.job import Job, Outcome, named, spec_fields, within
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 from headlab.results import Result, Store
-from headlab.roles.sentences import Sentences, of_task, of_trees
-from headlab.roles.table import FILE, NAME, OPTIONS, VERSION, resolve
-from headlab.tasks import task
-from headlab.tasks.base import DEV_SIZE, SPLITS, TREEBANK, VARIABLE, Split, subfolder
-from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
+from headlab.roles import FILE, NAME, OPTIONS, VERSION, Sentences, of_task, of_trees, resolve
+from headlab.tasks import (
+    DEV_SIZE,
+    SPLITS,
+    TREEBANK,
+    VARIABLE,
+    Split,
+    subfolder,
+    task,
+    treebank,
+    treebank_languages,
+)
+from headlab.tasks.udpos import FOLDER, SUFFIX
 
 LIMITS = {"examples": 100}  # of sentences shown per role
 WARMING, TIMED = 4, 32  # sentences to warm up and to time for a forecast

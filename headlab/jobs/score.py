@@ -9,35 +9,48 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.core import Option, part
-from headlab.jobs.command import HERE, Flag, Surroundings
-from headlab.jobs.fields import (
+from headlab.jobs import (
     ABLATION,
+    HERE,
+    LARGEST,
     SEED,
     Ablation,
+    Estimate,
+    Flag,
+    JobPart,
+    Known,
+    Lab,
     Name,
     Options,
+    Outcome,
     Place,
+    RunningJob,
     Seed,
     Settings,
     SplitName,
+    Surroundings,
+    TaskJob,
+    Tick,
+    estimate,
     examples_of_dev,
     examples_of_test,
+    for_each_language,
+    how_fields,
+    is_of,
+    keys_of,
+    named,
+    pace_words,
     setting,
+    spec_fields,
+    within,
 )
-from headlab.jobs.job import LARGEST, Outcome, TaskJob, how_fields, named, spec_fields, within
-from headlab.jobs.known import Estimate, Known, estimate, is_of, pace_words
-from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, keys_of
-from headlab.methods import costs
-from headlab.methods.forecast import Part
-from headlab.methods.table import DEFAULT_METHOD, METHODS, method
+from headlab.methods import DEFAULT_METHOD, METHODS, Part, costs, method
 from headlab.results import Curve, HeadScores, counts
-from headlab.tasks import task
-from headlab.tasks.base import DEV_SIZE
-from headlab.tasks.labels import same_classes
+from headlab.tasks import DEV_SIZE, same_classes, task
 
 if TYPE_CHECKING:
-    from headlab.hooks.model import Model
-    from headlab.tasks.base import Task
+    from headlab.hooks import Model
+    from headlab.tasks import Task
 
 
 class MethodJob(TaskJob):

@@ -8,31 +8,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
 from headlab.core import Option
-from headlab.jobs.command import (
+from headlab.jobs import (
     DEVICE,
     HERE,
+    SEED,
     WHERE,
+    Estimate,
     Flag,
     FlagValue,
+    Job,
+    Known,
+    Lab,
+    LabelMap,
+    Languages,
+    LocalPath,
+    Measured,
+    MeasureRequest,
+    Name,
+    Place,
+    RunningJob,
+    Seed,
     Surroundings,
     check_about_task,
+    estimate,
+    setting,
     where_flags,
     words_of,
 )
-from headlab.jobs.fields import SEED, LabelMap, Languages, LocalPath, Name, Place, Seed, setting
-from headlab.jobs.job import Job
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import full_mask, load_mask
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 
 if TYPE_CHECKING:
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
     from headlab.shrink.proof import ExportRecord, ProofNumbers
     from headlab.studies.savings import Ratio
-    from headlab.tasks.base import Task
+    from headlab.tasks import Task
 
 ROWS = 16
 """Examples of a batch, for comparison and timing."""

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from headlab.core import Registry
+from headlab.jobs import Job, Refusal
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.gates import GatesJob
-from headlab.jobs.job import Job, Refusal
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.roles import RolesJob
 from headlab.jobs.score import CurveJob, ScoreJob

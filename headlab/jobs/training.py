@@ -7,20 +7,25 @@ from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
 from headlab.core import HeadlabError, Options, option_words, parse_options, read_json
-from headlab.jobs.command import (
+from headlab.jobs import (
     HERE,
     OPTION_FLAG,
+    SEED,
+    Details,
     Flag,
     FlagValue,
+    Job,
+    Known,
+    LocalPath,
+    MeasureRequest,
+    Place,
     Surroundings,
     flag_of,
     pairs_of,
     setting_words,
+    shown_value,
 )
-from headlab.jobs.fields import SEED, LocalPath, Place
-from headlab.jobs.job import Details, Job, shown_value
-from headlab.jobs.known import Known, MeasureRequest
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 

@@ -11,10 +11,28 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from headlab.core import HeadlabError, Option
-from headlab.jobs.command import DATA, DEVICE, HERE, Flag, FlagValue, Surroundings, flag_of
-from headlab.jobs.fields import SEED, Language, LocalPath, Name, setting
-from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob, StepProgress
+from headlab.jobs import (
+    DATA,
+    DEVICE,
+    HERE,
+    SEED,
+    Estimate,
+    Flag,
+    FlagValue,
+    Known,
+    Lab,
+    Language,
+    LocalPath,
+    Measured,
+    MeasureRequest,
+    Name,
+    RunningJob,
+    StepProgress,
+    Surroundings,
+    estimate,
+    flag_of,
+    setting,
+)
 from headlab.jobs.training import (
     OUT,
     LoggedStep,
@@ -27,14 +45,14 @@ from headlab.jobs.training import (
     training_options,
 )
 from headlab.masks import load_mask
-from headlab.tasks.base import DEV_SIZE
-from headlab.training.options import FinetuneStep, TranslationOptions
+from headlab.tasks import DEV_SIZE
+from headlab.training import FinetuneStep, TranslationOptions
 
 if TYPE_CHECKING:
     from headlab.core import JsonRecord
     from headlab.evaluation import Decoding
-    from headlab.hooks.model import Model
-    from headlab.tasks.base import Task
+    from headlab.hooks import Model
+    from headlab.tasks import Task
 
 TASK = Flag("--task", "translation, or a declaration of your own (.toml)", default="translation")
 LANGUAGE = Flag("--language", "the pair, source first", default="en-de")

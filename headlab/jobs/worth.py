@@ -10,25 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from headlab.core import HeadlabError, Option
-from headlab.jobs.command import (
+from headlab.jobs import (
     HERE,
+    SEED,
     WHERE,
+    BatchSize,
+    Estimate,
     Flag,
     FlagValue,
+    Known,
+    Lab,
+    Outcome,
+    RunningJob,
+    Seed,
+    Settings,
     Surroundings,
+    TaskJob,
+    estimate,
+    named,
+    setting,
     setting_words,
     where_flags,
 )
-from headlab.jobs.fields import SEED, BatchSize, Seed, Settings, setting
-from headlab.jobs.job import Outcome, TaskJob, named
-from headlab.jobs.known import Estimate, Known, estimate
-from headlab.jobs.lab import Lab, RunningJob
 from headlab.masks import load_mask, mask_from_json
-from headlab.methods.forecast import Part
+from headlab.methods import Part
 
 if TYPE_CHECKING:
     from headlab.studies.savings import Savings
-    from headlab.tasks.base import Task
+    from headlab.tasks import Task
 
 MODELS = 3  # the untouched, the masked, the shrunk one
 PASSES = 2  # each timed pass follows an untimed one

@@ -1,6 +1,11 @@
 """Masks: which heads are kept, how they were chosen, and the mask file formats."""
 
 from headlab.masks.compare import WAYS as WAYS
+from headlab.masks.compare import Seen as Seen
+from headlab.masks.compare import accuracy_notes as accuracy_notes
+from headlab.masks.compare import accuracy_table as accuracy_table
+from headlab.masks.compare import by_layer_table as by_layer_table
+from headlab.masks.compare import by_stack_table as by_stack_table
 from headlab.masks.compare import combine as combine
 from headlab.masks.compare import compare as compare
 from headlab.masks.compare import noted as noted
@@ -11,14 +16,20 @@ from headlab.masks.convert import convert_in as convert_in
 from headlab.masks.convert import convert_out as convert_out
 from headlab.masks.convert import form_of as form_of
 from headlab.masks.convert import parse_grid as parse_grid
+from headlab.masks.mask import FORMAT as FORMAT
+from headlab.masks.mask import LINE as LINE
+from headlab.masks.mask import MIXED as MIXED
 from headlab.masks.mask import Mask as Mask
+from headlab.masks.mask import RecordedAccuracy as RecordedAccuracy
 from headlab.masks.mask import architecture_of as architecture_of
 from headlab.masks.mask import full_mask as full_mask
 from headlab.masks.mask import load_mask as load_mask
 from headlab.masks.mask import mask_from_json as mask_from_json
 from headlab.masks.mask import mask_from_text as mask_from_text
+from headlab.masks.mask import shown as shown
 from headlab.masks.rules import RISKY_SHARE as RISKY_SHARE
 from headlab.masks.rules import choose as choose
 from headlab.masks.rules import removal_order as removal_order
+from headlab.masks.snippet import UNVERSIONED as UNVERSIONED
 from headlab.masks.snippet import Place as Place
 from headlab.masks.snippet import snippet as snippet

@@ -1,1 +1,30 @@
 """Methods that score heads: one module per method, and a table of all of them."""
+
+from headlab.methods.costs import Chosen as Chosen
+from headlab.methods.costs import alike as alike
+from headlab.methods.costs import caution as caution
+from headlab.methods.costs import cost_of as cost_of
+from headlab.methods.costs import earlier_order as earlier_order
+from headlab.methods.costs import expected_forwards as expected_forwards
+from headlab.methods.costs import options_of as options_of
+from headlab.methods.costs import pace as pace
+from headlab.methods.costs import remarks as remarks
+from headlab.methods.costs import remarks_on_choice as remarks_on_choice
+from headlab.methods.costs import renewed_in as renewed_in
+from headlab.methods.costs import select as select
+from headlab.methods.costs import spec_of as spec_of
+from headlab.methods.costs import superseded as superseded
+from headlab.methods.forecast import Forecast as Forecast
+from headlab.methods.forecast import Part as Part
+from headlab.methods.forecast import sum_of as sum_of
+from headlab.methods.method import BACKWARD_PASS_COST as BACKWARD_PASS_COST
+from headlab.methods.method import Method as Method
+from headlab.methods.method import Options as Options
+from headlab.methods.table import DEFAULT_METHOD as DEFAULT_METHOD
+from headlab.methods.table import HOME as HOME
+from headlab.methods.table import LIVE_METHOD as LIVE_METHOD
+from headlab.methods.table import METHODS as METHODS
+from headlab.methods.table import ORDERINGS as ORDERINGS
+from headlab.methods.table import RANDOM_METHOD as RANDOM_METHOD
+from headlab.methods.table import RIVALS as RIVALS
+from headlab.methods.table import method as method

@@ -8,7 +8,8 @@ import torch
 from headlab.core import Floats
 from headlab.core.parallel import Tick
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks.model import excluded_ids, sides, sum_weights
+from headlab.hooks import sum_weights
+from headlab.hooks.model import excluded_ids, sides
 from headlab.methods.work import Outcome, Work, sizes
 
 

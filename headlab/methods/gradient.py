@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, pad
 from headlab.core import Floats, HeadGrid, by_layer, integer_in
 from headlab.core.parallel import Tick, halving
 from headlab.evaluation import IGNORED, Batch, Evaluator, Texts
-from headlab.hooks.state import Active
+from headlab.hooks import Active
 from headlab.methods.work import Outcome, Work, sizes
 
 TOKENS = ("input_ids", "decoder_input_ids")  # inputs that have a column a token

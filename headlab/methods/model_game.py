@@ -14,8 +14,7 @@ from headlab.core import FINE, Bools, Floats, Ints, Value, surrogate, value_of
 from headlab.core.devices import on_device
 from headlab.core.parallel import Tick, one_thread, spread
 from headlab.evaluation import Evaluator, token_budget, width_of
-from headlab.hooks.model import Model, as_gates
-from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
+from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates
 from headlab.methods.game import Ask, Game, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
 from headlab.methods.work import Work

@@ -24,7 +24,7 @@ from headlab.core import (
     require_type,
 )
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model, not_finite
+from headlab.hooks import Model, not_finite
 from headlab.methods.method import Method
 from headlab.methods.spec import make_spec, recorded_version
 from headlab.methods.table import DEFAULT_METHOD, HOME
@@ -33,8 +33,7 @@ from headlab.methods.work import Arrays, Helpers, Snapshot, Work
 from headlab.methods.work import Outcome as Outcome
 from headlab.models.checkpoint import made_now
 from headlab.results import HeadScores, Result, Run, Store, read_arrays
-from headlab.tasks.base import DEV_SIZE, Split, Task, only_language
-from headlab.tasks.equal_texts import equal_texts_record
+from headlab.tasks import DEV_SIZE, Split, Task, equal_texts_record, only_language
 
 # Running a method: spec, checkpoint, progress, record. Used by library, command line and worker.
 

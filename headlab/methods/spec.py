@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from headlab.core import FORMAT, JsonRecord, MethodSpec, ModelSpec, RunSpec, TaskSpec, plain_object
 from headlab.evaluation import Dataset, classes_of
-from headlab.hooks.tokens import tokens_version
+from headlab.hooks import tokens_version
 from headlab.methods.method import Method
 from headlab.results import ANSWERS
-from headlab.tasks.base import DEV_SIZE
+from headlab.tasks import DEV_SIZE
 
 
 def make_spec(

@@ -32,7 +32,7 @@ from headlab.core import (
     read_json,
     require_type,
 )
-from headlab.masks.snippet import UNVERSIONED
+from headlab.masks import UNVERSIONED
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
@@ -92,8 +92,7 @@ from headlab.models.weights import (
     weight_files,
     with_loading_info,
 )
-from headlab.tasks.base import Task
-from headlab.tasks.labels import told_by_names
+from headlab.tasks import Task, told_by_names
 
 ADAPTER = "adapter_config.json"
 MOST_BYTES = 4  # of a number in a file of weights that headlab loads

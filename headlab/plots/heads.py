@@ -23,7 +23,7 @@ from headlab.pictures import (
 )
 from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, bar, cells, finish, marked
 from headlab.results import HeadScores
-from headlab.roles.table import group_of
+from headlab.roles import group_of
 
 # Scores of heads: maps, one head in every language, distributions over all heads.
 

@@ -7,7 +7,7 @@ import logging
 import plotly.graph_objects as go
 
 from headlab.core import HEAD, Head, HeadlabError, Report, Table, implementation
-from headlab.roles.report import heads_of
+from headlab.roles import heads_of
 from headlab.studies.result import result_of
 from headlab.studies.table import STUDIES
 

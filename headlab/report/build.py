@@ -26,15 +26,15 @@ from headlab.core import (
     read_json,
     write_atomic,
 )
+from headlab.masks import FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
-from headlab.masks.mask import FORMAT as MASK
 from headlab.report import result_sections
 from headlab.report.commands import Known
 from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
 from headlab.results import Curve, HeadScores, LearnedGates, Places, Store
 from headlab.results.store.codecs import CODECS, Result, read_result
 from headlab.results.store.folder import check_parts, kind_of
-from headlab.tasks.declared import read_declaration
+from headlab.tasks import read_declaration
 
 # From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
 

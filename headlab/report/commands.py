@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from headlab.core import HeadlabError, part, written
-from headlab.jobs.command import Surroundings, where_words
+from headlab.jobs import Job, Surroundings, where_words
 from headlab.jobs.experiment import ExperimentJob
-from headlab.jobs.job import Job
 from headlab.jobs.table import JOBS
-from headlab.masks import Mask
-from headlab.masks.snippet import UNVERSIONED
-from headlab.methods.table import METHODS
+from headlab.masks import UNVERSIONED, Mask
+from headlab.methods import METHODS
 from headlab.report.again import Again, joined
 from headlab.results.store.folder import kind_of
 from headlab.results.store.places import NOT_KNOWN, Places
-from headlab.roles.table import NAME as ROLES
+from headlab.roles import NAME as ROLES
 from headlab.studies.table import METHOD, STUDIES
-from headlab.tasks import BUILT_IN, SOURCES, TASKS, declaration_of
-from headlab.tasks.base import DEV_SIZE, TREEBANK
+from headlab.tasks import BUILT_IN, DEV_SIZE, SOURCES, TASKS, TREEBANK, declaration_of
 
 WALK = "front "  # prefix of the method name of a walk along a front's order
 COMMIT = re.compile(r"[0-9a-f]{40}")  # the revision of a model of the hub

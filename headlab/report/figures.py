@@ -28,7 +28,7 @@ from headlab.report.svg import (
     named,
     widened,
 )
-from headlab.roles.table import NAME as ROLES
+from headlab.roles import NAME as ROLES
 
 ROW, LEAST, USUAL = (
     24.0,

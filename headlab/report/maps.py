@@ -21,7 +21,7 @@ from headlab.pictures import (
     role_map_of,
 )
 from headlab.report.svg import element, hint, picture, width_of, words
-from headlab.roles.report import read
+from headlab.roles import read
 
 # Head maps as SVG: one cell per head, layers from top to bottom, one drawing per stack.
 

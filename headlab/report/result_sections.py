@@ -21,14 +21,11 @@ from headlab.core import (
     part,
     shown_unit,
 )
-from headlab.jobs.command import where_words
+from headlab.jobs import where_words
 from headlab.jobs.experiment import largest
 from headlab.jobs.worth import MASK_FILE
-from headlab.masks import Mask
-from headlab.masks.compare import Seen, accuracy_notes, seen
-from headlab.masks.mask import MIXED
-from headlab.methods.costs import cost_of, earlier_order, remarks
-from headlab.methods.table import METHODS
+from headlab.masks import MIXED, Mask, Seen, accuracy_notes, seen
+from headlab.methods import METHODS, cost_of, earlier_order, remarks
 from headlab.pictures import (
     DIVERGING,
     LINES,
@@ -95,12 +92,12 @@ from headlab.results import (
     curve_summary,
     omission_notes,
 )
-from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
-from headlab.roles.table import NAME as ROLES
+from headlab.roles import EXAMPLE_TOKENS, EXAMPLES
+from headlab.roles import NAME as ROLES
 from headlab.studies.published import with_paper
 from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
-from headlab.tasks.equal_texts import notes_of_record
-from headlab.training.l0_table import SPLITS, gates_table, run_notes
+from headlab.tasks import notes_of_record
+from headlab.training import SPLITS, gates_table, run_notes
 
 
 def group_of(record: object) -> tuple[object, ...] | None:

@@ -11,8 +11,7 @@ import torch
 
 from headlab.core import Cell, HeadlabError, Report, RunSpec, Table
 from headlab.evaluation import Decoding, bleu, check_bleu, check_model, generation
-from headlab.hooks.loading import load
-from headlab.hooks.model import Model
+from headlab.hooks import Model, load
 from headlab.reproduce import gates_classifiers as heads
 from headlab.reproduce.gates_classifiers import ENCODER, EVERY, P_HOLM, TRANSLATION, Plan, by_layer
 from headlab.reproduce.gates_translation import Evaluated, Say, Translated, Work, translated
@@ -20,8 +19,8 @@ from headlab.reproduce.models import opened
 from headlab.results import LearnedGates, Store
 from headlab.stats import Paired, holm
 from headlab.studies.remaining import heads_by_role, staying
+from headlab.tasks import SPLITS
 from headlab.tasks import task as task_of
-from headlab.tasks.base import SPLITS
 from headlab.training.l0_learn import ALONG, ALONG_BEFORE
 from headlab.training.translation import check_pieces
 

@@ -21,8 +21,7 @@ from headlab.core import (
     Table,
 )
 from headlab.evaluation import Evaluator
-from headlab.hooks.loading import load
-from headlab.hooks.model import Model
+from headlab.hooks import Model, load
 from headlab.masks import Mask, removal_order
 from headlab.methods.run import score
 from headlab.models.embedded import EMBEDDED
@@ -37,13 +36,11 @@ from headlab.studies.differences import (
     gain_of,
     minus,
 )
+from headlab.tasks import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks import task as task_of
-from headlab.tasks.base import SPLITS, Example, Split, Task
-from headlab.tasks.record_files import read_table, whole_number
 from headlab.tasks.xnli import COLUMNS as PAIR
+from headlab.training import GateOptions, GateStep, TranslationOptions
 from headlab.training.l0_learn import sweep
-from headlab.training.l0_options import GateOptions, GateStep
-from headlab.training.options import TranslationOptions
 from headlab.training.steps import Watch
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.

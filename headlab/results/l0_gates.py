@@ -22,7 +22,7 @@ from headlab.core import (
     RunSpec,
     arrays_sha256,
 )
-from headlab.masks.mask import Mask
+from headlab.masks import Mask
 
 if TYPE_CHECKING:
     import torch

@@ -25,9 +25,8 @@ from headlab.core import (
     as_object,
     require_type,
 )
-from headlab.masks.mask import Mask
-from headlab.masks.rules import choose
-from headlab.stats.bootstrap import Paired, benjamini_hochberg, holm, paired_bootstrap
+from headlab.masks import Mask, choose
+from headlab.stats import Paired, benjamini_hochberg, holm, paired_bootstrap
 
 # How scores are written down, in a file of the store, as JSON, over HTTP, by the command line: grid, spec and these.
 

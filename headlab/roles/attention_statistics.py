@@ -11,9 +11,9 @@ import torch
 from headlab.core import Floats
 from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch, cut, token_budget
-from headlab.hooks.model import Model, sum_weights
+from headlab.hooks import Model, sum_weights
 from headlab.roles.tokenised import Given, Question, Scene, scene
-from headlab.stats.bootstrap import TERMS, ratio_sums
+from headlab.stats import TERMS, ratio_sums
 
 # Sums over query tokens: largest weight, entropy, distance, weight on separators and on the first token.
 MEASURES = (

@@ -30,7 +30,8 @@ from headlab.core import (
 )
 from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch
-from headlab.hooks.model import Model, not_finite, sides, sum_weights
+from headlab.hooks import Model, not_finite, sum_weights
+from headlab.hooks.model import sides
 from headlab.models.checkpoint import made_now
 from headlab.models.token_texts import readable
 from headlab.results import REPORT, Store
@@ -63,8 +64,7 @@ from headlab.roles.table import (
     syntactic,
 )
 from headlab.roles.tokenised import Given, Question, needs_of_sentences, read, scene, twice
-from headlab.stats import benjamini_hochberg
-from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval
+from headlab.stats import TERMS, benjamini_hochberg, ratio_excess, ratio_interval
 
 # From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
 

@@ -22,8 +22,8 @@ from headlab.evaluation import (
     omitted_from_texts,
     pad,
 )
-from headlab.hooks.model import Model, excluded_ids, sides, started
-from headlab.hooks.tokens import needs_of, tokens_note
+from headlab.hooks import Model, needs_of, started, tokens_note
+from headlab.hooks.model import excluded_ids, sides
 from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import (
@@ -36,7 +36,7 @@ from headlab.roles.table import (
     SYNTACTIC,
     position,
 )
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 # Sentences as a model receives them: tokens, the word of each, and which words are complete.
 

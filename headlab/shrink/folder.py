@@ -29,7 +29,7 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.files import (

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from headlab.core import Bools, Head, HeadlabError
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import alone

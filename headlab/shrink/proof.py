@@ -13,11 +13,8 @@ import torch
 from torch import nn
 
 from headlab.core import HeadlabError, JsonRecord
-from headlab.hooks.model import Model, gated_here
-from headlab.hooks.positions import plain
-from headlab.hooks.state import Active
-from headlab.masks import Mask
-from headlab.masks.mask import RecordedAccuracy
+from headlab.hooks import Active, Model, gated_here, plain
+from headlab.masks import Mask, RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk

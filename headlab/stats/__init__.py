@@ -1,14 +1,21 @@
 """Intervals, tests and agreement: pure functions of arrays, independent of any model."""
 
+from headlab.stats.agreement import LOWEST_CEILING as LOWEST_CEILING
 from headlab.stats.agreement import Agreement as Agreement
+from headlab.stats.agreement import Chance as Chance
 from headlab.stats.agreement import Estimate as Estimate
 from headlab.stats.agreement import Outlier as Outlier
 from headlab.stats.agreement import agreement as agreement
+from headlab.stats.agreement import bca as bca
+from headlab.stats.agreement import by_chance as by_chance
+from headlab.stats.agreement import chance_of_more as chance_of_more
 from headlab.stats.agreement import cluster_order as cluster_order
 from headlab.stats.agreement import cluster_tree as cluster_tree
 from headlab.stats.agreement import clusters as clusters
+from headlab.stats.agreement import left_out as left_out
 from headlab.stats.agreement import noise_ceiling as noise_ceiling
 from headlab.stats.agreement import reliability as reliability
+from headlab.stats.agreement import resamples as resamples
 from headlab.stats.agreement import spearman as spearman
 from headlab.stats.agreement import spearman_interval as spearman_interval
 from headlab.stats.agreement import spearman_of_counts as spearman_of_counts
@@ -22,6 +29,8 @@ from headlab.stats.betting import betting_p as betting_p
 from headlab.stats.betting import learn as learn
 from headlab.stats.betting import log_capital as log_capital
 from headlab.stats.betting import sample_mean as sample_mean
+from headlab.stats.bootstrap import FEW as FEW
+from headlab.stats.bootstrap import TERMS as TERMS
 from headlab.stats.bootstrap import Bootstrap as Bootstrap
 from headlab.stats.bootstrap import Paired as Paired
 from headlab.stats.bootstrap import benjamini_hochberg as benjamini_hochberg
@@ -29,6 +38,11 @@ from headlab.stats.bootstrap import group_bootstrap as group_bootstrap
 from headlab.stats.bootstrap import holm as holm
 from headlab.stats.bootstrap import jackknife_interval as jackknife_interval
 from headlab.stats.bootstrap import paired_bootstrap as paired_bootstrap
+from headlab.stats.bootstrap import ratio_excess as ratio_excess
+from headlab.stats.bootstrap import ratio_interval as ratio_interval
+from headlab.stats.bootstrap import ratio_sums as ratio_sums
 from headlab.stats.bootstrap import resampled_means as resampled_means
+from headlab.stats.bootstrap import resampled_sums as resampled_sums
 from headlab.stats.bootstrap import share_interval as share_interval
 from headlab.stats.bootstrap import stratified_bootstrap as stratified_bootstrap
+from headlab.stats.bootstrap import summary as summary

@@ -11,8 +11,7 @@ import numpy as np
 
 from headlab.core import Floats, OptionValue
 from headlab.results import HeadScores
-from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
-from headlab.stats.agreement import LOWEST_CEILING
+from headlab.stats import LOWEST_CEILING, Agreement, Estimate, Outlier, agreement, clusters
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import Say
 

@@ -24,11 +24,10 @@ from headlab.core import (
     require_type,
 )
 from headlab.evaluation import STATE_BYTES, Dataset, Evaluator, width_of
-from headlab.hooks.model import MODEL, Model
+from headlab.hooks import MODEL, Model
 from headlab.masks import Mask, removal_order
-from headlab.methods.costs import renewed_in, spec_of, superseded
+from headlab.methods import METHODS, RANDOM_METHOD, renewed_in, spec_of, superseded
 from headlab.methods.spec import make_spec
-from headlab.methods.table import METHODS, RANDOM_METHOD
 from headlab.methods.work import Arrays, saving
 from headlab.models.checkpoint import made_now
 from headlab.results import (
@@ -43,8 +42,7 @@ from headlab.results import (
     unpack_answers,
 )
 from headlab.stats import group_bootstrap
-from headlab.tasks.base import Split, Task, only_language
-from headlab.tasks.equal_texts import equal_texts_record
+from headlab.tasks import Split, Task, equal_texts_record, only_language
 
 # What a curve depends on: the order in which heads are removed, and the examples it is measured on.
 

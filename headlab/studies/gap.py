@@ -26,7 +26,7 @@ from headlab.studies.differences import (
 )
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import METHOD, Say
-from headlab.tasks.base import Split
+from headlab.tasks import Split
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces

@@ -20,7 +20,7 @@ from headlab.core import (
     part,
     shown_unit,
 )
-from headlab.methods.costs import remarks
+from headlab.methods import remarks
 from headlab.results import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.result import (

@@ -17,7 +17,7 @@ from headlab.core import (
     options_in,
     text_in,
 )
-from headlab.methods.table import ORDERINGS
+from headlab.methods import ORDERINGS
 from headlab.results import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint

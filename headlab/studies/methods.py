@@ -11,8 +11,18 @@ import numpy as np
 
 from headlab.core import Bools, OptionValue, integer_in, number_in, optional_integer_in, text_in
 from headlab.results import HeadScores
-from headlab.stats import Estimate, holm, spearman, spearman_of_counts
-from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
+from headlab.stats import (
+    Estimate,
+    bca,
+    by_chance,
+    chance_of_more,
+    holm,
+    left_out,
+    resamples,
+    spearman,
+    spearman_of_counts,
+)
+from headlab.stats.agreement import DRAWS
 from headlab.studies.agreement import (
     CORRELATION,
     Compared,

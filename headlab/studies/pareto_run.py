@@ -52,7 +52,7 @@ from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.studies.table import BOUND, ESTIMATE, Say
-from headlab.tasks.base import Split
+from headlab.tasks import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
 

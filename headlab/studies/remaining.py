@@ -10,9 +10,8 @@ import numpy as np
 from headlab.core import Bools, Cell, HeadGrid, HeadlabError, Json, Report, Table, is_same_model
 from headlab.masks import removal_order
 from headlab.results import HeadScores, kept_without
-from headlab.roles.report import judged
-from headlab.roles.table import KINDS, NAME, kind_of
-from headlab.stats.agreement import Chance, by_chance
+from headlab.roles import KINDS, NAME, judged, kind_of
+from headlab.stats import Chance, by_chance
 
 NONE = "none of these"
 COLUMNS = (

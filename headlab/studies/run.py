@@ -30,25 +30,29 @@ from headlab.core import (
     require_seed,
 )
 from headlab.evaluation import Dataset, Evaluator, classes_of, compare
-from headlab.hooks.model import Model
-from headlab.hooks.tokens import tokens_version
+from headlab.hooks import Model, tokens_version
 from headlab.masks import Mask
-from headlab.methods.costs import alike, expected_forwards
-from headlab.methods.costs import pace as pace_of
-from headlab.methods.forecast import Forecast, Part, sum_of
-from headlab.methods.method import BACKWARD_PASS_COST
+from headlab.methods import (
+    BACKWARD_PASS_COST,
+    METHODS,
+    RANDOM_METHOD,
+    Forecast,
+    Part,
+    alike,
+    expected_forwards,
+    sum_of,
+)
+from headlab.methods import method as method_of
+from headlab.methods import pace as pace_of
 from headlab.methods.run import outcome_of, score, stored, timed
 from headlab.methods.spec import answers_spec, make_spec
-from headlab.methods.table import METHODS, RANDOM_METHOD
-from headlab.methods.table import method as method_of
 from headlab.methods.work import Work
 from headlab.models.checkpoint import made_now
 from headlab.results import FORMAT, REPORT, Curve, HeadScores, Run, Store, counts
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.result import shown_parts
 from headlab.studies.table import HOME, Experiment, Say, scored_with, study
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task
-from headlab.tasks.equal_texts import notes_by_language
+from headlab.tasks import DEV_SIZE, Example, Split, Task, notes_by_language
 
 # The pieces: scores, answers and curves, from the store or computed and stored.
 

@@ -17,9 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.core import Floats, HeadlabError, Ints, plain_object
 from headlab.core.parallel import timed_pass
 from headlab.evaluation import encode, pad, read
-from headlab.hooks.model import Model, as_gates
-from headlab.hooks.positions import plain
-from headlab.hooks.state import Active
+from headlab.hooks import Active, Model, as_gates, plain
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
@@ -36,8 +34,8 @@ from headlab.studies.savings import (
     median_interval,
     ratio_of,
 )
+from headlab.tasks import Example, Task
 from headlab.tasks import task as task_of
-from headlab.tasks.base import Example, Task
 
 # Counting a model's parameters and multiply-accumulates, and each head's share of them, from its modules.
 

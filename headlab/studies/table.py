@@ -17,9 +17,8 @@ from headlab.core import (
     resolved,
     text_in,
 )
-from headlab.methods.method import Method
-from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
-from headlab.methods.table import method as method_of
+from headlab.methods import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS, Method
+from headlab.methods import method as method_of
 
 HOME = "headlab.studies"  # package of the modules that the table names by one word
 METHOD, METHOD_OPTIONS = "method", "method_options"

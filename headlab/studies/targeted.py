@@ -18,7 +18,7 @@ from headlab.core import (
     options_in,
     text_in,
 )
-from headlab.methods.table import RIVALS
+from headlab.methods import RIVALS
 from headlab.results import HeadScores
 from headlab.studies.differences import (
     NOTHING,

@@ -24,7 +24,6 @@ from headlab.core import (
     unwritable,
     write_atomic,
 )
-from headlab.tasks import SAVED, names
 from headlab.tasks.base import SPLITS, TREEBANK, Example, Split
 from headlab.tasks.columns import is_known_name
 from headlab.tasks.declared import (
@@ -49,6 +48,7 @@ from headlab.tasks.equal_texts import (
     text_of,
 )
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
+from headlab.tasks.registry import SAVED, names
 from headlab.tasks.text_files import decoded, lines_of, require_no_nul
 
 # Files as they were sent, and what is to be made of them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headlab import tasks
 from headlab.core import HeadlabError
+from headlab.tasks import registry
 from headlab.tasks.base import TREEBANK, Source, Task, data_root
 from headlab.tasks.declared import declared_source, declared_task
 
@@ -38,16 +38,18 @@ def _named(
     name = str(name)
     folder = None if data is None else data_root(Path(data))
     if not name.endswith(ENDING):
-        return tasks.task(name, languages, data=folder)
+        return registry.task(name, languages, data=folder)
     whole = declared_task(Path(name), folder)
-    if whole.name in (*tasks.TASKS, TREEBANK):
+    if whole.name in (*registry.TASKS, TREEBANK):
         raise HeadlabError(
             f"{name} declares {whole.name}, which is a built-in task's name; change it",
             code="declaration.name_taken",
         )
-    return tasks.chosen(whole, languages)
+    return registry.chosen(whole, languages)
 
 
 def source(name: str, data: Path | None = None) -> Source:
     """Where the examples of a task made by `task` come from.  name, data: as given to `task`."""
-    return declared_source(Path(name), data) if name.endswith(ENDING) else tasks.source(name, data)
+    return (
+        declared_source(Path(name), data) if name.endswith(ENDING) else registry.source(name, data)
+    )

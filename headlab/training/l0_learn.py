@@ -40,8 +40,7 @@ from headlab.evaluation import (
     compare,
     read,
 )
-from headlab.hooks.model import Model, attach, gated_here
-from headlab.hooks.tokens import needs_of, tokens_version
+from headlab.hooks import Model, attach, gated_here, needs_of, tokens_version
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone, made_now
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
@@ -49,8 +48,7 @@ from headlab.models.files import checkpoint_beside
 from headlab.models.tokenising import TokenNeeds
 from headlab.models.weights import identity_of
 from headlab.results import GATES, LearnedGates, Result, Run, Store, trained_folder
-from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.equal_texts import compared_with, equal_texts_notes
+from headlab.tasks import Example, Split, Task, compared_with, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (

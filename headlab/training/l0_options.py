@@ -21,7 +21,7 @@ from headlab.core import (
     require_type,
 )
 from headlab.results import HardConcrete
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.tasks import DEV_SIZE, Example, Split, Task
 from headlab.training.options import Gated, StepMade
 
 # The split that gates are learned on; pages and jobs use this too, and no model is needed.

@@ -9,7 +9,7 @@ import numpy as np
 
 from headlab.core import Cell, Json, Table, is_number, part
 from headlab.results import LearnedGates
-from headlab.stats.bootstrap import holm
+from headlab.stats import holm
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import ALL
 

@@ -13,7 +13,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
 from headlab.core import HeadlabError, Json, JsonLike, RunSpec, content_key
-from headlab.hooks.model import Model, attach, gated_here
+from headlab.hooks import Model, attach, gated_here
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,

@@ -37,7 +37,7 @@ from headlab.models.tokenising import (
     without_unknown_segments,
     word_spaces,
 )
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 from headlab.training.options import FinetuneStep, Gated, Pace, step_batch
 
 # A training checkpoint: trained weights, AdamW's moments, step; one safetensors file, no pickle.

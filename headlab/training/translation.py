@@ -21,11 +21,11 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 from headlab.core import HeadlabError, Ints, JsonObject, JsonRecord, content_key, first_line
 from headlab.core.parallel import timed_pass
 from headlab.evaluation import IGNORED, shifted
-from headlab.hooks.model import Model, attach, gated_here
+from headlab.hooks import Model, attach, gated_here
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import checkpoint_beside
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import (
     LIBRARIES,

@@ -23,14 +23,15 @@ from headlab.evaluation import (
     longest,
     word_ids,
 )
-from headlab.hooks.model import Model, attention, excluded_ids, started
+from headlab.hooks import Model, attention, started
+from headlab.hooks.model import excluded_ids
 from headlab.masks import Mask, full_mask
 from headlab.methods.spec import answers_spec
 from headlab.models.token_texts import readable
 from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
 from headlab.results import Store
 from headlab.roles.tokenised import NO_WORD, special_ids
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 from headlab.worker.schemas import (
     MAX_TOKENS,
     Answer,

@@ -11,13 +11,11 @@ from fastapi import FastAPI
 from pydantic import Field, create_model
 
 from headlab.core import HeadlabError
-from headlab.jobs.fields import Place, Strict
-from headlab.jobs.job import Job
+from headlab.jobs import Job, Place, Strict
 from headlab.jobs.table import JOBS, queued_kinds
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.studies.table import STUDIES
-from headlab.tasks import SAVED, TASKS, names, source, task
-from headlab.tasks.own import Draft, Upload, save
+from headlab.tasks import SAVED, TASKS, Draft, Upload, names, save, source, task
 from headlab.worker.schemas import (
     CheckRequest,
     ExampleCard,

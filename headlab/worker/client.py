@@ -13,9 +13,9 @@ import httpx
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headlab.core import HeadlabError, JsonRecord
-from headlab.jobs.fields import Place
+from headlab.jobs import Place
 from headlab.masks import Mask
-from headlab.methods.forecast import Forecast
+from headlab.methods import Forecast
 from headlab.results import HeadScores
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -37,7 +37,7 @@ from headlab.worker.schemas import (
 )
 
 if TYPE_CHECKING:
-    from headlab.jobs.job import Job
+    from headlab.jobs import Job
 
 CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0

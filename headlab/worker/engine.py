@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from headlab.core import HeadlabError
-from headlab.jobs.fields import Place
-from headlab.jobs.job import Job, Refusal
+from headlab.jobs import Job, Place, Refusal
 from headlab.results import HeadScores, Store
 from headlab.worker.jobs import Jobs
 from headlab.worker.runner import Bench, Runner, Stopping

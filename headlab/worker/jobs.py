@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.core import CHOOSE_CACHE, HeadlabError, canonical_json, unwritable
-from headlab.jobs.fields import Place
-from headlab.jobs.job import Refusal
+from headlab.jobs import Place, Refusal
 from headlab.worker.schemas import JobRow, Submitted
 
 # The file of the job list: its tables, and how an earlier version is upgraded.

@@ -22,8 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headlab.core import HeadlabError
-from headlab.jobs.fields import Name
-from headlab.jobs.job import Refusal
+from headlab.jobs import Name, Refusal
 from headlab.worker.schemas import MAX_BODY, MAX_SENT, code_of, log_failure, sentence_of
 
 # One connection to the worker, closed if no complete request arrives in time: uvicorn itself would wait for ever.

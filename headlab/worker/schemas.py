@@ -28,7 +28,7 @@ from headlab.core import (
     Omissions,
     out_of_memory,
 )
-from headlab.jobs.fields import (
+from headlab.jobs import (
     MAX_EXAMPLES,
     Ablation,
     LabelMap,

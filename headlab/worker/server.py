@@ -41,11 +41,9 @@ from headlab.core import (
     unwritable,
     write_json,
 )
-from headlab.jobs.fields import reason_of
-from headlab.jobs.job import Refusal
-from headlab.jobs.known import Estimate, Known, Measured
+from headlab.jobs import Estimate, Known, Measured, Refusal, reason_of
 from headlab.jobs.table import check_queued
-from headlab.methods.forecast import Forecast
+from headlab.methods import Forecast
 from headlab.results import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from saved import save_classifier
 from waiting import until
 
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("no_jobs_left")
 

@@ -14,7 +14,7 @@ from headlab import load
 from headlab.core import Head
 from headlab.dashboard.panels.history import encode
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.tasks import task
 

@@ -23,13 +23,13 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import HeadGrid, parse_options, write_atomic
 from headlab.masks import Mask, load_mask
-from headlab.methods.costs import select
+from headlab.methods import METHODS, select
 from headlab.methods.model_game import ROUND
-from headlab.methods.table import BUILT_IN, METHODS
+from headlab.methods.table import BUILT_IN
 from headlab.results import Store
 from headlab.tasks import TASKS
 from headlab.tasks.intents.templates import LABELS, LANGUAGES
-from headlab.training.options import LmOptions
+from headlab.training import LmOptions
 
 COMMANDS = (
     "score",

@@ -22,7 +22,7 @@ from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
 from headlab.cluster.rays import Shares, shares, translated
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.results import Store
 

@@ -22,7 +22,7 @@ from headlab import load
 from headlab.cli.main import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.results import Store
 from headlab.tasks import task

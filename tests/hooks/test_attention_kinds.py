@@ -10,7 +10,7 @@ import transformers
 from numpy.testing import assert_allclose
 from tiny import VOCAB, tiny_batch
 
-from headlab.hooks.model import attach, sum_weights
+from headlab.hooks import attach, sum_weights
 from headlab.models.checkpoint import Checkpoint, alone
 
 SMALL = {

@@ -20,7 +20,7 @@ from spread import everything, places
 
 import headlab
 from headlab.cluster.distributed_game import Origin
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.shrink.model import shrink_model
 from headlab.training.l0_learn import trainable_copy

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.cli import main
-from headlab.hooks.model import Model, attention, gated, head_means
+from headlab.hooks import Model, attention, gated, head_means
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import families

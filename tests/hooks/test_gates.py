@@ -11,8 +11,18 @@ from errors import raises
 from numpy.testing import assert_allclose
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 
-from headlab.hooks.model import Model, attach, attention, gated, head_means, sum_weights
-from headlab.hooks.state import Active, FanOut, LayerStates, Owner
+from headlab.hooks import (
+    Active,
+    FanOut,
+    LayerStates,
+    Model,
+    attach,
+    attention,
+    gated,
+    head_means,
+    sum_weights,
+)
+from headlab.hooks.state import Owner
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 

@@ -25,7 +25,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.core import Head, UngatedPassWarning
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model, attach, attention
+from headlab.hooks import Model, attach, attention
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 

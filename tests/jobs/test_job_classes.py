@@ -10,7 +10,7 @@ import pytest
 from checked_jobs import checked
 from errors import raises
 
-from headlab.jobs.job import Refusal
+from headlab.jobs import Refusal
 from headlab.jobs.table import BUILT_IN, JOBS, job_class, job_of
 
 # As the version before this package stored them, with what its pages said of them.

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter
 
 import headlab
 from headlab.dashboard.pages.jobs.form import offered_kinds
-from headlab.jobs.job import Job, Refusal
-from headlab.jobs.known import Known, Measured
+from headlab.jobs import Job, Known, Measured, Refusal
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.local import LocalLab, forecast_here
 from headlab.jobs.reading import read_command
@@ -21,7 +20,7 @@ from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
 from headlab.results import Store
-from headlab.training.options import LmGateOptions, LmOptions, TranslationOptions
+from headlab.training import LmGateOptions, LmOptions, TranslationOptions
 from headlab.worker.catalogue import submission_type
 
 TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")

@@ -24,6 +24,8 @@ from headlab.cli.mask import chosen_words, model_words
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import (
     Mask,
+    accuracy_notes,
+    accuracy_table,
     choose,
     combine,
     convert_out,
@@ -34,7 +36,6 @@ from headlab.masks import (
     noted,
     seen,
 )
-from headlab.masks.compare import accuracy_notes, accuracy_table
 from headlab.results import HeadScores
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))

@@ -8,8 +8,16 @@ import reference
 from errors import raises
 
 from headlab.cli.evaluate import chosen_ablation
-from headlab.masks import Mask, combine, compare, mask_from_json, noted, parse_grid
-from headlab.masks.compare import by_layer_table, by_stack_table
+from headlab.masks import (
+    Mask,
+    by_layer_table,
+    by_stack_table,
+    combine,
+    compare,
+    mask_from_json,
+    noted,
+    parse_grid,
+)
 
 GRID = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
 MODEL = {"name": "m", "fingerprint": "f" * 64}

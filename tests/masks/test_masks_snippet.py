@@ -13,8 +13,7 @@ import torch
 from errors import raises
 from tiny import tiny_batch, tiny_model, tiny_module
 
-from headlab.hooks.loading import place_of
-from headlab.hooks.model import attach, gated
+from headlab.hooks import attach, gated, place_of
 from headlab.masks import Mask, Place, parse_grid, snippet
 from headlab.models.checkpoint import Checkpoint, alone
 

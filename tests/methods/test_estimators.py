@@ -24,11 +24,10 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Floats, Progress
-from headlab.hooks.model import Model, attach
-from headlab.methods import exact, monte_carlo, paper, sampling, tmab
+from headlab.hooks import Model, attach
+from headlab.methods import METHODS, exact, monte_carlo, paper, sampling, tmab
 from headlab.methods.run import score
 from headlab.methods.sampling import Plan, Tally, even, plan_of, reaching
-from headlab.methods.table import METHODS
 from headlab.methods.work import Arrays, Outcome
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import Store

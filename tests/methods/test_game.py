@@ -18,7 +18,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import VALUES, Bools, Ints, out_of_memory, value_of
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.methods.model_game import Batch, ModelGame
 
 RESUMABLE = ("bert", "xlm-roberta", "gpt2", "llama", "modernbert", "distilbert")

@@ -11,8 +11,8 @@ from cached_scores import made_up
 from headlab.cli.score import print_table, record
 from headlab.dashboard.pages.heads.maps import every_head
 from headlab.dashboard.widgets.headgrid import reading
-from headlab.methods import costs, monte_carlo, paper
-from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
+from headlab.methods import costs, monte_carlo, paper, remarks, remarks_on_choice
+from headlab.methods.costs import stopped_at_sign
 from headlab.methods.sampling import Plan, Tally, even, reaching
 from headlab.methods.tmab import begin
 from headlab.methods.work import Outcome

@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 from test_memory import FAMILIES, FULL, evaluator, room_for
 
 from headlab.evaluation import Evaluator
-from headlab.methods import confidence, gradient
-from headlab.methods.table import method
+from headlab.methods import confidence, gradient, method
 from headlab.methods.work import Work
 
 

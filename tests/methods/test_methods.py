@@ -22,16 +22,15 @@ from torch.nn.functional import cross_entropy
 from headlab.core import HeadGrid, HeadlabError, Progress, content_key
 from headlab.dashboard.frame.stored_scores import variants
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model, gated
-from headlab.methods import costs, gradient
-from headlab.methods.costs import remarks, superseded
+from headlab.hooks import Model, gated
+from headlab.methods import METHODS, costs, gradient, method, remarks, superseded
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import score
 from headlab.methods.spec import make_spec
-from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
+from headlab.methods.table import ALIASES, BUILT_IN
 from headlab.methods.work import Arrays, Saver, Work, saving
 from headlab.results import HeadScores, Store
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
 
 
 @pytest.fixture(scope="module", params=["bert", "albert", "gpt2"])
@@ -134,7 +133,7 @@ def test_normalised_layers_have_length_one(model: Model) -> None:
 
 
 def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
-    from headlab.hooks.model import attention
+    from headlab.hooks import attention
 
     got = score(model, tiny_task(), language="xx", method="confidence", size=16).values
     totals, tokens = np.zeros(model.grid.size), 0

@@ -24,16 +24,15 @@ from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
 from headlab.evaluation import IGNORED, Evaluator
-from headlab.hooks.model import Model, attach, gated
+from headlab.hooks import Active, Model, attach, gated
 from headlab.hooks.relevance import Rules, relevance
-from headlab.hooks.state import Active
+from headlab.methods import METHODS, method
 from headlab.methods import relevance as relevance_method
 from headlab.methods.run import score
-from headlab.methods.table import METHODS, method
 from headlab.methods.work import Work
 from headlab.models.checkpoint import Checkpoint
 from headlab.studies.table import STUDIES
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 TASKS: dict[str, Task] = {
     "bert": tiny_task(),

@@ -18,7 +18,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import VALUES, surrogate, value_of
 from headlab.evaluation import Evaluator
-from headlab.hooks.state import Active
+from headlab.hooks import Active
 from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
 from headlab.methods.sampling import Plan

@@ -22,7 +22,7 @@ from headlab.evaluation import (
     likelihood,
     translations,
 )
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]
 PREFIXES = {"translation_en_to_de": {"prefix": "w9 w8 "}, "summarization": {"prefix": "w7 "}}

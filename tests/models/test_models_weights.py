@@ -19,7 +19,7 @@ from tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.models import load as load_module
 from headlab.models.load import Fact, examine
 from headlab.training.output import find_base, load_base

@@ -15,7 +15,7 @@ from tiny_task import tiny_task
 
 import headlab
 from headlab.core import former_specs, is_same_model
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.files import fingerprint_files
 from headlab.models.load import examine

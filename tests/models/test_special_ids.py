@@ -17,11 +17,11 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import load
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.spec import answers_spec
 from headlab.models.load import examine
 from headlab.models.special_ids import named_padding
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 from headlab.training.output import find_base, load_base
 
 PADDING = 0  # of tiny_tokenizer

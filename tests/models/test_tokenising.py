@@ -21,15 +21,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlab.evaluation import Evaluator, LanguageSetup, encode, encode_words, encoded
-from headlab.hooks.loading import load
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach, load
 from headlab.methods.spec import answers_spec
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.tokenising import TokenNeeds, tokenise
-from headlab.roles.sentences import of_task, of_trees
+from headlab.roles import of_task, of_trees
 from headlab.roles.study import report_spec
 from headlab.roles.tokenised import read
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 from headlab.training.output import whole_made, write_folder
 from headlab.training.steps import encode as encode_for_training
 from headlab.worker.answers import weights_of

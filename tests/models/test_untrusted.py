@@ -25,7 +25,7 @@ from transformers import AutoConfig
 import headlab
 from headlab.core import HeadlabError
 from headlab.evaluation import Evaluator, read
-from headlab.hooks.tokens import tokens_version
+from headlab.hooks import tokens_version
 from headlab.models.files import hub_folder, hub_shapes, hub_sizes
 from headlab.models.load import examine
 from headlab.report.build import find

@@ -24,8 +24,8 @@ from headlab.jobs.gates import GatesJob
 from headlab.report.again import Again, joined
 from headlab.report.commands import again
 from headlab.results import Store
-from headlab.roles.table import OPTIONS as ROLE_OPTIONS
-from headlab.roles.table import resolve
+from headlab.roles import OPTIONS as ROLE_OPTIONS
+from headlab.roles import resolve
 from headlab.studies.table import STUDIES, offered_experiments
 
 SCORE = [

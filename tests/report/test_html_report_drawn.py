@@ -27,7 +27,7 @@ from headlab.report import figures, svg
 from headlab.report.figures import translated
 from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.report.svg import Box, Chart, Dot, Line, Words, draw
-from headlab.roles.report import read
+from headlab.roles import read
 
 ONE = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"

@@ -18,15 +18,14 @@ from saved import save_classifier
 from test_html_report_commands import commands_in, given
 
 from headlab.cli.main import main
-from headlab.masks import Mask, load_mask
-from headlab.masks.compare import noted
+from headlab.masks import Mask, load_mask, noted
 from headlab.report.again import Again
 from headlab.report.build import document, find
 from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
 from headlab.studies.pareto import chosen_mask, mask_at
 from headlab.studies.table import STUDIES
-from headlab.tasks.labels import read_map
+from headlab.tasks import read_map
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:

@@ -22,12 +22,12 @@ from tiny import SMALL
 from headlab.cli.main import main
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.score import ScoreJob
-from headlab.masks import load_mask
-from headlab.masks.compare import seen
+from headlab.masks import load_mask, seen
 from headlab.report.commands import again
 from headlab.results import Places, Store
 from headlab.results.store.places import FOLDER, note_places
-from headlab.tasks.labels import PLACEHOLDER, read_map, write_map
+from headlab.tasks import read_map, write_map
+from headlab.tasks.labels import PLACEHOLDER
 
 LABELS = ("it's so", "no, never", "a = b")
 CLASSES = ("first, of three", "second = 2", '"third"')

@@ -37,9 +37,8 @@ from headlab.reproduce.gates_classifiers import (
 )
 from headlab.reproduce.gates_translation import Work
 from headlab.results import LearnedGates, Store
+from headlab.training import GateOptions, TranslationOptions
 from headlab.training.l0_learn import ALONG
-from headlab.training.l0_options import GateOptions
-from headlab.training.options import TranslationOptions
 from headlab.training.translation import train_translation
 
 WEIGHTS = (0.0, 30.0)

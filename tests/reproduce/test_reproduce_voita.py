@@ -15,7 +15,7 @@ from tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import Report
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.reproduce import voita
 
 TREES = 20

@@ -18,27 +18,31 @@ from tokenizers import normalizers
 
 from headlab.core import Report
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks.model import Model, sum_weights
+from headlab.hooks import Model, sum_weights
 from headlab.methods.run import score
-from headlab.roles import attention_statistics
+from headlab.roles import (
+    RARE,
+    SYNTACTIC,
+    Sentences,
+    attention_statistics,
+    kind_of,
+    of_task,
+    of_trees,
+)
 from headlab.roles.attention_statistics import MEASURES
-from headlab.roles.sentences import Sentences, best_offsets, of_task, of_trees, wanted
+from headlab.roles.sentences import best_offsets, wanted
 from headlab.roles.study import study
 from headlab.roles.table import (
     INDUCTION,
     OFFSETS,
-    RARE,
     RELATIONS,
-    SYNTACTIC,
     TO_DEPENDENT,
     TO_GOVERNOR,
-    kind_of,
     position,
     syntactic,
 )
 from headlab.roles.tokenised import Given, read, twice
-from headlab.tasks.base import Example, Task
-from headlab.tasks.udpos import Tree
+from headlab.tasks import Example, Task, Tree
 
 FAMILIES = ("bert", "gpt2", "marian", "deberta-v2")
 

@@ -16,16 +16,11 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import Progress, Report
 from headlab.results import Store
-from headlab.roles.sentences import (
-    Frequencies,
-    corpus_frequencies,
-    of_task,
-    of_trees,
-    package_frequencies,
-)
+from headlab.roles import KINDS, OPTIONS, corpus_frequencies, kind_of, of_task, of_trees, resolve
+from headlab.roles.sentences import Frequencies, package_frequencies
 from headlab.roles.study import forwards, study
-from headlab.roles.table import KINDS, OPTIONS, THRESHOLDS, kind_of, position, resolve
-from headlab.tasks.udpos import Tree
+from headlab.roles.table import THRESHOLDS, position
+from headlab.tasks import Tree
 
 TABLES = ("measures", "roles", "relations", "role-counts", "role-examples")
 

@@ -9,9 +9,9 @@ from tiny import tiny_model
 pytest.importorskip("sentencepiece")
 
 from headlab.evaluation import encode, encode_words, word_ids
-from headlab.roles.sentences import of_trees
+from headlab.roles import of_trees
 from headlab.roles.tokenised import NO_WORD, read
-from headlab.tasks.udpos import Tree
+from headlab.tasks import Tree
 from headlab.training.translation import marian_tokenizer, word_pieces
 
 TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in enumerate(

@@ -15,7 +15,7 @@ from shrunk_families import SHRINKABLE, logits, mask_of, model_of, uneven
 from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_tokenizer
 
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import combine, full_mask
 from headlab.models.load import read_folder
 from headlab.shrink import shrink_model
@@ -120,7 +120,7 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
 
 @pytest.mark.parametrize("family", ["bert", "t5", "llama", "gpt2"])
 def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
-    from headlab.hooks.model import attach
+    from headlab.hooks import attach
     from headlab.models.checkpoint import Checkpoint
 
     model = model_of(family)
@@ -196,7 +196,7 @@ def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
 
 
 def test_an_all_attention_model_shrinks_too():
-    from headlab.hooks.model import attach
+    from headlab.hooks import attach
     from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
     from headlab.models.checkpoint import Checkpoint
 

@@ -21,7 +21,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.core import HeadlabError
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.masks import load_mask
 from headlab.models.load import read_folder
 from headlab.shrink import proof as proofs

@@ -12,7 +12,7 @@ from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
 from headlab.shrink.model import rounded, stored, written_in

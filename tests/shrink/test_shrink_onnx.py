@@ -11,7 +11,7 @@ from shrunk_families import model_of, uneven
 from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import NEEDED, widest, write_shrunk
 

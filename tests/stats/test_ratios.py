@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 
-from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval, ratio_sums
+from headlab.stats import TERMS, ratio_excess, ratio_interval, ratio_sums
 
 SHARES = (0.02, 0.5, 0.98)
 RUNS, SENTENCES = 1000, 80

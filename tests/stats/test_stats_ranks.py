@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from headlab import stats
 from headlab.core import Floats
-from headlab.stats.agreement import LOWEST_CEILING, bca, resamples
+from headlab.stats import LOWEST_CEILING, bca, resamples
 
 
 def in_ranks(correlation: float) -> float:

@@ -29,7 +29,7 @@ from waiting import until
 
 from headlab.core import Flock, HeadlabError, read_json, write_atomic
 from headlab.core import files as whole_files
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.results import HeadScores, Run, Store
 from headlab.worker.client import Client

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack, canonical_json, content_key
-from headlab.methods.costs import remarks, stopped_at_sign, target_of
+from headlab.methods import remarks
+from headlab.methods.costs import stopped_at_sign, target_of
 from headlab.results import FORMAT, MAX_ARRAY_BYTES, Curve, HeadScores, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))

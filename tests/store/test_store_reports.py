@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headlab.core import Evaluation, Report, Table
 from headlab.results import ANSWERS, FORMAT, REPORT, Curve, HeadScores, Run, Store
-from headlab.tasks.base import Example
+from headlab.tasks import Example
 
 DIGEST = "a" * 64
 UNITS = np.array([1, 3, 1, 2, 0])  # answers that each example asks for

@@ -24,13 +24,13 @@ from headlab.cli.evaluate import chosen_ablation
 from headlab.cli.main import main
 from headlab.core import HeadGrid, Progress, Stack
 from headlab.evaluation import Evaluator, compare, evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask, choose, mask_from_json
 from headlab.methods.run import score
 from headlab.methods.work import Arrays
 from headlab.results import Curve, HeadScores, Store, band, compare_areas, counts
 from headlab.studies.curves import ROOM, Walk, caution_of, curve_spec, prune_curve
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 ONE = HeadGrid((Stack("encoder", (2, 2)),))
 # One language of a task that each family can do.

@@ -19,7 +19,7 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import Bools, Progress, Report, duration
 from headlab.evaluation import Evaluator, compare
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
 from headlab.studies import differences
@@ -33,7 +33,7 @@ from headlab.studies.run import (
     run_experiment,
 )
 from headlab.studies.table import STUDIES, offered_experiments, study, study_run_by
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 CASES: dict[str, Task] = {
     "bert": tiny_task(), "deberta-v2": tiny_task(), "gpt2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS,
@@ -352,7 +352,7 @@ def test_whatever_numbers_depend_on_names_the_report(
 def test_options_left_out_and_defaults_spelled_out_give_one_report(
     make: Callable[..., Pieces],
 ) -> None:
-    from headlab.methods.table import METHODS
+    from headlab.methods import METHODS
     from headlab.studies.run import report_spec
 
     about = STUDIES["iterative"]
@@ -368,7 +368,7 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
 
 
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
-    from headlab.methods.table import ORDERINGS as MADE
+    from headlab.methods import ORDERINGS as MADE
 
     assert STUDIES["iterative"].lists["orderings"] == tuple(MADE)
     assert (
@@ -500,7 +500,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def known_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny task by its name."""
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
 def command(folder: Path, cache: Path, *more: Any) -> list[str]:

@@ -14,7 +14,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack, Table
-from headlab.methods.table import ORDERINGS
+from headlab.methods import ORDERINGS
 from headlab.results import Curve, Store, areas, compare_areas
 from headlab.studies import iterative
 from headlab.studies.iterative import area_records, cost, difference_records

@@ -18,7 +18,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab import plots
 from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.results import Curve, Store
-from headlab.stats.agreement import by_chance, chance_of_more
+from headlab.stats import by_chance, chance_of_more
 from headlab.studies import methods
 from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
 from headlab.studies.methods import (

@@ -16,12 +16,12 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.separators import KINDS, Looks, cost, head_records, kind_records, looks
 from headlab.studies.table import STUDIES
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 TASKS: dict[str, Task] = {
     "bert": tiny_task(),

@@ -16,7 +16,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.core import Report, Table
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
 from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap

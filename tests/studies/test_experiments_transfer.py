@@ -16,12 +16,12 @@ from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab.core import Report
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
 from headlab.stats import group_bootstrap
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 
 LANGUAGES = ("xx", "yy", "en")
 GROUPS = tuple(str(i // 2) for i in range(30))

@@ -10,7 +10,7 @@ from tiny_task import tiny_tokenizer
 import headlab
 from headlab.shrink.proof import rows_of
 from headlab.studies.savings_run import batches_of, different_batches
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 
 def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):

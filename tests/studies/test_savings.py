@@ -16,7 +16,7 @@ from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
-from headlab.hooks.model import attach, gated
+from headlab.hooks import attach, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import shrink_model

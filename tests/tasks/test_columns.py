@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlab.tasks import read_map
 from headlab.tasks.columns import (
     NAMES,
     columns_named_as_values,
@@ -18,7 +19,6 @@ from headlab.tasks.columns import (
     plain_header,
     unsure_meanings,
 )
-from headlab.tasks.labels import read_map
 
 NLI = ("text", "pair", "label", "language")
 CLASSES = ("entailment", "neutral", "contradiction")

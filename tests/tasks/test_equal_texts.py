@@ -17,19 +17,23 @@ from typer.testing import CliRunner
 from headlab.cli.main import build
 from headlab.report.build import document, find, html
 from headlab.results import Store
-from headlab.tasks import SAVED, task
-from headlab.tasks.base import SPLITS, Example, Split, Task
-from headlab.tasks.declared import read_declaration
-from headlab.tasks.equal_texts import (
-    DividedRow,
-    comparable,
+from headlab.tasks import (
+    SAVED,
+    SPLITS,
+    Draft,
+    Example,
+    Split,
+    Task,
+    Upload,
     compared_with,
-    dev_rows,
     equal_texts,
-    text_of,
+    read_declaration,
+    save,
+    task,
 )
+from headlab.tasks.equal_texts import DividedRow, comparable, dev_rows, text_of
 from headlab.tasks.intents.templates import LABELS
-from headlab.tasks.own import Checked, Draft, Upload, check, save
+from headlab.tasks.own import Checked, check
 
 COLUMNS = {"text": "text", "label": "label"}
 

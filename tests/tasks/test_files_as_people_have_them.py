@@ -15,8 +15,8 @@ import pytest
 from errors import expect, raises
 
 import headlab
-from headlab.tasks.base import Example
-from headlab.tasks.own import Draft, Upload, check, format_of, save
+from headlab.tasks import Draft, Example, Upload, save
+from headlab.tasks.own import check, format_of
 from headlab.tasks.translation import translation_task
 from headlab.tasks.udpos import udpos_task
 from headlab.tasks.xnli import xnli_task

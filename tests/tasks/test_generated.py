@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from errors import raises
 
-from headlab.tasks.base import SPLITS, Example, Split, Task
+from headlab.tasks import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
 
 MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headlab
-import headlab.tasks
+import headlab.tasks.registry
 from headlab.core import HeadlabError
 from headlab.tasks.text_files import is_visible
 
@@ -367,7 +367,7 @@ def test_broken_and_doubled_declarations_harm_no_other(
     monkeypatch.setenv(
         "HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml")))
     )
-    assert headlab.tasks.names() == (*headlab.tasks.TASKS, "mine")
+    assert headlab.tasks.names() == (*headlab.tasks.registry.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
     for name in (

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import headlab
 from headlab.cli.main import build
 from headlab.core import MAX_SENT_BYTES
-from headlab.tasks import SAVED, names, problems, task
-from headlab.tasks.own import MAX_LABELS, Draft, Upload, check, kind_of, save
+from headlab.tasks import SAVED, Draft, Upload, names, problems, save, task
+from headlab.tasks.own import MAX_LABELS, check, kind_of
 from headlab.tasks.udpos import sentences
 
 COLUMNS = {"text": "text", "label": "label"}

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from headlab.cli.main import build
 from headlab.dashboard.frame import shell, sidebar
 from headlab.evaluation import IGNORED, Words
-from headlab.tasks import TASKS, names
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import TASKS, Example, Split, Task, names
 from headlab.worker import catalogue
 from headlab.worker.schemas import SentencesRequest
 
@@ -117,7 +116,7 @@ def test_the_command_line_lists_where_examples_come_from(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {name: TASKS[name] for name in ("udpos",)}
-    monkeypatch.setattr("headlab.tasks.TASKS", small)
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", small)
     path = declare()
     ud = path.parent / "ud"
     ud.mkdir()

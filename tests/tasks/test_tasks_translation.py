@@ -9,8 +9,7 @@ from errors import raises
 from toy_language import toy_folder, toy_rows
 
 import headlab
-from headlab.tasks import source, task
-from headlab.tasks.translation import sides
+from headlab.tasks import sides, source, task
 
 DECLARED = """
 name = "mine"

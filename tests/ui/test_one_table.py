@@ -22,7 +22,7 @@ from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
 from headlab.results import Store, curve_names, curve_points, curve_summary
-from headlab.training.l0_table import gates_table
+from headlab.training import gates_table
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 

@@ -30,7 +30,7 @@ from headlab.dashboard.panels.contrast import (
     sentence,
 )
 from headlab.results import HeadScores, Result, Store, contrast
-from headlab.roles.report import read
+from headlab.roles import read
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))

@@ -25,7 +25,7 @@ from headlab.dashboard.panels import job_format, stored_reports
 from headlab.dashboard.panels import report as experiments_report
 from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
 from headlab.dashboard.widgets import figures
-from headlab.jobs.command import Surroundings
+from headlab.jobs import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row

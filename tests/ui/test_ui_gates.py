@@ -58,7 +58,8 @@ from headlab.plots.gates import (
 from headlab.plots.style import printed
 from headlab.report.commands import again
 from headlab.results import LearnedGates, Result, Store
-from headlab.training.l0_table import gates_table, worth
+from headlab.training import gates_table
+from headlab.training.l0_table import worth
 from headlab.worker.schemas import EvaluateRequest, Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")

@@ -23,8 +23,7 @@ from headlab.dashboard.pages.jobs import form, views
 from headlab.dashboard.panels import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
-from headlab.methods.forecast import Forecast
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS, Forecast
 from headlab.tasks.intents.templates import LANGUAGES
 
 pytestmark = pytest.mark.usefixtures("native_buttons")

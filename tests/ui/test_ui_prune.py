@@ -45,10 +45,9 @@ from headlab.dashboard.panels.accuracy import (
 from headlab.dashboard.panels.history import History
 from headlab.dashboard.panels.masks import file_name, mask_text, take, with_seen
 from headlab.dashboard.widgets.headgrid import reading
-from headlab.masks import Mask, mask_from_json
-from headlab.masks.compare import accuracy_notes
+from headlab.masks import Mask, accuracy_notes, mask_from_json
 from headlab.results import HeadScores
-from headlab.tasks.labels import read_map
+from headlab.tasks import read_map
 from headlab.worker.schemas import Figure
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))

@@ -43,8 +43,8 @@ from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
 from headlab.report.commands import job_that_makes
 from headlab.results import Store
-from headlab.roles.report import Roles, read
-from headlab.roles.table import IDLE, KINDS, OPTIONS, group_of
+from headlab.roles import KINDS, OPTIONS, Roles, group_of, read
+from headlab.roles.table import IDLE
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 

@@ -34,13 +34,12 @@ from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.widgets import headgrid
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.pictures import adjusted
 from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
-from headlab.tasks import task
+from headlab.tasks import task, write_map
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.tasks.labels import write_map
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

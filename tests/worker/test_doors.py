@@ -33,7 +33,7 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, evaluation, look, running
 
-from headlab.jobs.job import Refusal
+from headlab.jobs import Refusal
 from headlab.worker import middleware
 from headlab.worker.__main__ import main
 from headlab.worker.apidocs import markdown, page

@@ -17,7 +17,7 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab import load
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
 @pytest.fixture

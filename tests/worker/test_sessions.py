@@ -24,14 +24,13 @@ from worker_running import Running, evaluation, look, running, until
 from headlab.core import Head, HeadlabError, canonical_json
 from headlab.dashboard.panels.accuracy import Question, figures
 from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
-from headlab.hooks.model import Model, attention, gated
+from headlab.hooks import Model, attention, gated
 from headlab.hooks.state import active_for
-from headlab.jobs.job import Refusal
+from headlab.jobs import Refusal
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.results import Store
-from headlab.tasks.base import Example, Task
-from headlab.tasks.equal_texts import equal_texts_record
+from headlab.tasks import Example, Task, equal_texts_record
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import EvaluateRequest, Figure

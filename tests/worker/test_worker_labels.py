@@ -18,7 +18,7 @@ from worker_running import Running, evaluation, running
 
 from headlab import load
 from headlab.evaluation import Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.results import Store
@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(autouse=True)
 def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
 @pytest.fixture

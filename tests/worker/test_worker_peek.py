@@ -19,10 +19,9 @@ from worker_running import Running, running
 
 from headlab import load
 from headlab.core import HeadGrid
-from headlab.hooks.model import Model
-from headlab.methods import costs
+from headlab.hooks import Model
+from headlab.methods import METHODS, costs
 from headlab.methods.run import peek, score
-from headlab.methods.table import METHODS
 from headlab.results import HeadScores, Run, Store
 from headlab.worker.client import scores_of
 from headlab.worker.model_host import Resident
@@ -205,7 +204,7 @@ def worker(
 
     monkeypatch.setattr("headlab.methods.run.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:
         yield run
         gate.open.set()

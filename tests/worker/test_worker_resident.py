@@ -22,13 +22,12 @@ from worker_running import Running, evaluation, look, running
 
 from headlab.core import Head, HeadlabError
 from headlab.evaluation import Evaluator, compare
-from headlab.hooks.model import Model
+from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
 from headlab.results import Store
-from headlab.tasks.base import Example, Task
-from headlab.tasks.equal_texts import equal_texts_record
+from headlab.tasks import Example, Task, equal_texts_record
 from headlab.worker.model_host import MOST, Resident
 from headlab.worker.schemas import EvaluateRequest
 

@@ -17,14 +17,13 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab import load
-from headlab.hooks.model import Model
-from headlab.jobs.job import Refusal
+from headlab.hooks import Model
+from headlab.jobs import Refusal
 from headlab.jobs.roles import RolesJob
 from headlab.results import Store
-from headlab.roles.report import read
-from headlab.roles.sentences import of_task, of_trees
+from headlab.roles import of_task, of_trees, read
 from headlab.roles.study import study
-from headlab.tasks.udpos import treebank
+from headlab.tasks import treebank
 from headlab.worker.model_host import Resident
 from headlab.worker.schemas import JobRow
 
@@ -59,7 +58,7 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (folder / f"{language}.dev.conllu").write_text(conllu(SENTENCES))
     (folder / "bad.test.conllu").write_text(conllu(1).replace("\t0\troot", "\t4\troot"))
     monkeypatch.setenv("HEADLAB_DATA", str(folder.parent))
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     return folder.parent
 
 

@@ -21,9 +21,9 @@ from headlab import load
 from headlab import task as task_named
 from headlab.core import Head
 from headlab.evaluation import IGNORED, Evaluator
-from headlab.hooks.model import Model, gated
+from headlab.hooks import Model, gated
 from headlab.masks import Mask, full_mask
-from headlab.tasks.base import Task
+from headlab.tasks import Task
 from headlab.worker.answers import answers_of, weights_of
 from headlab.worker.schemas import AttentionRequest
 

@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerBase, StoppingCriteria, StoppingCrit
 
 from headlab.core import HeadlabError, Json
 from headlab.evaluation.context import context_length
-from headlab.hooks.model import Model
-from headlab.hooks.state import Active
+from headlab.hooks import Active, Model
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
 # The first one given counts.

@@ -22,8 +22,7 @@ from headlab.evaluation.encoding import (
 )
 from headlab.evaluation.evaluator import Batch, cut, token_budget
 from headlab.evaluation.harness.notes import TaskNotes
-from headlab.hooks.model import Model
-from headlab.hooks.state import Active
+from headlab.hooks import Active, Model
 from headlab.models.tokenising import tokenizer_output
 
 

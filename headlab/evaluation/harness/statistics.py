@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from headlab.core import Floats
 from headlab.evaluation import bleu
-from headlab.stats import Paired, paired_bootstrap
-from headlab.stats.bootstrap import DRAWS, FEW, resampled_sums, summary
+from headlab.stats import FEW, Paired, paired_bootstrap, resampled_sums, summary
+from headlab.stats.bootstrap import DRAWS
 
 # What the harness keeps of one document: a number, or several, or texts.
 DocumentValue: TypeAlias = bool | int | float | str | np.generic | Sequence["DocumentValue"] | None

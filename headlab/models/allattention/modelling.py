@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headlab.core import Bools, HeadlabError
-from headlab.masks.mask import Mask
+from headlab.masks import Mask
 from headlab.models.allattention import LEARNED, POSITIONS, RELATIVE
 from headlab.models.checkpoint import alone
 

@@ -55,10 +55,10 @@ from headlab.results.store.folder import Array, Arrays, kind_of, npz
 from headlab.results.store.folder import read_arrays as read_arrays
 from headlab.results.store.places import Places as Places
 from headlab.results.store.places import note_places, noted_places
-from headlab.tasks.base import Example, Task
+from headlab.tasks import Example, Task
 
 if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
-    from headlab.hooks.model import Model
+    from headlab.hooks import Model
 
 # Runs, and the store that holds them.
 

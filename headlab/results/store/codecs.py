@@ -53,7 +53,7 @@ from headlab.results.store.folder import (
     read_spec,
     telling,
 )
-from headlab.tasks.base import Example, answer_names
+from headlab.tasks import Example, answer_names
 
 # Answers under a mask, one file per mask.
 
