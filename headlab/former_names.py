@@ -62,7 +62,11 @@ def present_name(former_name: str) -> str | None:
 
 
 class FormerNames(MetaPathFinder, Loader):
-    """Finds a module by its former name, after all other finders have failed."""
+    """Finds a module by its former name.
+
+    It comes before the finder of files: a package that has been imported by its former name has a folder, in which that
+    finder would find the package's modules a second time, with classes of their own.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -89,4 +93,4 @@ class FormerNames(MetaPathFinder, Loader):
 def install() -> None:
     """Let programs import modules by their former names. Once is enough; more does no harm."""
     if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
-        sys.meta_path.append(FormerNames())
+        sys.meta_path.insert(0, FormerNames())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headlab.core import Floats
-from headlab.core.parallel import Tick
+from headlab.core import Floats, Tick
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks import sum_weights
-from headlab.hooks.model import excluded_ids, sides
+from headlab.hooks import excluded_ids, sides, sum_weights
 from headlab.methods.work import Outcome, Work, sizes
 
 

@@ -22,8 +22,7 @@ from headlab.evaluation import (
     omitted_from_texts,
     pad,
 )
-from headlab.hooks import Model, needs_of, started, tokens_note
-from headlab.hooks.model import excluded_ids, sides
+from headlab.hooks import Model, excluded_ids, needs_of, sides, started, tokens_note
 from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import (

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from headlab.core import Bools, Floats, HeadGrid, OptionValue, Progress, integer_in, text_in
-from headlab.core.parallel import Tick, spread
+from headlab.core import (
+    Bools,
+    Floats,
+    HeadGrid,
+    OptionValue,
+    Progress,
+    Tick,
+    integer_in,
+    spread,
+    text_in,
+)
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks import Model, sum_weights
-from headlab.hooks.model import excluded_ids, sides
+from headlab.hooks import Model, excluded_ids, sides, sum_weights
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed, in_every_top
 from headlab.studies.result import Records

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from transformers import BatchEncoding
 
-from headlab.core import Evaluation, Head, HeadlabError
-from headlab.core.parallel import one_thread
+from headlab.core import Evaluation, Head, HeadlabError, one_thread
 from headlab.evaluation import (
     Evaluator,
     accuracy_interval,
@@ -23,8 +22,7 @@ from headlab.evaluation import (
     longest,
     word_ids,
 )
-from headlab.hooks import Model, attention, started
-from headlab.hooks.model import excluded_ids
+from headlab.hooks import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask
 from headlab.methods.spec import answers_spec
 from headlab.models.token_texts import readable
