@@ -45,6 +45,9 @@ ROOMS = {
     "tasks": ("labels",),
 }
 
+# A page from a package took these two from here (docs/extending.md).
+PAGES = {"ui": "dashboard", "ui.shell": "dashboard.frame.shell"}
+
 
 def present_name(former_name: str) -> str | None:
     """The name of a module now, or None if its name is no former one.
@@ -55,6 +58,8 @@ def present_name(former_name: str) -> str | None:
     package, _, path = former_name.partition(".")
     if package != "headlab":
         return None
+    if path in PAGES:
+        return f"headlab.{PAGES[path]}"
     for room, modules in ROOMS.items():
         if path.split(".")[0] in modules:
             return f"headlab.{room}.{path}"

@@ -45,6 +45,35 @@ def test_a_class_is_one_class_by_either_name():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+# What README and docs/ showed before the modules moved.
+DOCUMENTED = """from headlab.bleu import gain
+from headlab.cluster.rays import team
+from headlab.evaluator import Evaluator
+from headlab.generation import Decoding, translated_bleu, translations
+from headlab.hooks import sum_weights
+from headlab.jobs import Part, TaskJob, estimate, setting
+from headlab.methods.run import Outcome
+from headlab.methods.table import Method, MethodCost
+from headlab.options import Option
+from headlab.shrink import shrink_model
+from headlab.store import Store
+from headlab.studies.pareto import chosen_mask
+from headlab.studies.result import Column, Records, StudyResult, TableName
+from headlab.studies.run import Pieces, forecast, run_experiment
+from headlab.studies.savings_run import measure
+from headlab.studies.table import ANY_METHOD, METHOD, METHOD_OPTIONS, OF_METHOD, Experiment
+from headlab.tasks import Example, Task
+from headlab.training.lm_prune import prune_lm
+from headlab.training.lm_text import read_lines
+from headlab.training.options import LmGateOptions
+from headlab.ui.shell import found, page"""
+
+
+@pytest.mark.parametrize("statement", DOCUMENTED.splitlines())
+def test_documented_imports_of_the_version_before_work(statement):
+    exec(statement, {})
+
+
 @pytest.mark.parametrize("name", ["headlab.nothing", "headlab.records.nothing", "heads.records"])
 def test_what_never_was_is_not_found(name):
     with pytest.raises(ModuleNotFoundError):

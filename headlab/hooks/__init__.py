@@ -16,7 +16,9 @@ from headlab.hooks.model import head_means as head_means
 from headlab.hooks.model import not_finite as not_finite
 from headlab.hooks.model import started as started
 from headlab.hooks.model import sum_weights as sum_weights
+from headlab.hooks.positions import excluded_ids as excluded_ids
 from headlab.hooks.positions import plain as plain
+from headlab.hooks.positions import sides as sides
 from headlab.hooks.positions import teach_positions as teach_positions
 from headlab.hooks.state import Active as Active
 from headlab.hooks.state import FanOut as FanOut

@@ -10,13 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headlab import tasks
 from headlab.core import HeadlabError
 from headlab.jobs import Job, JobPart, Known, RunningJob, measured_by, reporter
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
-from headlab.tasks import VARIABLE as DATA_VARIABLE
-from headlab.tasks import Task, data_root
+from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
 from headlab.tasks.resolve import ENDING
 from headlab.tasks.resolve import task as task_at
 
@@ -186,9 +184,9 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
         path = Path(name).absolute()
         declared_name = task_at(path).name
         job = job.model_copy(update={"task": declared_name})
-        if tasks.declaration_of(declared_name) != path:
-            listed = os.environ.get(tasks.VARIABLE, "")
-            variables[tasks.VARIABLE] = os.pathsep.join(filter(None, (str(path), listed)))
+        if registry.declaration_of(declared_name) != path:
+            listed = os.environ.get(registry.TASKS_VARIABLE, "")
+            variables[registry.TASKS_VARIABLE] = os.pathsep.join(filter(None, (str(path), listed)))
     with _environment(variables):
         yield job
 

@@ -19,6 +19,7 @@ from headlab.methods.forecast import Part as Part
 from headlab.methods.forecast import sum_of as sum_of
 from headlab.methods.method import BACKWARD_PASS_COST as BACKWARD_PASS_COST
 from headlab.methods.method import Method as Method
+from headlab.methods.method import MethodCost as MethodCost
 from headlab.methods.method import Options as Options
 from headlab.methods.table import DEFAULT_METHOD as DEFAULT_METHOD
 from headlab.methods.table import HOME as HOME

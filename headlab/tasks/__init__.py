@@ -1,9 +1,9 @@
 """Tasks by name, their examples by language and split, and which class stands for which label."""
 
+from headlab.tasks.base import DATA_VARIABLE as DATA_VARIABLE
 from headlab.tasks.base import DEV_SIZE as DEV_SIZE
 from headlab.tasks.base import SPLITS as SPLITS
 from headlab.tasks.base import TREEBANK as TREEBANK
-from headlab.tasks.base import VARIABLE as VARIABLE
 from headlab.tasks.base import Example as Example
 from headlab.tasks.base import Split as Split
 from headlab.tasks.base import Task as Task

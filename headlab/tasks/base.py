@@ -238,7 +238,7 @@ def unspaced(language: str) -> bool:
 
 # Finding a task's files.
 
-VARIABLE = "HEADLAB_DATA"
+DATA_VARIABLE = "HEADLAB_DATA"
 
 
 def data_root(given: Path | None) -> Path | None:
@@ -246,10 +246,10 @@ def data_root(given: Path | None) -> Path | None:
 
     Raises HeadlabError if it is not a folder.
     """
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(DATA_VARIABLE)
     root = given if given is not None else Path(named) if named else None
     if root is not None and not is_folder(root):
-        where = "--data" if given is not None else f"${VARIABLE}"
+        where = "--data" if given is not None else f"${DATA_VARIABLE}"
         raise HeadlabError(
             f"{where} is {root}, which is not a folder; name the folder that holds the task's files",
             code="data.not_a_folder",
@@ -268,7 +268,7 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
 
     Empty if there is no such folder: the error is raised when an example is read.
     """
-    named = given or os.environ.get(VARIABLE)
+    named = given or os.environ.get(DATA_VARIABLE)
     files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
     parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
     found = dict.fromkeys(
@@ -298,7 +298,7 @@ def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) ->
         return Source(str(found))
     return Source(
         f"{repository} on the hub", False,
-        f"the data of task {task} are in no folder here: set {VARIABLE} (or give --data) to one that holds {folder}/; "
+        f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to one that holds {folder}/; "
         f"without, they come from the hub ({repository}) or its local cache, which takes the network once",
     )  # fmt: skip
 

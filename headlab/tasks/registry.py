@@ -20,7 +20,7 @@ from headlab.tasks.slots import slots_task
 # $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside those that the
 # dashboard has saved below the cache folder (`headlab.tasks.own`).
 
-VARIABLE = "HEADLAB_TASKS"
+TASKS_VARIABLE = "HEADLAB_TASKS"
 SAVED = "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
 
 
@@ -60,13 +60,13 @@ def _declarations() -> list[tuple[str, Path]]:
     """Every declaration, with the word for where it is listed."""
     listed = [
         Path(text.strip())
-        for text in os.environ.get(VARIABLE, "").split(os.pathsep)
+        for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep)
         if text.strip()
     ]
     root = default_root() / SAVED
     saved = [folder / f"{folder.name}.toml" for folder in sorted(root.glob("[!.]*"))]
     return [
-        *((VARIABLE, path) for path in listed),
+        *((TASKS_VARIABLE, path) for path in listed),
         *((str(root), path) for path in saved if path.is_file()),
     ]
 
@@ -152,7 +152,7 @@ def maker(name: str) -> Maker:
     if "/" in name or "\\" in name or name.endswith(".toml"):
         told.insert(
             1,
-            f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration",
+            f"a task of one's own is asked for by its name, once {TASKS_VARIABLE} lists its declaration",
         )
     raise HeadlabError("; ".join(told), code="task.unknown")
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import (
+    DATA_VARIABLE,
     SPLITS,
-    VARIABLE,
     Example,
     Source,
     Split,
@@ -103,6 +103,6 @@ def _cut(document: str, name: str, place: str) -> Iterator[Example]:
 
 def _advice() -> str:
     return (
-        f"no folder was found with the texts of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
+        f"no folder was found with the texts of task {NAME}: set {DATA_VARIABLE} (or give --data) to one that holds "
         f"{FOLDER}/en.dev.{SUFFIX} and the like, or {WIKITEXT}/"
     )

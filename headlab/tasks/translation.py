@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import (
-    VARIABLE,
+    DATA_VARIABLE,
     Example,
     Source,
     Split,
@@ -109,6 +109,6 @@ def sides(language: str) -> tuple[str, str]:
 
 def _advice() -> str:
     return (
-        f"no folder was found with the data of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
+        f"no folder was found with the data of task {NAME}: set {DATA_VARIABLE} (or give --data) to one that holds "
         f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import (
-    VARIABLE,
+    DATA_VARIABLE,
     Example,
     Source,
     Split,
@@ -208,7 +208,7 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     if folder is None or not (folder / name).is_file():
         there = ", ".join(treebank_languages(data)) or "no language"
         raise HeadlabError(
-            f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {VARIABLE} or give --data, or "
+            f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {DATA_VARIABLE} or give --data, or "
             "name a CoNLL-U file of your own with --conllu",
             code="treebank.missing",
         )

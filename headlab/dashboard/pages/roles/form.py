@@ -28,7 +28,7 @@ from headlab.jobs.roles import RolesJob
 from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
-from headlab.tasks.base import VARIABLE
+from headlab.tasks.base import DATA_VARIABLE
 from headlab.tasks.languages import language_titles
 from headlab.tasks.udpos import treebank_languages
 
@@ -109,7 +109,7 @@ def _begin(request: RolesRequest, *, lacks_trees: bool) -> None:
     titles = plain(language_titles(request.languages))
     st.markdown(f"**{titles}**: {plain(request.words)}.")
     if lacks_trees:
-        st.caption(f"No treebank here for {titles}; {VARIABLE} names the folder of treebanks.")
+        st.caption(f"No treebank here for {titles}; {DATA_VARIABLE} names the folder of treebanks.")
     press = partial(start_planned, FORM, request.job)
     end_form(job, trouble(job), press, key=f"roles-start-{request.source}", form=FORM.prefix)
 
