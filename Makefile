@@ -4,6 +4,7 @@
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)
+# make lock   the requirements files again, from pyproject.toml (UPGRADE="pytest ruff" or UPGRADE=all: newer versions)
 # make clean  remove what the tools left behind; installed packages and results stay
 
 PORT ?= 8501
@@ -15,7 +16,7 @@ BIN = $(VENV)/bin
 ALLOWED = $(if $(HOSTS),$(foreach host,localhost 127.0.0.1 ::1 $(HOSTS),--server.allowedHosts $(host)))
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app decoder test check soak bench clean install install-dev
+.PHONY: app decoder test check soak bench lock clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -51,6 +52,9 @@ install-dev:
 
 decoder: install
 	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements-decoder.txt
+
+lock:
+	@$(PYTHON) tools/lock.py $(UPGRADE)
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
