@@ -49,10 +49,10 @@ from headlab.methods import Part
 from headlab.results import Result, Store
 from headlab.roles import FILE, NAME, OPTIONS, VERSION, Sentences, of_task, of_trees, resolve
 from headlab.tasks import (
+    DATA_VARIABLE,
     DEV_SIZE,
     SPLITS,
     TREEBANK,
-    VARIABLE,
     Split,
     subfolder,
     task,
@@ -119,7 +119,7 @@ class RolesJob(Job):
         if missing or not languages:
             raise HeadlabError(
                 f"the worker has no treebank of {', '.join(missing) or 'any language'}, it has "
-                f"{', '.join(available) or 'none'}; start it with {VARIABLE} naming a folder that holds "
+                f"{', '.join(available) or 'none'}; start it with {DATA_VARIABLE} naming a folder that holds "
                 f"{FOLDER}/LANGUAGE.{self.split}.{SUFFIX}, or take the texts of a task (source task), which have no "
                 "syntax",
                 code="treebank.missing",
