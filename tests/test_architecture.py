@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -192,6 +193,16 @@ def test_hooks_and_attention_functions_stand_in_hooks_only():
             if isinstance(name, str) and HOOKS.fullmatch(name) and part(path) != "hooks":
                 wrong.append(f"{path}:{getattr(node, 'lineno', '?')} {name}")
     assert wrong == []
+
+
+DOORS_WITHOUT_TORCH = "core stats masks tasks results methods roles training jobs".split()
+
+
+def test_the_doors_that_pages_go_through_bring_no_torch():
+    """Importing torch takes seconds; pages, lists of results and `--help` do without."""
+    imports = "".join(f"import headlab.{room}\n" for room in DOORS_WITHOUT_TORCH)
+    program = imports + "import sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_nothing_is_called_utils():

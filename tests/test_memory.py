@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import Head, Rows, halving, whole
+from headlab.core import Head
+from headlab.core.parallel import Rows, halving, whole
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, attention, head_means
 from headlab.masks import Mask

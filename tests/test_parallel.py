@@ -15,7 +15,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
-from headlab.core import Rows, Tick, one_thread, spread
+from headlab.core.parallel import Rows, Tick, one_thread, spread
 from headlab.hooks import Model
 from headlab.methods.run import score
 

@@ -1,6 +1,5 @@
 """What every other room stands on: errors, records, tables, options, files and keys. No torch here."""
 
-from headlab.core.devices import on_device as on_device
 from headlab.core.errors import MEMORY_FULL as MEMORY_FULL
 from headlab.core.errors import HeadlabError as HeadlabError
 from headlab.core.errors import UngatedPassWarning as UngatedPassWarning
@@ -80,14 +79,6 @@ from headlab.core.options import parse_options as parse_options
 from headlab.core.options import resolved as resolved
 from headlab.core.options import text_in as text_in
 from headlab.core.options import written as written
-from headlab.core.parallel import TOO_LARGE as TOO_LARGE
-from headlab.core.parallel import Rows as Rows
-from headlab.core.parallel import Tick as Tick
-from headlab.core.parallel import halving as halving
-from headlab.core.parallel import one_thread as one_thread
-from headlab.core.parallel import spread as spread
-from headlab.core.parallel import timed_pass as timed_pass
-from headlab.core.parallel import whole as whole
 from headlab.core.processors import THREADS as THREADS
 from headlab.core.processors import allowed_processors as allowed_processors
 from headlab.core.processors import limit_threads as limit_threads

@@ -19,9 +19,9 @@ from headlab.core import (
     HeadlabError,
     Ints,
     log_probability,
-    on_device,
     out_of_memory,
 )
+from headlab.core.devices import on_device
 from headlab.evaluation.context import MAX_TOKENS as MAX_TOKENS
 from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.evaluation.context import context_length as context_length

@@ -25,15 +25,12 @@ from headlab.core import (
     HeadlabError,
     Ints,
     Omissions,
-    Rows,
     Value,
-    halving,
-    one_thread,
     require_type,
-    spread,
     value_of,
     worth,
 )
+from headlab.core.parallel import Rows, halving, one_thread, spread
 from headlab.evaluation.encoding import IGNORED, Sized
 from headlab.evaluation.inputs import label_order, read
 from headlab.hooks import (

@@ -12,7 +12,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.core import Bools, Floats, HeadlabError, Ints, Tick, one_thread, spread
+from headlab.core import Bools, Floats, HeadlabError, Ints
+from headlab.core.parallel import Tick, one_thread, spread
 from headlab.evaluation.bleu import Bleu, bleu, metric_of
 from headlab.evaluation.context import longest
 from headlab.evaluation.encoding import IGNORED, Chosen, NextTokens, lengths, pad

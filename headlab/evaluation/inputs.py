@@ -15,7 +15,8 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from headlab.core import HeadlabError, Ints, JsonObject, on_device
+from headlab.core import HeadlabError, Ints, JsonObject
+from headlab.core.devices import on_device
 from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.evaluation.encoding import (
     IGNORED,

@@ -15,17 +15,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.core import (
-    Head,
-    HeadGrid,
-    HeadlabError,
-    Rows,
-    halving,
-    on_device,
-    require_flag,
-    require_type,
-    whole,
-)
+from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
+from headlab.core.devices import on_device
+from headlab.core.parallel import Rows, halving, whole
 from headlab.hooks.find import (
     FAILURES,
     PROBE_TOKENS,

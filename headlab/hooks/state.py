@@ -19,7 +19,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from headlab.core import HeadlabError, UngatedPassWarning, on_device
+from headlab.core import HeadlabError, UngatedPassWarning
+from headlab.core.devices import on_device
 
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 

@@ -259,7 +259,7 @@ class ShrinkJob(Job):
         """How long a plain forward pass takes on a batch of the examples that are compared."""
         import torch
 
-        from headlab.core import timed_pass  # these import torch
+        from headlab.core.parallel import timed_pass  # these import torch
         from headlab.studies.savings_run import batches_of
 
         task = self.chosen_task(lab)

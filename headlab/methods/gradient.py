@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from headlab.core import Floats, HeadGrid, Tick, by_layer, halving, integer_in
+from headlab.core import Floats, HeadGrid, by_layer, integer_in
+from headlab.core.parallel import Tick, halving
 from headlab.evaluation import IGNORED, Batch, Evaluator, Texts
 from headlab.hooks import Active
 from headlab.methods.work import Outcome, Work, sizes

@@ -10,19 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.core import (
-    FINE,
-    Bools,
-    Floats,
-    Ints,
-    Tick,
-    Value,
-    on_device,
-    one_thread,
-    spread,
-    surrogate,
-    value_of,
-)
+from headlab.core import FINE, Bools, Floats, Ints, Value, surrogate, value_of
+from headlab.core.devices import on_device
+from headlab.core.parallel import Tick, one_thread, spread
 from headlab.evaluation import Evaluator, token_budget, width_of
 from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates
 from headlab.methods.game import Ask, Game, in_turn

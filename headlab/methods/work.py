@@ -13,17 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from headlab.core import (
-    Floats,
-    HeadGrid,
-    HeadlabError,
-    Ints,
-    Progress,
-    RunSpec,
-    Tick,
-    Value,
-    spread,
-)
+from headlab.core import Floats, HeadGrid, HeadlabError, Ints, Progress, RunSpec, Value
+from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch, Evaluator
 from headlab.methods.game import Game
 from headlab.methods.table import method as method_of

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.core import Floats, Tick, spread
+from headlab.core import Floats
+from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch, cut, token_budget
 from headlab.hooks import Model, sum_weights
 from headlab.roles.tokenised import Given, Question, Scene, scene

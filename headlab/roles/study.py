@@ -25,11 +25,10 @@ from headlab.core import (
     Report,
     RunSpec,
     Table,
-    Tick,
     integer_in,
     number_in,
-    spread,
 )
+from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch
 from headlab.hooks import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import made_now

@@ -14,7 +14,8 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Floats, HeadlabError, Ints, plain_object, timed_pass
+from headlab.core import Floats, HeadlabError, Ints, plain_object
+from headlab.core.parallel import timed_pass
 from headlab.evaluation import encode, pad, read
 from headlab.hooks import Active, Model, as_gates, plain
 from headlab.masks import Mask

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from headlab.core import (
-    Bools,
-    Floats,
-    HeadGrid,
-    OptionValue,
-    Progress,
-    Tick,
-    integer_in,
-    spread,
-    text_in,
-)
+from headlab.core import Bools, Floats, HeadGrid, OptionValue, Progress, integer_in, text_in
+from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch, Evaluator
 from headlab.hooks import Model, excluded_ids, sides, sum_weights
 from headlab.stats import group_bootstrap, stratified_bootstrap

@@ -13,7 +13,8 @@ from scipy.stats import t
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headlab.core import Floats, HeadlabError, Ints, Rows, halving, timed_pass
+from headlab.core import Floats, HeadlabError, Ints
+from headlab.core.parallel import Rows, halving, timed_pass
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training.lm_text import Corpus
 

@@ -24,8 +24,8 @@ from headlab.core import (
     JsonRecord,
     content_key,
     read_json,
-    timed_pass,
 )
+from headlab.core.parallel import timed_pass
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,

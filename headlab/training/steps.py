@@ -24,15 +24,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.core import (
-    TOO_LARGE,
-    Floats,
-    HeadlabError,
-    Ints,
-    JsonLike,
-    out_of_memory,
-    write_atomic,
-)
+from headlab.core import Floats, HeadlabError, Ints, JsonLike, out_of_memory, write_atomic
+from headlab.core.parallel import TOO_LARGE
 from headlab.evaluation import IGNORED, MAX_TOKENS, PADDED, Rows, first_tokens, padded, positions
 from headlab.models.tokenising import (
     TokenNeeds,

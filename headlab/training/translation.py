@@ -18,15 +18,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
-from headlab.core import (
-    HeadlabError,
-    Ints,
-    JsonObject,
-    JsonRecord,
-    content_key,
-    first_line,
-    timed_pass,
-)
+from headlab.core import HeadlabError, Ints, JsonObject, JsonRecord, content_key, first_line
+from headlab.core.parallel import timed_pass
 from headlab.evaluation import IGNORED, shifted
 from headlab.hooks import Model, attach, gated_here
 from headlab.masks import Mask

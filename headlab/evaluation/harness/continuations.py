@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from headlab.core import HeadlabError, one_thread, spread
+from headlab.core import HeadlabError
+from headlab.core.parallel import one_thread, spread
 from headlab.evaluation.context import context_length
 from headlab.evaluation.encoding import (
     IGNORED,
