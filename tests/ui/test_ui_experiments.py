@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pandas as pd
 import pytest
 from app_pages import app_on, run_page, said, shown
-from cached_reports import KEY_ROWS, keep, made_up
+from cached_reports import KEY_ROWS, keep, made_heads, made_up
 from cached_scores import made_up as made_scores
 from checked_jobs import checked
 from fake_client import job
@@ -18,11 +19,10 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.core import Head, HeadlabError, Report, Table, is_p, p_is
+from headlab.core import HeadlabError, Report, Table, is_p, p_is
 from headlab.dashboard.frame.shell import Choice, listing
 from headlab.dashboard.pages.jobs import views
 from headlab.dashboard.panels import job_format, stored_reports
-from headlab.dashboard.panels import report as experiments_report
 from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
 from headlab.dashboard.widgets import figures
 from headlab.jobs import Surroundings
@@ -451,34 +451,27 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
 # Heads of both kinds.
 
 
-def test_heads_of_both_kinds_lead_to_their_attention():
-    report = made_up("heads")
-    assert experiments_report.kinds_in(report.tables) == {
-        "agnostic": [Head("encoder", 9, 0), Head("encoder", 3, 7)],
-        "specific": [Head("encoder", 5, 1)],
-    }
-    table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
-    assert list(heads_by_row(table)) == []
-    unsure = dataclasses.replace(
-        report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few"))
-    )
-    assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
-
-
-def test_the_attention_of_a_specific_head_opens_with_languages_that_differ():
-    columns = ("stack", "layer", "head", "positive languages", "negative languages")
-    rows = (("encoder", 3, 7, "de, th, fi", "en"), ("encoder", 5, 1, "", "ru, bg, el"))
-    table = Table("heads-specific", "X.", columns, ("", "d", "d", "", ""), rows)
-    assert experiments_report.languages_of([table], "encoder.3.7") == ["de", "th", "en"]
-    assert experiments_report.languages_of([table], "encoder.5.1") == ["ru", "bg"]
-    assert experiments_report.languages_of([table], "encoder.0.0") == []
+def test_a_table_without_columns_of_heads_has_no_heads():
+    assert list(heads_by_row(Table("x", "X.", ("language",), ("",), (("de",),)))) == []
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
-    keep(cache, made_up("heads"))
-    app = run(experiment="heads")
+    keep(cache, made_heads())
+    app = run(experiment="heads", langs=["de", "th"])
     assert app.selectbox(key="look-agnostic").options == ["Layer 9, head 0", "Layer 3, head 7"]
     assert app.selectbox(key="look-specific").options == ["Layer 5, head 1"]
+    link = next(link for link in app.get("page_link") if "side by side" in link.proto.label)
+    assert parse_qs(link.proto.query_string)["agnostic"] == ["encoder.9.0"]
+    assert parse_qs(link.proto.query_string)["specific"] == ["encoder.5.1"]
+    assert parse_qs(link.proto.query_string)["side"] == ["de", "th"]
+
+
+def test_a_report_that_cannot_be_read_offers_no_heads_and_shows_its_tables(cache):
+    keep(cache, made_up("heads"))
+    app = run(experiment="heads")
+    assert "The figures cannot be drawn" in said(app)
+    assert "What do they look at?" not in said(app)
+    assert len(app.dataframe) == 2
 
 
 # The Jobs page, words and commands.

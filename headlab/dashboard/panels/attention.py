@@ -30,6 +30,7 @@ from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_wor
 from headlab.report.maps import pictured
 from headlab.report.svg import shaded
 from headlab.results import HeadScores
+from headlab.studies.head_kinds import HeadKind
 from headlab.worker.client import Client
 from headlab.worker.schemas import ExampleCard
 
@@ -261,7 +262,7 @@ MAX_CHARACTERS = 1200
 SENTENCES = 500
 TASK, OWN = "of the task", "my own"
 PAIR = " ||| "  # between the two texts of a pair
-KINDS = ("agnostic", "specific")
+KINDS = tuple(HeadKind)
 
 
 class Sentence(NamedTuple):
