@@ -5,6 +5,7 @@ import streamlit as st
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
+from headlab.studies.head_kinds import HeadKind
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
 from headlab.ui.figures import figure, show
@@ -61,9 +62,10 @@ def shared(scores):
     size = next(iter(scores.values())).grid.size
     at_most("top", size)
     top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
-    return top, listed(
-        heads.shared_table(scores, top), f"No head is among the top {top} of every language."
-    )
+    shared_heads = heads.shared_heads(scores, top)
+    nothing = f"No head is among the top {top} of every language."
+    listed(heads.shared_table(shared_heads), nothing)
+    return top, shared_heads
 
 
 def specific(scores):
@@ -76,11 +78,13 @@ def specific(scores):
         else 1
     )
     nothing = "No head is positive in so few languages and negative in all others."
-    tables = [listed(heads.few_table(scores, few), nothing)]
+    few_heads = heads.few_heads(scores, few)
+    listed(heads.few_table(few_heads), nothing)
+    specific_heads = heads.specific_heads(scores)
     if has_intervals(scores):
         nothing = "No head has an interval above 0 in one language and below 0 in another."
-        tables.append(listed(heads.specific_table(scores), nothing))
-    return few, tables
+        listed(heads.specific_table(specific_heads), nothing)
+    return few, [specific_heads.rows, few_heads.rows]
 
 
 def listed(table, otherwise):
@@ -89,7 +93,6 @@ def listed(table, otherwise):
     else:
         st.markdown(f"##### {plain(table.title)}")
         st.info(otherwise)
-    return table
 
 
 def body(scores):
@@ -102,10 +105,12 @@ def body(scores):
     matrix(scores)
     top, agnostic = shared(scores)
     if first.signed:
-        few, own = specific(scores)
+        few, specific_lists = specific(scores)
         st.subheader("How many heads, and how certain")
         show(heads.count_table(scores, top, few), "languages")
-        experiments_report.draw_heads([agnostic, *own])
+        experiments_report.draw_heads(
+            {HeadKind.AGNOSTIC: [agnostic.rows], HeadKind.SPECIFIC: specific_lists}
+        )
     else:
         st.info(
             "This method has no signs, so no head can be positive in one language and negative in another."

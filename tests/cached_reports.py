@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from headlab.records import Head
 from headlab.store import Store
+from headlab.studies.heads import HeadsResult, SharedHead, SpecificHead
+from headlab.studies.result import Records
 from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
 
@@ -38,6 +42,25 @@ def made_up(
         "options": about.resolve({}), "seed": seed,
     }  # fmt: skip
     return Report(experiment, tables, ("Made up for a test.",), spec, 4096, 12.0)
+
+
+def made_heads(seed: int = 0) -> Report:
+    """A report of the study of heads on German and Thai, as it writes one: two shared heads and a specific one."""
+    shared = [
+        SharedHead(Head("encoder", 9, 0), 2, 1, 1.25, {"raw": 2}),
+        SharedHead(Head("encoder", 3, 7), 5, 3, 0.5, {"raw": 1}),
+    ]
+    specific = SpecificHead(Head("encoder", 5, 1), "raw", 1, 1, -0.75, 0.25, "de", "th")
+    names = {"unit": ("points",), "claim": ("raw",)}
+    result = HeadsResult(
+        languages=("de", "th"),
+        counts=Records("Counts", (), names={"claim": ("values", "raw")}),
+        shared=Records("Heads among the highest of both languages", tuple(shared), names=names),
+        specific=Records("Heads of one language only", (specific,), names=names),
+        few=Records("Heads of a few languages", (), names={"unit": ("points",), "sign": ()}),
+        notes=("Made up for a test.",),
+    )
+    return replace(made_up("heads", seed=seed), tables=result.tables())
 
 
 def keep(root: Path, report: Report, day: int = 21) -> str:

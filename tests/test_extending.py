@@ -288,6 +288,53 @@ def test_a_study_that_gives_tables_and_notes_has_no_figures(
     assert result_of(report) is None
 
 
+# A study whose records are of heads that are specific to a language, under names of its own.
+MARKED_STUDY = """
+from dataclasses import dataclass
+from typing import Annotated
+
+from headlab.records import Head
+from headlab.studies.head_kinds import HeadKind
+from headlab.studies.result import HeadCells, Records, StudyResult, TableName
+from headlab.studies.table import Experiment
+
+STUDY = Experiment("depth", "Heads by depth", "Do they?", "an example", {}, "headlab_toy.depth",
+                   result="headlab_toy.depth:Deepest")
+
+
+@dataclass(frozen=True)
+class Deep:
+    deepest: HeadCells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deepest(StudyResult):
+    heads: Annotated[Records[Deep], TableName("deepest-heads"), HeadKind.SPECIFIC]
+
+
+def run(pieces, options, report):
+    return Deepest(heads=Records("The deepest heads", (Deep(Head("encoder", 1, 0)),)))
+
+
+def cost(pieces, options):
+    return []
+"""
+
+
+def test_a_package_s_study_offers_its_heads_to_look_at(
+    installed: Callable[..., Path], folder: Path, tmp_path: Path
+):
+    shown = files() | {"headlab_toy/depth.py": MARKED_STUDY}
+    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
+    installed(shown["pyproject.toml"], modules)
+    cache = tmp_path / "cache"
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
+    run_experiment("depth", pieces)
+    with app_on(cache):
+        app = run_page("experiments", experiment="depth", model=str(folder), task="polarity")
+        assert app.selectbox(key="look-specific").options == ["Layer 1, head 0"]
+
+
 def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     cache = tmp_path / "cache"

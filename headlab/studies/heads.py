@@ -13,6 +13,7 @@ from headlab.options import OptionValue, integer_in
 from headlab.records import Bools, Floats, Head, Ints, part
 from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
+from headlab.studies.head_kinds import HeadKind
 from headlab.studies.result import (
     Column,
     HeadCells,
@@ -127,9 +128,9 @@ class HeadsResult(StudyResult):
 
     languages: tuple[str, ...]
     counts: Annotated[Records[HeadCount], TableName("heads-counts")]
-    shared: Annotated[Records[SharedHead], TableName("heads-agnostic")]
-    specific: Annotated[Records[SpecificHead], TableName("heads-specific")]
-    few: Annotated[Records[FewHead], TableName("heads-few")]
+    shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]
+    specific: Annotated[Records[SpecificHead], TableName("heads-specific"), HeadKind.SPECIFIC]
+    few: Annotated[Records[FewHead], TableName("heads-few"), HeadKind.SPECIFIC]
 
     @classmethod
     def from_report(cls, report: Report) -> Self:
@@ -399,19 +400,19 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
     return table_of(head_counts(scores, top, few), HeadCount, "heads-counts")
 
 
-def shared_table(scores: Scores, top: int) -> Table:
-    """Heads among the `top` highest of every language."""
-    return table_of(shared_heads(scores, top), SharedHead, "heads-agnostic")
+def shared_table(heads: Records[SharedHead]) -> Table:
+    """The table of `shared_heads`."""
+    return table_of(heads, SharedHead, "heads-agnostic")
 
 
-def specific_table(scores: Scores) -> Table:
-    """Heads that help in one language and harm in another."""
-    return table_of(specific_heads(scores), SpecificHead, "heads-specific")
+def specific_table(heads: Records[SpecificHead]) -> Table:
+    """The table of `specific_heads`."""
+    return table_of(heads, SpecificHead, "heads-specific")
 
 
-def few_table(scores: Scores, few: int) -> Table:
-    """Heads with a positive value in 1 to `few` languages and a negative one in all others."""
-    return table_of(few_heads(scores, few), FewHead, "heads-few")
+def few_table(heads: Records[FewHead]) -> Table:
+    """The table of `few_heads`."""
+    return table_of(heads, FewHead, "heads-few")
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> HeadsResult:

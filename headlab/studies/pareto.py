@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
@@ -12,11 +13,18 @@ from scipy.stats import rankdata
 from headlab.errors import HeadlabError
 from headlab.json_types import JsonLike
 from headlab.masks import Mask, removal_order
-from headlab.records import Bools, Floats, HeadGrid, Ints, part
+from headlab.records import Bools, Floats, Head, HeadGrid, Ints, part
 from headlab.scores import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
 from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
-from headlab.studies.result import Column, HeadCells, Records, StudyResult, TableName
+from headlab.studies.result import (
+    Column,
+    HeadCells,
+    Records,
+    StudyResult,
+    TableName,
+    typed_result,
+)
 from headlab.studies.savings import Costs
 from headlab.tables import Report, is_number
 
@@ -522,7 +530,8 @@ class FrontResult(StudyResult):
         loss = part(report.spec, "options", "within")
         return cls(notes=report.notes, loss=loss if is_number(loss) else None, **records)
 
-    def points(self) -> list[Point]:
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
         """The models as points of the front, in their order.
 
         Raises:
@@ -540,7 +549,18 @@ class FrontResult(StudyResult):
                     code="front.languages_missing",
                 )
             points.append(_point(model, rows))
-        return points
+        return tuple(points)
+
+    @cached_property
+    def _heads_by_order(self) -> Mapping[str, Sequence[Head]]:
+        """The heads of each order by its key, in removal order."""
+        rows_by_order: dict[str, list[OrderedHead]] = {}
+        for row in self.orders.rows:
+            rows_by_order.setdefault(row.order, []).append(row)
+        return {
+            order: [row.head for row in sorted(rows, key=lambda row: (row.place, row.head))]
+            for order, rows in rows_by_order.items()
+        }
 
     def removal_order(self, key: str, grid: HeadGrid) -> Ints:
         """The heads in removal order, int [head].
@@ -552,8 +572,8 @@ class FrontResult(StudyResult):
         Raises:
             HeadlabError: The order does not name each head of the grid once.
         """
-        ordered = sorted((row.place, row.head) for row in self.orders.rows if row.order == key)
-        indices = np.array([grid.index(head) for _, head in ordered], dtype=np.int64)
+        heads = self._heads_by_order.get(key, ())
+        indices = np.array([grid.index(head) for head in heads], dtype=np.int64)
         if not np.array_equal(np.sort(indices), np.arange(grid.size)):
             raise HeadlabError(
                 f"the front's order {key} does not name every head of this model once; make it again",
@@ -744,7 +764,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
     Raises:
         HeadlabError: The report is not of a front of such a model.
     """
-    return _mask_of(FrontResult.from_report(report), report, order, removed, grid)
+    return _mask_of(typed_result(report, FrontResult), report, order, removed, grid)
 
 
 def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
@@ -762,7 +782,7 @@ def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
     """The mask that answers the report's question, with its measured accuracies on test."""
-    result = FrontResult.from_report(report)
+    result = typed_result(report, FrontResult)
     answer = result.answer
     mask = _mask_of(result, report, answer.order, answer.removed, grid)
     options = report.spec.get("options", {})

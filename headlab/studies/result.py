@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
-from types import NoneType, UnionType
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache, lru_cache
+from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -16,6 +18,7 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -27,7 +30,11 @@ from headlab.records import HEAD, HEAD_FORMATS, Head
 from headlab.studies.table import HOME, STUDIES
 from headlab.tables import Cell, Report, Table, is_number
 
+log = logging.getLogger(__name__)
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+NUMBERS = (int, float)
+READ_RESULTS = 32  # that are held at once
+READ_ROWS = 64  # tables whose rows are held at once
 Names = Mapping[str, tuple[str, ...]]
 
 
@@ -38,6 +45,7 @@ class DataClass(Protocol):
 
 
 RecordT = TypeVar("RecordT", bound=DataClass)
+KindT = TypeVar("KindT", covariant=True)
 
 
 # What a record says of itself, in the annotations of its fields.
@@ -112,6 +120,17 @@ class _Part(NamedTuple):
             is_of_type = float in self.types or (int in self.types and isinstance(cell, int))
             return is_of_type and is_number(cell)
         return type(cell) in self.types
+
+    def fits_all(self, cells: Sequence[Cell]) -> bool:
+        """Whether `fits` is true of every cell of a column, which may have thousands."""
+        allowed = self.types | {int} if float in self.types else self.types
+        types = set(map(type, cells))
+        if not types <= allowed:  # they may be of subclasses, as numbers of numpy are
+            return all(map(self.fits, cells))
+        if types.isdisjoint(NUMBERS):
+            return True
+        sizes = [abs(cell) for cell in cells if isinstance(cell, NUMBERS)]
+        return all(map(sys.float_info.max.__ge__, sizes))
 
     @property
     def placeholder(self) -> str:
@@ -230,15 +249,16 @@ class _Unreadable(Exception):
 
 
 class _Reader(Generic[RecordT]):
-    """Reads the rows of one table as records."""
+    """Reads the rows of one table as records, column by column."""
 
     def __init__(self, table: Table, kind: type[RecordT]) -> None:
+        self._table = table
         self._kind = kind
         self._fields = _fields_of(kind)
-        self._places = {title: place for place, title in enumerate(table.columns)}
+        self._indices = {title: index for index, title in enumerate(table.columns)}
         self.names = self._names_in(table.columns)
 
-    def _names_in(self, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def _names_in(self, columns: Sequence[str]) -> Names:
         """What the placeholders stand for in a table with these columns."""
         parts = [part for one in self._fields for part in one.parts]
         plain = {part.title for part in parts if not part.placeholder}
@@ -247,34 +267,65 @@ class _Reader(Generic[RecordT]):
         for part in parts:
             if part.placeholder:
                 names.setdefault(part.placeholder, part.names_in(others))
-        return names
+        return MappingProxyType(names)
 
-    def record(self, row: Sequence[Cell]) -> RecordT:
-        """The record of a row. Raises _Unreadable."""
-        return self._kind(**{one.name: self._value(one, row) for one in self._fields})
+    def records(self) -> tuple[RecordT, ...]:
+        """The record of each row. Raises _Unreadable."""
+        if not self._table.rows:
+            return ()
+        names = [record_field.name for record_field in self._fields]
+        columns = [self._values(record_field) for record_field in self._fields]
+        rows = zip(*columns, strict=True)
+        return tuple(self._kind(**dict(zip(names, row, strict=True))) for row in rows)
 
-    def _value(self, record_field: _RecordField, row: Sequence[Cell]) -> object:
+    def readable(self) -> tuple[RecordT, ...]:
+        """The records of the rows that can be read."""
+        try:
+            return self.records()
+        except _Unreadable:
+            rows = tuple(filter(self._is_readable, self._table.rows))
+            return _Reader(replace(self._table, rows=rows), self._kind).records()
+
+    def _is_readable(self, row: Sequence[Cell]) -> bool:
+        """Whether each field can be read from a row."""
+        for record_field in self._fields:
+            for part, title in self._columns_of(record_field):
+                index = self._indices.get(title)
+                if index is None and part.default is MISSING:
+                    return False
+                if index is not None and not part.fits(row[index]):
+                    return False
+        return True
+
+    def _columns_of(self, record_field: _RecordField) -> list[tuple[_Part, str]]:
+        """The columns that a field is read from, each as what it is a column of, and its title."""
         parts = record_field.parts
         if record_field.is_mapping:
-            names = self.names[parts[0].placeholder]
-            titles = parts[0].titles(self.names)
-            return {
-                name: self._cell(parts[0], title, row)
-                for name, title in zip(names, titles, strict=True)
-            }
-        values = []
-        for part in parts:
-            title = next(iter(part.titles(self.names)), part.title)
-            values.append(self._cell(part, title, row))
-        return record_field.tuple_kind(*values) if record_field.tuple_kind else values[0]
+            return [(parts[0], title) for title in parts[0].titles(self.names)]
+        return [(part, next(iter(part.titles(self.names)), part.title)) for part in parts]
 
-    def _cell(self, part: _Part, title: str, row: Sequence[Cell]) -> object:
-        place = self._places.get(title)
-        if place is None and part.default is not MISSING:
-            return part.default
-        if place is None or not part.fits(row[place]):
+    def _values(self, record_field: _RecordField) -> Sequence[object]:
+        """A field's value in each row. Raises _Unreadable."""
+        columns = [self._cells(part, title) for part, title in self._columns_of(record_field)]
+        if record_field.is_mapping:
+            names = self.names[record_field.parts[0].placeholder]
+            rows = zip(*columns, strict=True) if columns else ((),) * len(self._table.rows)
+            return [MappingProxyType(dict(zip(names, row, strict=True))) for row in rows]
+        if record_field.tuple_kind:
+            return list(map(record_field.tuple_kind, *columns))
+        return columns[0]
+
+    def _cells(self, part: _Part, title: str) -> Sequence[object]:
+        """The cells of a column, or its default in each row. Raises _Unreadable."""
+        index = self._indices.get(title)
+        if index is None and part.default is not MISSING:
+            return [part.default] * len(self._table.rows)
+        if index is None:
             raise _Unreadable(title)
-        return row[place]
+        cells = [row[index] for row in self._table.rows]
+        if not part.fits_all(cells):
+            raise _Unreadable(title)
+        return cells
 
 
 def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
@@ -285,7 +336,7 @@ def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
     """
     reader = _Reader(table, kind)
     try:
-        rows = tuple(map(reader.record, table.rows))
+        rows = reader.records()
     except _Unreadable as error:
         raise HeadlabError(
             f"table {table.name}: column {error} is missing or does not hold what it should",
@@ -294,25 +345,51 @@ def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
     return Records(table.title, rows, table.notes, reader.names)
 
 
-def readable_rows(report: Report, name: str, kind: type[RecordT]) -> Iterator[RecordT]:
+class _Reading(Generic[KindT]):
+    """A report that is read as instances of a class, as the key of a cache.
+
+    Two are equal if they are of the very same report, so that no cell of its tables is compared or hashed. A store
+    gives the same report for as long as its files stay as they are.
+
+    Attributes:
+        report: The report.
+        kind: The class.
+    """
+
+    def __init__(self, report: Report, kind: type[KindT]) -> None:
+        self.report = report
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Reading):
+            return NotImplemented
+        return other.report is self.report and other.kind is self.kind
+
+    def __hash__(self) -> int:
+        return hash((id(self.report), self.kind))
+
+
+def readable_rows(report: Report, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
     """The rows of a report's table that can be read, without those that lack something.
 
-    For reports that another version or package may have written.
+    For reports that another version or package may have written. They are read once per report, and shared.
 
     Args:
         report: A stored report.
         name: Of the table; a report without it has no rows.
         kind: Class of the records.
     """
-    for table in report.tables:
-        if table.name != name:
-            continue
-        reader = _Reader(table, kind)
-        for row in table.rows:
-            try:
-                yield reader.record(row)
-            except _Unreadable:
-                continue
+    return cast("tuple[RecordT, ...]", _readable_rows(_Reading(report, kind), name))
+
+
+@lru_cache(maxsize=READ_ROWS)
+def _readable_rows(reading: _Reading[DataClass], name: str) -> tuple[DataClass, ...]:
+    """As `readable_rows`."""
+    records: list[DataClass] = []
+    for table in reading.report.tables:
+        if table.name == name:
+            records += _Reader(table, reading.kind).readable()
+    return tuple(records)
 
 
 # What a study found.
@@ -326,12 +403,14 @@ class _TableField(NamedTuple):
         table: Name of the table.
         kind: Class of the records.
         is_optional: Whether a report may lack the table.
+        marks: What else the annotation says of the records.
     """
 
     name: str
     table: str
     kind: type[DataClass]
     is_optional: bool
+    marks: tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,17 +465,51 @@ class StudyResult:
 
 
 def _table_fields(result: type[StudyResult]) -> tuple[_TableField, ...]:
-    """The fields of a result that are shown as tables."""
+    """The fields of a class of results that are shown as tables."""
     hints = get_type_hints(result, include_extras=True)
     table_fields = []
     for declared in fields(result):
         hint, *extras = get_args(hints[declared.name]) or (None,)
         for extra in extras:
             if isinstance(extra, TableName):
+                marks = tuple(mark for mark in extras if mark is not extra)
                 is_optional = NoneType in get_args(hint)
                 (kind,) = get_args(get_args(hint)[0] if is_optional else hint)
-                table_fields.append(_TableField(declared.name, extra.name, kind, is_optional))
+                table_fields.append(
+                    _TableField(declared.name, extra.name, kind, is_optional, marks)
+                )
     return tuple(table_fields)
+
+
+MarkT = TypeVar("MarkT")
+
+
+def marked_records(
+    result: StudyResult, mark: type[MarkT]
+) -> Iterator[tuple[MarkT, Records[DataClass]]]:
+    """The records of a result whose fields have a mark in their annotation beside the table's name.
+
+    Args:
+        result: What a study found.
+        mark: Class of the mark.
+
+    Yields:
+        The mark, and the records; fields of the same mark in their order.
+    """
+    for table_field in _table_fields(type(result)):
+        records = getattr(result, table_field.name)
+        for found_mark in table_field.marks:
+            if isinstance(found_mark, mark) and records is not None:
+                yield found_mark, records
+
+
+def head_of(record: DataClass) -> Head | None:
+    """The head that a record is of, as its field of `HeadCells` says; None for a record without one."""
+    for record_field in _fields_of(type(record)):
+        if record_field.tuple_kind is Head:
+            head: Head = getattr(record, record_field.name)
+            return head
+    return None
 
 
 StudyOutcome = StudyResult | tuple[Sequence[Table], Sequence[str]]
@@ -411,15 +524,49 @@ def shown_parts(outcome: StudyOutcome) -> tuple[tuple[Table, ...], tuple[str, ..
     return tuple(tables), tuple(notes)
 
 
+ResultT = TypeVar("ResultT", bound=StudyResult)
+
+
+def typed_result(report: Report, kind: type[ResultT]) -> ResultT:
+    """What a report found, read once per report, and shared: nobody may change it.
+
+    Args:
+        report: One of the study, maybe stored by an earlier version.
+        kind: Class of the study's results.
+
+    Raises:
+        HeadlabError: If the report does not hold such a result.
+    """
+    return cast(ResultT, _typed_result(_Reading(report, kind)))
+
+
+@lru_cache(maxsize=READ_RESULTS)
+def _typed_result(reading: _Reading[StudyResult]) -> StudyResult:
+    """As `typed_result`."""
+    return reading.kind.from_report(reading.report)
+
+
 def result_of(report: Report) -> StudyResult | None:
     """What a report found, by the class that its study names; None for a study without one.
 
+    It is read once per report, and shared: nobody may change it.
+
     Raises:
-        HeadlabError: If the report does not hold what its study finds.
+        HeadlabError: If the report does not hold what its study finds, or the study cannot read it, as one from
+            another package may not.
     """
     study = STUDIES.get(report.name)
     if study is None or not study.result:
         return None
     module, _, name = study.result.partition(":")
-    kind: type[StudyResult] = getattr(implementation(module, HOME), name)
-    return kind.from_report(report)
+    try:
+        kind: type[StudyResult] = getattr(implementation(module, HOME), name)
+        return typed_result(report, kind)
+    except HeadlabError:
+        raise
+    except Exception as error:  # a package can raise anything
+        log.warning("what %s found cannot be read", report.name, exc_info=True)
+        raise HeadlabError(
+            f"study {report.name} cannot read its report ({type(error).__name__}: {error})",
+            code="report.study_failed",
+        ) from error

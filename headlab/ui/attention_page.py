@@ -24,6 +24,7 @@ from headlab.records import Head, HeadGrid
 from headlab.report.maps import pictured
 from headlab.report.svg import shaded
 from headlab.scores import HeadScores
+from headlab.studies.head_kinds import HeadKind
 from headlab.ui import figures
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import head_from, head_key, head_words, language_title, plain
@@ -262,7 +263,7 @@ MAX_CHARACTERS = 1200
 SENTENCES = 500
 TASK, OWN = "of the task", "my own"
 PAIR = " ||| "  # between the two texts of a pair
-KINDS = ("agnostic", "specific")
+KINDS = tuple(HeadKind)
 
 
 class Sentence(NamedTuple):

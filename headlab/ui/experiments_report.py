@@ -14,19 +14,25 @@ from headlab.jobs.experiment import ExperimentJob
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.plots import report_figures
-from headlab.plots.report import heads_by_row
-from headlab.records import Head, content_key, part
+from headlab.records import content_key, part
 from headlab.report.again import Again
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Result, Store
 from headlab.studies.agreement import Compared, compare_languages
+from headlab.studies.head_kinds import (
+    HeadKind,
+    HeadLists,
+    head_lists,
+    heads_by_kind,
+    languages_that_differ,
+)
 from headlab.studies.published import with_paper
+from headlab.studies.result import result_of
 from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
-from headlab.tables import Report, Table
+from headlab.tables import Report
 from headlab.tasks.languages import language_titles
-from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import (
     StoredJob,
     differences,
@@ -41,28 +47,12 @@ from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import download, start_with
 from headlab.ui.shell import Choice
 
-# From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
-
-AGNOSTIC, SPECIFIC = KINDS
-# The tables that list heads of each kind, the more certain first.
-TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few")}
+# From lists of heads to their attention: a language-agnostic and a language-specific head, side by side.
 
 
-def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
-    """Heads by kind, from the first table of that kind that lists any."""
-    found: dict[str, list[Head]] = {}
-    for kind, names in TABLES.items():
-        heads = (
-            list(dict.fromkeys(heads_by_row(t))) for name in names for t in tables if t.name == name
-        )
-        if first := next(filter(None, heads), None):
-            found[kind] = first
-    return found
-
-
-def draw_heads(tables: Sequence[Table]) -> None:
-    """Widgets to choose a head of each kind, and a link to their attention; nothing if the tables list no heads."""
-    kinds = kinds_in(tables)
+def draw_heads(lists: HeadLists) -> None:
+    """Widgets to choose a head of each kind, and a link to their attention; nothing if the lists have no heads."""
+    kinds = heads_by_kind(lists)
     if not kinds:
         return
     st.markdown("##### What do they look at?")
@@ -73,25 +63,15 @@ def draw_heads(tables: Sequence[Table]) -> None:
             f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}"
         )
     what = "Their attention, side by side" if len(chosen) > 1 else "Its attention"
-    named = languages_of(tables, chosen.get(SPECIFIC, ""))
-    side = [name for name in named if name in st.session_state.get("langs", ())]
+    side: list[str] = []
+    if HeadKind.SPECIFIC in chosen:
+        specific_head = head_from(chosen[HeadKind.SPECIFIC])
+        languages = languages_that_differ(lists[HeadKind.SPECIFIC], specific_head)
+        side = [name for name in languages if name in st.session_state.get("langs", ())]
     more = {"side": side} if side else {}
     page_link(
         "attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen, **more}
     )
-
-
-def languages_of(tables: Sequence[Table], key: str) -> list[str]:
-    """Two languages at most in which a head helps by these tables, then two in which it harms."""
-    sides = ("positive languages", "negative languages")
-    for table in tables:
-        if table.name in TABLES[SPECIFIC] and all(side in table.columns for side in sides):
-            for head, *named in zip(
-                heads_by_row(table), *(table.column(side) for side in sides), strict=True
-            ):
-                if head_key(head) == key:
-                    return [name for names in named for name in str(names).split(", ")[:2] if name]
-    return []
 
 
 def _words(key: str) -> str:
@@ -147,7 +127,7 @@ def draw(result: Result[Report], form_job: ExperimentJob, weights: str | None) -
     for note in filter(None, (*report.notes, earlier_scores(report.spec))):
         st.markdown(f"- {plain(note)}")
     _figures(report)
-    draw_heads(report.tables)
+    _heads(report)
     for table in with_paper(report):
         show(table, result.key)
     _made(result)
@@ -171,6 +151,15 @@ def _figures(report: Report) -> None:
             )
         )
         figure(figures[name], name, alt=title, about=_subject(report))
+
+
+def _heads(report: Report) -> None:
+    """Heads of each kind that the report lists; none where it cannot be read, as is told in place of its figures."""
+    try:
+        result = result_of(report)
+    except HeadlabError:
+        return
+    draw_heads(head_lists(result))
 
 
 def _subject(report: Report) -> str:

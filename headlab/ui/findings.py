@@ -235,7 +235,7 @@ def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
-    answer = next(readable_rows(report, CHOICE, FrontAnswer), None)
+    answer = next(iter(readable_rows(report, CHOICE, FrontAnswer)), None)
     if not is_number(loss) or answer is None or not languages:
         return
     kept, removed = answer.kept, answer.removed
@@ -346,13 +346,6 @@ def _pair(pair: PairAgreement, interval: RhoInterval) -> str:
     names = f"{language_title(pair.language)} and {language_title(pair.other)}"
     rho, low, high = (_written(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
-
-
-def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The rows of a table as {column: value}, without those that lack one of these numbers."""
-    return [
-        row for row in report.rows(name) if all(is_number(row.get(column)) for column in numbers)
-    ]
 
 
 def _tested(report: Report, language: str) -> str:

@@ -32,6 +32,7 @@ from headlab.studies.pareto import (
     mask_at,
     pareto,
 )
+from headlab.studies.result import typed_result
 from headlab.studies.table import BOUND, ESTIMATE, ORDERS, STUDIES, WITHIN, earlier_scores
 from headlab.tables import Report, is_number
 from headlab.tasks.base import DEV_SIZE
@@ -120,11 +121,10 @@ class Front:
 
 def read_front(result: Result[Report], grid: HeadGrid) -> Front:
     """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
-    front = FrontResult.from_report(result.record)
-    points = tuple(front.points())
-    for order in dict.fromkeys(point.order for point in points):
+    front = typed_result(result.record, FrontResult)
+    for order in dict.fromkeys(point.order for point in front.points):
         front.removal_order(order, grid)
-    return Front(result, front, points, grid)
+    return Front(result, front, front.points, grid)
 
 
 def matching(

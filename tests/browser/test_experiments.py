@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from browsing import choose_option
-from cached_reports import keep, made_up
+from cached_reports import keep, made_heads
 from playwright.sync_api import expect
 from saved import save_classifier
 from waiting import until
@@ -17,7 +17,7 @@ from waiting import until
 def loaded(warm_up, cache_folder):
     """Two reports in the cache, and a worker that has its model."""
     for day in (1, 2):
-        keep(cache_folder, made_up("heads", seed=day), day)
+        keep(cache_folder, made_heads(seed=day), day)
     warm_up("/prune?langs=de", '[data-c="0.0"]')
 
 

@@ -34,12 +34,12 @@ def heads(table: Table) -> list[int]:
 
 def test_heads_in_every_top_k_the_best_worst_rank_first() -> None:
     scores = signs([5, 4, 3, 0, 0, 0], [5, 3, 4, 0, 0, 0], [4, 5, 3, -1, 0, 0])
-    assert heads(tables.shared_table(scores, 3)) == [0, 1, 2]
-    table = tables.shared_table(scores, 2)
+    assert heads(tables.shared_table(tables.shared_heads(scores, 3))) == [0, 1, 2]
+    table = tables.shared_table(tables.shared_heads(scores, 2))
     assert heads(table) == [0]
     assert table.column("worst rank") == [2]
     assert table.column("helps in (raw)") == [3]
-    assert tables.shared_table(scores, 1).rows == ()
+    assert tables.shared_table(tables.shared_heads(scores, 1)).rows == ()
 
 
 def test_unrelated_rankings_share_as_many_heads_as_is_said(rng: np.random.Generator) -> None:
@@ -53,18 +53,18 @@ def test_unrelated_rankings_share_as_many_heads_as_is_said(rng: np.random.Genera
 
 def test_heads_positive_in_few_are_negative_in_all_others() -> None:
     scores = signs([5, -2, 3, 0.5, 0, 1], [-2, -2, 3, -0.5, 1, 1], [-0.5, -2, -1.5, -0.5, -1, 1])
-    table = tables.few_table(scores, 1)
+    table = tables.few_table(tables.few_heads(scores, 1))
     assert heads(table) == [0, 3]
     assert table.rows[0][3:] == (1, 2, 1, 1, -2.0, 5.0, "de", "th, fi")
-    assert heads(tables.few_table(scores, 2)) == [2, 0, 3]
-    assert tables.few_table(signs([1] * 6, [1] * 6), 1).rows == ()
+    assert heads(tables.few_table(tables.few_heads(scores, 2))) == [2, 0, 3]
+    assert tables.few_table(tables.few_heads(signs([1] * 6, [1] * 6), 1)).rows == ()
 
 
 def test_a_sign_that_differs_is_told_by_the_strictest_correction_that_leaves_it() -> None:
     """Head 0 differs whatever is asked, head 1 after Benjamini-Hochberg, head 2 by raw intervals only."""
     p = np.array([1e-6, 0.006, 0.3, 0.9, 0.9, 0.9])
     scores = signs([5, 5, 5, 0, 0, 0], [-5, -5, -5, 0, 0, 0], p_values=p)
-    table = tables.specific_table(scores)
+    table = tables.specific_table(tables.specific_heads(scores))
     assert heads(table) == [0, 1, 2]
     assert table.column("claimed by") == [tables.HOLM, tables.BH, tables.RAW]
     assert table.column("positive languages") == ["de"] * 3

@@ -205,7 +205,7 @@ def front(model, tmp_path_factory):
 
 
 def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
-    points = FrontResult.from_report(front[1]).points()
+    points = FrontResult.from_report(front[1]).points
     assert [p.removed for p in points if p.order == "mean"] == [0, 4, 8, 12]
     chosen = next(p for p in points if (p.order, p.removed) == ("weakest", 4))
     mask = mask_at(front[1], "weakest", 4, model.grid)
@@ -301,8 +301,8 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
     report = Report.from_json(json.loads(json.dumps(front[1].to_json())))
-    assert [p.difference for p in FrontResult.from_report(report).points()] == [
-        p.difference for p in FrontResult.from_report(front[1]).points()
+    assert [p.difference for p in FrontResult.from_report(report).points] == [
+        p.difference for p in FrontResult.from_report(front[1]).points
     ]
     assert np.array_equal(
         np.sort(FrontResult.from_report(report).removal_order("mean", model.grid)), np.arange(12)

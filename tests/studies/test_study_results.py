@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
 import pytest
 from errors import raises
 from made_fronts import made_front
@@ -25,9 +27,10 @@ from headlab.studies.result import (
     readable_rows,
     result_of,
     shown_parts,
+    typed_result,
 )
 from headlab.studies.table import STUDIES
-from headlab.tables import Report, Table
+from headlab.tables import Cell, Report, Table
 
 CACHE = Path(__file__).parents[2] / "cache"
 
@@ -119,6 +122,91 @@ def test_a_column_with_a_default_may_lack_in_an_older_report() -> None:
     assert row == replace(SHARE, comment="none")
 
 
+@dataclass(frozen=True)
+class Language:
+    """A record without a placeholder, of which a column may lack."""
+
+    language: Annotated[str, Column("language")]
+    share: Annotated[float | None, Column("share", ".1f")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(StudyResult):
+    """A result that counts how often a report is read."""
+
+    languages: Annotated[Records[Language], TableName("languages")]
+    readings: ClassVar[list[Report]] = []
+
+    @classmethod
+    def from_report(cls, report: Report) -> Self:
+        cls.readings.append(report)
+        return super().from_report(report)
+
+
+def counted_report(*shares: Cell) -> Report:
+    rows = tuple(("de", share) for share in shares)
+    return Report("counted", (Table("languages", "X.", ("language", "share"), ("", ".1f"), rows),))
+
+
+def test_a_report_is_read_once_and_one_that_equals_it_on_its_own() -> None:
+    report, equal_report = counted_report(1.0), counted_report(1.0)
+    results = [typed_result(report, Counted), typed_result(report, Counted)]
+    assert results[0] is results[1]
+    assert results[0].languages.rows == (Language("de", 1.0),)
+    assert Counted.readings == [report]
+    assert typed_result(equal_report, Counted) == results[0]
+    assert len(Counted.readings) == 2
+
+
+def test_a_report_of_a_store_is_read_again_once_its_file_has_changed(tmp_path: Path) -> None:
+    store, report = Store(tmp_path), made_front(within=2.0)
+    run = store.run(report.spec)
+
+    def stored_front(title: str, seconds: int) -> FrontResult:
+        first, *others = report.tables
+        run.finish(replace(report, tables=(replace(first, title=title), *others)), {})
+        for name in ("spec.json", "result.npz"):
+            os.utime(run.folder / name, (seconds, seconds))
+        fronts = [typed_result(store.reports().results[0].record, FrontResult) for _ in range(2)]
+        assert fronts[0] is fronts[1]
+        return fronts[0]
+
+    assert stored_front("Before", 1000).answers.title == "Before"
+    assert stored_front("After", 2000).answers.title == "After"
+
+
+def test_what_is_read_of_a_report_cannot_be_changed() -> None:
+    result = typed_result(report_of(shares(SHARE)), Shares)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        result.shares.rows[0].shares["old"] = 5.0  # type: ignore[index] # what is tried
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        result.shares.names["kind"] = ()  # type: ignore[index] # what is tried
+
+
+@pytest.mark.parametrize("share", [1, np.float64(0.5), None])
+def test_a_share_may_be_a_whole_number_a_number_of_numpy_or_none(share: Cell) -> None:
+    rows = Counted.from_report(counted_report(0.25, share)).languages.rows
+    assert [row.share for row in rows] == [0.25, share]
+
+
+def test_a_row_that_can_be_read_stays_where_another_lacks_its_figure() -> None:
+    report = counted_report(1.0, "x", float("nan"), 10**400, None)
+    with raises("table.column_unreadable", "share"):
+        Counted.from_report(report)
+    rows = readable_rows(report, "languages", Language)
+    assert [row.share for row in rows] == [1.0, None]
+
+
+def test_a_study_that_cannot_read_its_report_is_an_error_with_a_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        FrontResult, "from_report", classmethod(lambda cls, report: {}["no such table"])
+    )
+    with raises("report.study_failed", "no such table"):
+        result_of(made_front())
+
+
 ODD: list[tuple[int, Any]] = [
     (0, None),
     (0, 1),
@@ -143,7 +231,7 @@ def test_a_cell_of_another_kind_is_an_error_or_leaves_its_row_out(place: int, ce
     )
     with raises("table.column_unreadable", table.columns[place]):
         Shares.from_report(odd)
-    assert list(readable_rows(odd, "shares", Share)) == [SHARE]
+    assert readable_rows(odd, "shares", Share) == (SHARE,)
 
 
 def test_a_report_without_the_table_cannot_be_read_unless_it_may_lack_it() -> None:
@@ -151,7 +239,7 @@ def test_a_report_without_the_table_cannot_be_read_unless_it_may_lack_it() -> No
     assert Shares.from_report(report).others is None
     with raises("report.table_unknown", "shares"):
         Shares.from_report(replace(report, tables=()))
-    assert list(readable_rows(replace(report, tables=()), "shares", Share)) == []
+    assert readable_rows(replace(report, tables=()), "shares", Share) == ()
 
 
 def test_a_result_is_not_changed_and_tables_and_notes_alone_are_taken_as_they_are() -> None:

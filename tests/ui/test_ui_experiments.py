@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pandas as pd
 import pytest
 from app_pages import app_on, run_page, said, shown
-from cached_reports import KEY_ROWS, keep, made_up
+from cached_reports import KEY_ROWS, keep, made_heads, made_up
 from cached_scores import made_up as made_scores
 from checked_jobs import checked
 from fake_client import job
@@ -23,13 +24,12 @@ from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row
-from headlab.records import Head
 from headlab.store import Places, Result, Store
 from headlab.store.places import note_places
 from headlab.studies.table import STUDIES, offered_experiments
 from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import experiments, experiments_report, figures, job_format, job_views
+from headlab.ui import experiments, figures, job_format, job_views
 from headlab.ui.experiments import ExperimentForm, StoredJob
 from headlab.ui.shell import Choice, listing
 from headlab.worker.schemas import JobRow, ModelCard
@@ -450,34 +450,27 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
 # Heads of both kinds.
 
 
-def test_heads_of_both_kinds_lead_to_their_attention():
-    report = made_up("heads")
-    assert experiments_report.kinds_in(report.tables) == {
-        "agnostic": [Head("encoder", 9, 0), Head("encoder", 3, 7)],
-        "specific": [Head("encoder", 5, 1)],
-    }
-    table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
-    assert list(heads_by_row(table)) == []
-    unsure = dataclasses.replace(
-        report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few"))
-    )
-    assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
-
-
-def test_the_attention_of_a_specific_head_opens_with_languages_that_differ():
-    columns = ("stack", "layer", "head", "positive languages", "negative languages")
-    rows = (("encoder", 3, 7, "de, th, fi", "en"), ("encoder", 5, 1, "", "ru, bg, el"))
-    table = Table("heads-specific", "X.", columns, ("", "d", "d", "", ""), rows)
-    assert experiments_report.languages_of([table], "encoder.3.7") == ["de", "th", "en"]
-    assert experiments_report.languages_of([table], "encoder.5.1") == ["ru", "bg"]
-    assert experiments_report.languages_of([table], "encoder.0.0") == []
+def test_a_table_without_columns_of_heads_has_no_heads():
+    assert list(heads_by_row(Table("x", "X.", ("language",), ("",), (("de",),)))) == []
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
-    keep(cache, made_up("heads"))
-    app = run(experiment="heads")
+    keep(cache, made_heads())
+    app = run(experiment="heads", langs=["de", "th"])
     assert app.selectbox(key="look-agnostic").options == ["Layer 9, head 0", "Layer 3, head 7"]
     assert app.selectbox(key="look-specific").options == ["Layer 5, head 1"]
+    link = next(link for link in app.get("page_link") if "side by side" in link.proto.label)
+    assert parse_qs(link.proto.query_string)["agnostic"] == ["encoder.9.0"]
+    assert parse_qs(link.proto.query_string)["specific"] == ["encoder.5.1"]
+    assert parse_qs(link.proto.query_string)["side"] == ["de", "th"]
+
+
+def test_a_report_that_cannot_be_read_offers_no_heads_and_shows_its_tables(cache):
+    keep(cache, made_up("heads"))
+    app = run(experiment="heads")
+    assert "The figures cannot be drawn" in said(app)
+    assert "What do they look at?" not in said(app)
+    assert len(app.dataframe) == 2
 
 
 # The Jobs page, words and commands.

@@ -1,0 +1,79 @@
+"""Heads that a study's result lists, by what they are to languages: pages offer one of each kind to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import Protocol, runtime_checkable
+
+from headlab.records import Head
+from headlab.studies.result import DataClass, StudyResult, head_of, marked_records
+
+
+class HeadKind(StrEnum):
+    """What the heads are that the records of a field list, in the field's annotation.
+
+    `shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]`; of several fields of one
+    kind the more certain stands first.
+    """
+
+    AGNOSTIC = "agnostic"  # they matter in every language
+    SPECIFIC = "specific"  # they matter in some languages only, or do the opposite in others
+
+
+@runtime_checkable
+class HasLanguages(Protocol):
+    """A record that says in which languages its head helps and harms: their codes, separated by `, `."""
+
+    @property
+    def positive_languages(self) -> str:
+        """Where it helps."""
+        ...
+
+    @property
+    def negative_languages(self) -> str:
+        """Where it harms."""
+        ...
+
+
+HeadLists = Mapping[HeadKind, Sequence[Sequence[DataClass]]]
+"""Lists of records of heads, by the kind of heads; of one kind the more certain list first."""
+
+
+def head_lists(result: StudyResult | None) -> HeadLists:
+    """The records of a result that are marked as of heads of a kind. result: None has none."""
+    lists: dict[HeadKind, list[Sequence[DataClass]]] = {}
+    if result is not None:
+        for kind, records in marked_records(result, HeadKind):
+            lists.setdefault(kind, []).append(records.rows)
+    return lists
+
+
+def heads_by_kind(lists: HeadLists) -> dict[HeadKind, list[Head]]:
+    """The heads of each kind, from its first list that has any; kinds without heads are left out."""
+    heads: dict[HeadKind, list[Head]] = {}
+    for kind in HeadKind:
+        for records in lists.get(kind, ()):
+            listed = [head for head in map(head_of, records) if head is not None]
+            if listed:
+                heads[kind] = list(dict.fromkeys(listed))
+                break
+    return heads
+
+
+def languages_that_differ(
+    lists: Sequence[Sequence[DataClass]], head: Head, each: int = 2
+) -> list[str]:
+    """Languages in which a head helps by these lists, then languages in which it harms.
+
+    Args:
+        lists: Of heads of one kind.
+        head: The head; its first record that names languages counts.
+        each: Languages of each sort, at most.
+    """
+    for record in chain.from_iterable(lists):
+        if head_of(record) == head and isinstance(record, HasLanguages):
+            sides = record.positive_languages, record.negative_languages
+            return [name for side in sides for name in side.split(", ")[:each] if name]
+    return []
