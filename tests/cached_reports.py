@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headlab.records import Head
 from headlab.store import Store
-from headlab.studies.heads import HeadsResult, SharedHead, SpecificHead
+from headlab.studies.heads import HeadCount, HeadsResult, SharedHead, SpecificHead
 from headlab.studies.result import Records
 from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
@@ -51,10 +51,11 @@ def made_heads(seed: int = 0) -> Report:
         SharedHead(Head("encoder", 3, 7), 5, 3, 0.5, {"raw": 1}),
     ]
     specific = SpecificHead(Head("encoder", 5, 1), "raw", 1, 1, -0.75, 0.25, "de", "th")
+    count = HeadCount("help in every language", {"values": 2, "raw": 1}, None)
     names = {"unit": ("points",), "claim": ("raw",)}
     result = HeadsResult(
         languages=("de", "th"),
-        counts=Records("Counts", (), names={"claim": ("values", "raw")}),
+        counts=Records("Counts", (count,), names={"claim": ("values", "raw")}),
         shared=Records("Heads among the highest of both languages", tuple(shared), names=names),
         specific=Records("Heads of one language only", (specific,), names=names),
         few=Records("Heads of a few languages", (), names={"unit": ("points",), "sign": ()}),

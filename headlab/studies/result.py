@@ -273,8 +273,11 @@ class _Reader(Generic[RecordT]):
         """The record of each row. Raises _Unreadable."""
         if not self._table.rows:
             return ()
-        names = [record_field.name for record_field in self._fields]
+        names = tuple(record_field.name for record_field in self._fields)
         columns = [self._values(record_field) for record_field in self._fields]
+        positional_names: tuple[str, ...] = getattr(self._kind, "__match_args__", ())
+        if positional_names[: len(names)] == names:  # several times as fast as by name
+            return tuple(map(self._kind, *columns))
         rows = zip(*columns, strict=True)
         return tuple(self._kind(**dict(zip(names, row, strict=True))) for row in rows)
 

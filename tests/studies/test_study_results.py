@@ -110,6 +110,21 @@ def test_columns_are_named_by_what_is_in_them_and_read_back(rows: tuple[Share, .
     assert Shares.from_report(report_of(shares(*rows))) == shares(*rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """A record whose fields are given by name, one of which stands in no column."""
+
+    share: Annotated[float, Column("share")]
+    origin: str = "a table"
+    language: Annotated[str, Column("language")]
+
+
+def test_a_record_may_take_its_fields_by_name_alone_and_have_one_without_a_column() -> None:
+    table = Table("t", "T", ("language", "share"), ("", ""), (("de", 0.5), ("th", 1)))
+    rows = readable_rows(Report("r", (table,)), "t", Described)
+    assert rows == (Described(share=0.5, language="de"), Described(share=1, language="th"))
+
+
 def test_a_column_with_a_default_may_lack_in_an_older_report() -> None:
     (table,) = shares(SHARE).tables()
     older = replace(
