@@ -11,7 +11,8 @@ from hypothesis import strategies as some
 from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
 from headlab.dashboard.pages.jobs.form import JobForm
-from headlab.dashboard.widgets.form_values import class_of, entered, held, number, pressed
+from headlab.dashboard.widgets.form_values import entered, held, number, pressed
+from headlab.dashboard.widgets.streamlit_private import css_class
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,8 @@ def test_values_that_were_lost_come_back_with_the_press() -> None:
     form = JobForm("a/model", "intents", ("de",), "leave-one-out")
     drawn = {form.key("seed"): 0, form.key("size"): 512, form.key("method"): "monte-carlo"}
     typed = {
-        class_of(form.key("seed")): "1013",
-        class_of(form.key("size")): "512",
+        css_class(form.key("seed")): "1013",
+        css_class(form.key("size")): "512",
         "another": "9",
     }
     params = form.job(entered(drawn, typed)).params()
@@ -78,7 +79,3 @@ def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(
     assert held("new-") == {"new-seed-": 1017}
     assert pressed("new-", {}, {"new-seed-": "7"}) == {"new-seed-": 7}
     monkeypatch.undo()
-
-
-def test_a_key_is_found_by_its_class() -> None:
-    assert class_of(" new-model-a/b.c é ") == "new-model-a-b-c--"

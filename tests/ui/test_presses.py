@@ -18,7 +18,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.widgets import presses
+from headlab.dashboard.widgets import presses, streamlit_private
 from headlab.dashboard.widgets.presses import Log
 
 
@@ -89,7 +89,9 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
     requests.on_scriptrunner_ready()  # streamlit asks so before its first run
     requests = ScriptRequests()
     monkeypatch.setattr(
-        presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests)
+        streamlit_private,
+        "get_script_run_ctx",
+        lambda: SimpleNamespace(script_requests=requests),
     )
     seen = []
 
@@ -109,7 +111,9 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
 def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
     requests = ScriptRequests()
     monkeypatch.setattr(
-        presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests)
+        streamlit_private,
+        "get_script_run_ctx",
+        lambda: SimpleNamespace(script_requests=requests),
     )
     with pytest.raises(ZeroDivisionError):
         presses.uninterrupted(lambda: 1 / 0)()
@@ -145,7 +149,7 @@ def picked(monkeypatch, state):
     run = SimpleNamespace(fragment_ids_this_run=["timer"], session_state=shown_by_browser)
     brought: list = []
     monkeypatch.setattr(presses, "draw", lambda *_: None)
-    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: run)
+    monkeypatch.setattr(streamlit_private, "get_script_run_ctx", lambda: run)
     monkeypatch.setattr(presses.st, "fragment", lambda look, run_every: look)
 
     def request(

@@ -15,13 +15,11 @@ import fake_client
 import numpy as np
 import pandas as pd
 import pytest
-import streamlit as st
 from app_pages import NO_WORKER, app_on, said, shown
 from cached_reports import keep
 from cached_reports import made_up as made_report
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from errors import raises
-from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
@@ -421,10 +419,7 @@ def test_the_page_server_never_imports_torch(tmp_path):
     assert done.stdout.strip().endswith("[]"), done.stderr[-2000:]
 
 
-def test_streamlit_still_has_the_switches_we_rely_on():
-    """Neither is public: a new version must not drop them unseen (docs: streamlit is pinned for this)."""
-    assert "uses_pages_directory" in vars(PagesManager)
-    st.get_option("runner.postScriptGC")  # one that it does not know ends in an error
+def test_the_app_collects_no_garbage_between_runs_tells_nobody_and_is_on_this_computer_only():
     settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
     assert settings["runner"]["postScriptGC"] is False
     assert settings["browser"]["gatherUsageStats"] is False

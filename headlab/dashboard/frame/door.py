@@ -15,15 +15,13 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
+
+from headlab.dashboard.widgets.streamlit_private import HEALTH_PATH, is_host_allowed
 
 MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
 HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"
 HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
 ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
-HEALTH_PATH = (
-    "/_stcore/health"  # asked by streamlit's page, which shows the answer unless it is 200 or 403
-)
 MISDIRECTED = 421
 DENIAL = "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
 HELP = "docs/security.md says more about other host names and reverse proxies."

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FrameType
 
-import uvicorn
 from streamlit.starlette import App
+
+from headlab.dashboard.widgets.streamlit_private import running_server
 
 # SIGQUIT is missing on Windows, SIGBREAK elsewhere.
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
@@ -30,8 +31,8 @@ def end_in_order() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    if not isinstance(server, uvicorn.Server):
+    server = running_server()
+    if server is None:
         return
 
     def stop(signal_number: int, _frame: FrameType | None) -> None:

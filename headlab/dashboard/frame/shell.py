@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.core import HeadGrid, HeadlabError, Report, remember_former
 from headlab.dashboard.frame import guide
@@ -51,6 +50,7 @@ from headlab.dashboard.names import PAGES, counted, page_link, plain
 from headlab.dashboard.widgets import notices
 from headlab.dashboard.widgets.headgrid import know_groups
 from headlab.dashboard.widgets.presses import follow, give, uninterrupted
+from headlab.dashboard.widgets.streamlit_private import leave_pages_folder, let_requests_through
 from headlab.methods.costs import options_of
 from headlab.methods.table import METHODS
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
@@ -269,7 +269,7 @@ def client() -> Client:
 def await_news(live: Latest[Any], values: int, seconds: float = math.inf) -> None:
     """Wait until it has so many values or has ended, or is that old; another request may end this run meanwhile."""
     while live.age < seconds and not live.wait(values, GIVE_WAY_SECONDS):
-        st.session_state.get("_")  # here streamlit checks for other requests
+        let_requests_through()
 
 
 def waited(ask: Callable[[], T]) -> T:
@@ -428,8 +428,7 @@ def boot() -> None:
     Until the entry page has been opened, streamlit treats the folder pages/ as an old-style app and
     would run the page without it. tests/browser/test_navigation.py tests this.
     """
-    if PagesManager.uses_pages_directory:
-        PagesManager.uses_pages_directory = False
+    if leave_pages_folder():
         st.rerun()
 
 

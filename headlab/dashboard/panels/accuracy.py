@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 from pydantic import Field
-from streamlit.delta_generator import DeltaGenerator
 
 from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.dashboard.frame.shell import Latest, await_news, guarded
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.widgets.figures import with_p
 from headlab.dashboard.widgets.presses import button, follow, give
+from headlab.dashboard.widgets.streamlit_private import Placeholder
 from headlab.masks import Mask
 from headlab.stats import holm
 from headlab.tasks.equal_texts import notes_of_record
@@ -376,8 +376,8 @@ def running(
 
 
 def show(
-    headline: DeltaGenerator,
-    details: DeltaGenerator,
+    headline: Placeholder,
+    details: Placeholder,
     live: Latest[dict[str, Figure]],
     languages: Sequence[str],
     question: Question,

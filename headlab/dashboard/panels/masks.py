@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
+from streamlit.typing import UploadedFile
 
 from headlab.core import (
     Floats,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import streamlit as st
 
 from headlab.core import HeadlabError, Option
 from headlab.dashboard.widgets.presses import start_with
+from headlab.dashboard.widgets.streamlit_private import css_class, session_values
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 
@@ -86,9 +86,7 @@ def held(prefix: str) -> Values:
     Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
     between a listing and a reading would end the action, so that its press came to nothing.
     """
-    return {
-        key: value for key, value in st.session_state.to_dict().items() if key.startswith(prefix)
-    }
+    return {key: value for key, value in session_values().items() if key.startswith(prefix)}
 
 
 def remembered(place: str, prefix: str) -> Values:
@@ -153,12 +151,7 @@ def entered(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> Value
     shown with fewer digits than it has is left unchanged.
     """
     shown = typed or {}
-    return {key: number(shown.get(class_of(key)), value) for key, value in values.items()}
-
-
-def class_of(key: str) -> str:
-    """A widget's key as streamlit writes it into its element's CSS class."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "-", key.strip())
+    return {key: number(shown.get(css_class(key)), value) for key, value in values.items()}
 
 
 def number(text: str | None, value: Any) -> Any:

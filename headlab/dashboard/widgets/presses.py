@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from importlib import resources
@@ -27,9 +26,13 @@ from secrets import token_hex
 from typing import Any, Literal
 
 import streamlit as st
-from streamlit import runtime
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.state.common import user_key_from_element_id
+
+from headlab.dashboard.widgets.streamlit_private import (
+    is_fragment_run,
+    keys_in_request,
+    serve_download,
+    without_interruption,
+)
 
 LOG, ROOT = "_presses", "headlab-presses"
 BASES = {"rolegrid": ("headgrid",)}
@@ -163,7 +166,7 @@ def _hold(*, timer: bool) -> None:
 
     timer: the request is a timer's, so that it brings nobody's choice.
     """
-    held, state, brought = log(), st.session_state, _brought()
+    held, state, brought = log(), st.session_state, keys_in_request()
     for key, given in list(held.given.items()):
         if key not in state:
             continue
@@ -177,16 +180,6 @@ def _hold(*, timer: bool) -> None:
             state[key] = given.value
         elif not timer:
             del held.given[key]
-
-
-def _brought() -> set[str | None]:
-    """Keys of the widgets whose values the request brought."""
-    context = get_script_run_ctx()
-    return (
-        {user_key_from_element_id(one.id) for one in context.session_state.get_widget_states()}
-        if context
-        else set()
-    )
 
 
 def button(
@@ -266,23 +259,10 @@ def uninterrupted(change: Callable[..., None]) -> Callable[..., None]:
     """A callback that other requests wait for: streamlit would end it where it accesses session state."""
 
     def changed(*given: Any) -> None:
-        with _alone():
+        with without_interruption():
             change(*given)
 
     return changed
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    requests = getattr(get_script_run_ctx(), "script_requests", None)
-    if requests is None or "on_scriptrunner_yield" in vars(requests):
-        yield
-        return
-    requests.on_scriptrunner_yield = lambda: None
-    try:
-        yield
-    finally:
-        del requests.on_scriptrunner_yield
 
 
 # Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have ended, and to one
@@ -309,11 +289,7 @@ def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
     """What `make` gives, kept in the server until `KEPT` later files have been made."""
     data = make()
     content = data.encode() if isinstance(data, str) else data
-    if runtime.exists():  # not where a test runs a page without a server
-        place = f"made-{next(_places()) % KEPT}"
-        runtime.get_instance().media_file_mgr.add(
-            content, kind, place, name, is_for_static_download=True
-        )
+    serve_download(content, kind, f"made-{next(_places()) % KEPT}", name)
     return content
 
 
@@ -339,7 +315,7 @@ def follow(
 
     @wraps(look)
     def looked(*given: Any) -> None:
-        if getattr(get_script_run_ctx(), "fragment_ids_this_run", None):
+        if is_fragment_run():
             _hold(timer=True)  # `look` may draw the whole page anew
         look(*given)
         if seconds is not None and waits:

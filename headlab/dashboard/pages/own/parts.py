@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
+from streamlit.typing import UploadedFile
 
 from headlab.core import (
     MAX_SENT_BYTES,

@@ -1,0 +1,195 @@
+"""Everything of Streamlit that headlab relies on although Streamlit does not document it.
+
+No other module of the dashboard imports a private name of Streamlit. Each name stands behind a function whose
+docstring says what headlab needs it for and what would break without it; at the end are the parts of Streamlit's page
+that our styles and scripts in `static/` look for. tests/ui/test_streamlit_private.py compares all of it with the
+installed Streamlit, and docs/contributing.md says what to do when Streamlit is upgraded.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import streamlit as st
+import uvicorn
+from streamlit import runtime
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.state.common import user_key_from_element_id
+from streamlit.web.server.starlette import starlette_websocket
+
+# The minor version of Streamlit whose private names are used here; pyproject.toml admits no other.
+TESTED_MINOR = "1.67"
+
+Placeholder: TypeAlias = DeltaGenerator
+"""What `st.empty` and `st.container` give: a type for arguments. `streamlit.typing` does not have it."""
+
+
+# The request that a run answers.
+
+
+def is_fragment_run() -> bool:
+    """Whether the request redraws fragments only: one of their timers, or a widget in one, has made it.
+
+    A fragment that redraws itself puts back what the program set, as its timer's request brings what the browser
+    showed before. Were this always false, a timer could undo a press.
+    """
+    context = get_script_run_ctx()
+    return context is not None and bool(context.fragment_ids_this_run)
+
+
+def keys_in_request() -> set[str | None]:
+    """Keys of the widgets whose values the request brought; None stands for those without a key.
+
+    A value that the program set is sent until the browser has drawn its widget, which is when a request brings it.
+    Were this empty, values would be sent for ever; were it too full, a browser that was slow would lose a pick.
+    """
+    context = get_script_run_ctx()
+    if context is None:
+        return set()
+    return {
+        user_key_from_element_id(widget.id) for widget in context.session_state.get_widget_states()
+    }
+
+
+# Requests that arrive while a run is under way.
+
+
+@contextmanager
+def without_interruption() -> Iterator[None]:
+    """Let other requests wait until the block has ended.
+
+    Streamlit asks for a waiting request whenever session state is read or written, and ends the run for it. Without
+    this a press could be acted on by half.
+    """
+    context = get_script_run_ctx()
+    requests = None if context is None else context.script_requests
+    if requests is None or "on_scriptrunner_yield" in vars(requests):
+        yield
+        return
+    vars(requests)["on_scriptrunner_yield"] = lambda: None
+    try:
+        yield
+    finally:
+        del vars(requests)["on_scriptrunner_yield"]
+
+
+def let_requests_through() -> None:
+    """End this run here if another request waits.
+
+    Streamlit looks for one whenever session state is read. Without this a page switch would wait for the worker.
+    """
+    st.session_state.get("_")
+
+
+def session_values() -> dict[str, object]:
+    """A copy of session state and of the values of keyed widgets, by key, all taken at one moment.
+
+    Reading them one after the other fails where the next run takes one away meanwhile, and with it a press.
+    """
+    return st.session_state.to_dict()
+
+
+# Files, pages, connections.
+
+
+def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -> None:
+    """Let the server keep a file for download until another is kept at the same place; nothing without a server.
+
+    Streamlit forgets the file of a button that makes it on demand after two runs of anybody, so on a busy server the
+    browser would ask for it too late.
+
+    Args:
+        content: Of the file.
+        mime_type: Of the file.
+        place: A name of our own, where Streamlit expects the place of an element on the page.
+        file_name: Under which the browser saves it.
+    """
+    if runtime.exists():
+        runtime.get_instance().media_file_mgr.add(
+            content, mime_type, place, file_name, is_for_static_download=True
+        )
+
+
+def leave_pages_folder() -> bool:
+    """Tell Streamlit that the folder `pages/` is not a list of pages; whether it had taken it for one.
+
+    It does until `st.navigation` has been called once. Without this the first link straight to a page, on a server
+    that was just started, would show the page without its frame.
+    """
+    if not PagesManager.uses_pages_directory:
+        return False
+    PagesManager.uses_pages_directory = False
+    return True
+
+
+def is_host_allowed(host: str) -> bool:
+    """Whether Streamlit accepts a connection under this host name, by its option `server.allowedHosts`.
+
+    The app explains a refusal; without this it could not tell which of two reasons it was.
+
+    Args:
+        host: Of a Host header, with or without a port.
+    """
+    return starlette_websocket.is_host_allowed(host)
+
+
+HEALTH_PATH = "/_stcore/health"
+"""Asked by Streamlit's page when it cannot connect; it shows a person the answer, unless its status is 200 or 403."""
+
+
+def running_server() -> uvicorn.Server | None:
+    """The server in which Streamlit runs the app, in the main thread; None where it is not one of uvicorn.
+
+    It is found by its handler of signals. Without it the app's worker would go on after a request to terminate.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return server if isinstance(server, uvicorn.Server) else None
+
+
+# The page in the browser.
+
+
+def css_class(key: str) -> str:
+    """A widget's key as Streamlit's page writes it after `st-key-` into the class of its element.
+
+    `static/buttons.js` sends the numbers of a form by these classes. Were they others, a number that was typed just
+    before a press could be lost.
+    """
+    return re.sub(r"[^a-zA-Z0-9_-]", "-", key.strip())
+
+
+PAGE_SELECTORS = {
+    '[data-testid="stMain"]': "page.css: less room above the title of the Prune page",
+    '[data-testid="stMainBlockContainer"]': "page.css: margins and width of every page",
+    '[data-testid="stPageLink"]': "page.css: findings of the Overview page in several lines",
+    '[data-testid="stMetricValue"]': "page.css: size and paleness of the Prune page's figures",
+    '[data-testid="stMetricDelta"]': "page.css: what stands below a figure, in several lines",
+    '[data-testid="stRadio"]': "page.css: the choice of examples beside its name",
+    '[data-testid="stCaptionContainer"]': "page.css: contrast of small text",
+    '[data-testid="stMultiSelectTagsContainer"]': "page.css: chosen values are no alarm in red",
+    "[data-tag]": "page.css: one chosen value",
+    'a[data-testid^="stTopNav"]': "root.js: a page that was turned to is asked for again",
+    'a[data-testid^="stSidebarNav"]': "root.js: the same, in a narrow window",
+    'a[data-testid="stPageLink-NavLink"]': "root.js: the same, for a link on a page",
+    '[data-testid="stNumberInput"]': "buttons.js: numbers of a form, sent with its press",
+    '[data-testid="stElementContainer"]': "attention.js: room for the frame with BertViz' drawing",
+    ".stApp": "attention.js: colour of the text in that frame",
+    ".js-plotly-plot": "savefigure.js: the figure to save",
+    '.modebar-btn[aria-label^="Download plot"]': "savefigure.js: plotly's own button that saves",
+}
+"""Selector of a part of Streamlit's page: where it is used, and what breaks without it."""
+
+PAGE_NAMES = {
+    "_context": "savefigure.js: plotly's options of the figure, in which the file's are put",
+    "toImageButtonOptions": "savefigure.js: plotly's name of those options",
+    "history.pushState": "root.js: what Streamlit calls for each change of the link",
+    "Material Symbols Rounded": "buttons.css: the font that draws icons",
+    "Source Sans": "attention.css: the font of the page, in BertViz' frame",
+}
+"""Name in the scripts and fonts of Streamlit's page: where it is used."""

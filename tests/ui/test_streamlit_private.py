@@ -1,0 +1,425 @@
+"""What headlab relies on in Streamlit without Streamlit promising it: all in one file, and as installed.
+
+A failure after an upgrade of Streamlit names what has changed. What needs it, and what would break, stands with the
+name in `headlab/dashboard/widgets/streamlit_private.py`; docs/contributing.md says how to go on.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import signal
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import streamlit as st
+import uvicorn
+from packaging.requirements import Requirement
+from streamlit import runtime
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.runtime.scriptrunner import ScriptRunContext, ScriptRunner, get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
+from streamlit.runtime.state import SafeSessionState, SessionState
+from streamlit.runtime.state.common import user_key_from_element_id
+from streamlit.testing.v1 import AppTest
+from streamlit.web.server.starlette import starlette_routes, starlette_server, starlette_websocket
+
+from headlab.dashboard.widgets import streamlit_private
+from headlab.dashboard.widgets.streamlit_private import (
+    HEALTH_PATH,
+    PAGE_NAMES,
+    PAGE_SELECTORS,
+    TESTED_MINOR,
+)
+
+ROOT = Path(__file__).parents[2]
+THE_FILE = "headlab/dashboard/widgets/streamlit_private.py"
+STATIC = ROOT / "headlab" / "dashboard" / "static"
+WHAT_TO_DO = f"look it up in {THE_FILE}; docs/contributing.md, When Streamlit is upgraded"
+
+# Modules of Streamlit that it documents.
+DOCUMENTED_MODULES = {
+    "streamlit.starlette": "the app as an ASGI application, with middleware (app.py)",
+    "streamlit.typing": "types of what its commands give, for arguments",
+    "streamlit.components": "components of one's own, v2",
+    "streamlit.components.v2": "components of one's own, v2",
+    "streamlit.column_config": "columns of a table",
+}
+OF_NAMED_TUPLES = {"_asdict", "_replace", "_fields", "_make"}
+
+
+def dashboard_files() -> list[Path]:
+    """The modules that draw pages, but not the one that may use private names."""
+    modules = [
+        ROOT / "app.py",
+        *(ROOT / "pages").glob("*.py"),
+        *(ROOT / "headlab" / "dashboard").rglob("*.py"),
+    ]
+    return sorted(path for path in modules if path != ROOT / THE_FILE)
+
+
+# Where private names are used.
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported; of `from module import name` the longer name too, which may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            if node.module == "streamlit":
+                yield from (f"streamlit.{alias.name}" for alias in node.names)
+
+
+def streamlit_attributes(tree: ast.AST) -> Iterator[str]:
+    """Dotted names that begin with `st.`, up to the first call."""
+    for node in ast.walk(tree):
+        name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        if re.fullmatch(r"st(\.\w+)+", name):
+            yield "streamlit" + name.removeprefix("st")
+
+
+def is_private(name: str) -> bool:
+    """Whether a dotted name reaches an undocumented module of Streamlit, or a name with an underscore."""
+    parts = name.split(".")
+    if parts[0] != "streamlit" or name == "streamlit":
+        return False
+    if any(part.startswith("_") for part in parts):
+        return True
+    is_module = isinstance(getattr(st, parts[1], None), ModuleType) or not hasattr(st, parts[1])
+    module = ".".join(parts[:3]) if parts[1] == "components" else ".".join(parts[:2])
+    return is_module and module not in DOCUMENTED_MODULES
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Private names of Streamlit, and attributes with an underscore that are not the module's own."""
+    yield from filter(is_private, {*imported_modules(tree), *streamlit_attributes(tree)})
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own_names = OF_NAMED_TUPLES | {
+        node.attr
+        for node in attributes
+        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    }
+    own_names |= {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    for node in attributes:
+        if re.match(r"_[a-z]", node.attr) and node.attr not in own_names:
+            yield ast.unparse(node)
+
+
+def test_no_other_module_of_the_dashboard_uses_a_private_name_of_streamlit():
+    used = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in dashboard_files()
+        for name in private_names(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert used == [], f"belongs in {THE_FILE}"
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("from streamlit import runtime", {"streamlit.runtime"}),
+        ("from streamlit.proto.Block_pb2 import Block", {"streamlit.proto.Block_pb2"}),
+        ("import streamlit.web.server", {"streamlit.web.server"}),
+        ("st.runtime.exists()", {"streamlit.runtime.exists", "streamlit.runtime"}),
+        ("st.components.v1.html('')", {"streamlit.components.v1.html", "streamlit.components.v1"}),
+        ("st._main.caption('')", {"streamlit._main", "streamlit._main.caption", "st._main"}),
+        ("place = st.empty()\nplace._root", {"place._root"}),
+        ("from streamlit.typing import UploadedFile\nst.components.v2.component('x')", set()),
+        ("import streamlit as st\nst.column_config.NumberColumn()\nst.caption('')", set()),
+    ],
+)
+def test_a_private_name_is_seen_wherever_it_stands(code: str, names: set[str]):
+    assert {*private_names(ast.parse(code))} == names
+
+
+def test_the_file_says_of_each_function_what_needs_it():
+    functions = [
+        node
+        for node in ast.parse((ROOT / THE_FILE).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    short = [node.name for node in functions if len((ast.get_docstring(node) or "").split()) < 20]
+    assert short == []
+
+
+# The tested version.
+
+
+def test_the_installed_streamlit_is_the_tested_one():
+    installed = ".".join(st.__version__.split(".")[:2])
+    assert installed == TESTED_MINOR, (
+        f"headlab was tested with Streamlit {TESTED_MINOR}, {st.__version__} is installed: {WHAT_TO_DO}"
+    )
+
+
+def test_the_package_and_the_lock_ask_for_the_tested_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (asked,) = (
+        requirement
+        for requirement in map(Requirement, project["optional-dependencies"]["app"])
+        if requirement.name == "streamlit"
+    )
+    assert asked.specifier.contains(f"{TESTED_MINOR}.0")
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    (locked,) = re.findall(r"^streamlit==(\d+\.\d+)\.", lock, re.MULTILINE)
+    assert locked == TESTED_MINOR
+
+
+def test_every_option_of_the_config_file_is_known_to_streamlit():
+    """Some are undocumented, and Streamlit only warns of one that it does not know."""
+
+    def options(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, value in table.items():
+            if isinstance(value, dict):
+                yield from options(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name
+
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert len([*options(settings)]) > 10
+    for option in options(settings):
+        st.get_option(option)  # an error for one that it does not know
+
+
+# Names in Python, with the arguments and fields that are used.
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "keywords"),
+    [
+        (get_script_run_ctx, (), {}),
+        (user_key_from_element_id, ("id",), {}),
+        (SafeSessionState.get_widget_states, ("self",), {}),
+        (ScriptRequests.on_scriptrunner_yield, ("self",), {}),
+        (type(st.session_state).to_dict, ("self",), {}),
+        (runtime.exists, (), {}),
+        (runtime.get_instance, (), {}),
+        (
+            MediaFileManager.add,
+            ("self", b"content", "text/plain", "place", "name"),
+            {"is_for_static_download": True},
+        ),
+        (starlette_websocket.is_host_allowed, ("localhost",), {}),
+        (uvicorn.Server.handle_exit, ("self", signal.SIGTERM, None), {}),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", None),
+)
+def test_a_function_takes_the_arguments_that_we_give(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+):
+    try:
+        inspect.signature(function).bind(*arguments, **keywords)
+    except TypeError as error:
+        pytest.fail(f"{function.__qualname__}: {error}. {WHAT_TO_DO}")
+
+
+@pytest.mark.parametrize(
+    ("owner", "names", "needed"),
+    [
+        (
+            "ScriptRunContext",
+            {field.name for field in dataclasses.fields(ScriptRunContext)},
+            {"session_state", "script_requests", "fragment_ids_this_run"},
+        ),
+        ("WidgetState", {field.name for field in WidgetState.DESCRIPTOR.fields}, {"id"}),
+        ("PagesManager", {*vars(PagesManager)}, {"uses_pages_directory"}),
+        ("Runtime", {*vars(runtime.Runtime)}, {"media_file_mgr"}),
+        (
+            "uvicorn.Server",
+            {*vars(uvicorn.Server(uvicorn.Config(app="")))},
+            {"should_exit", "force_exit"},
+        ),
+    ],
+)
+def test_an_object_has_the_fields_that_we_use(owner: str, names: set[str], needed: set[str]):
+    assert needed <= names, f"{owner} has no {needed - names}: {WHAT_TO_DO}"
+
+
+def test_streamlit_asks_for_waiting_requests_by_the_method_that_we_replace():
+    assert ".on_scriptrunner_yield()" in inspect.getsource(ScriptRunner), WHAT_TO_DO
+
+
+def test_reading_session_state_lets_requests_through():
+    looks: list[str] = []
+    state = SafeSessionState(SessionState(), lambda: looks.append("look"))
+    with pytest.raises(KeyError):
+        state["_"]
+    assert looks == ["look"], WHAT_TO_DO
+
+
+def test_a_run_knows_which_widgets_its_request_brought_and_what_they_hold():
+    def script() -> None:
+        import streamlit as st
+
+        from headlab.dashboard.widgets import streamlit_private
+
+        brought = streamlit_private.keys_in_request()
+        st.number_input("number", key="a number")
+        st.session_state["set"] = 2
+        streamlit_private.let_requests_through()
+        with streamlit_private.without_interruption(), streamlit_private.without_interruption():
+            held = streamlit_private.session_values()
+        st.json(
+            {
+                "brought": sorted(map(str, brought)),
+                "held": held,
+                "fragment": streamlit_private.is_fragment_run(),
+            }
+        )
+
+    def shown(app: AppTest) -> dict[str, Any]:
+        assert not app.exception
+        return ast.literal_eval(app.json[0].value.replace("false", "False"))
+
+    app = AppTest.from_function(script).run()
+    assert shown(app)["brought"] == []
+    app.number_input[0].set_value(5.0).run()
+    assert shown(app) == {
+        "brought": ["a number"],
+        "held": {"a number": 5.0, "set": 2},
+        "fragment": False,
+    }
+
+
+def test_only_a_run_of_fragments_is_one(monkeypatch: pytest.MonkeyPatch):
+    for fragments, expected in ((["timer"], True), ([], False), (None, False)):
+        context = SimpleNamespace(fragment_ids_this_run=fragments)
+        monkeypatch.setattr(streamlit_private, "get_script_run_ctx", lambda shown=context: shown)
+        assert streamlit_private.is_fragment_run() is expected
+
+
+def test_the_folder_of_pages_is_left_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(PagesManager, "uses_pages_directory", True)
+    assert streamlit_private.leave_pages_folder()
+    assert PagesManager.uses_pages_directory is False
+    assert not streamlit_private.leave_pages_folder()
+
+
+def test_what_commands_give_is_of_the_type_of_arguments():
+    assert isinstance(st.empty(), streamlit_private.Placeholder)
+    assert isinstance(st.container(), streamlit_private.Placeholder)
+
+
+def test_the_server_of_uvicorn_is_found_by_its_handler_of_signals():
+    assert "uvicorn.Server(" in inspect.getsource(starlette_server), WHAT_TO_DO
+    assert streamlit_private.running_server() is None
+    server = uvicorn.Server(uvicorn.Config(app=""))
+    with server.capture_signals():
+        assert streamlit_private.running_server() is server, WHAT_TO_DO
+
+
+# The page in the browser.
+
+
+@pytest.fixture(scope="module")
+def frontend() -> bytes:
+    """Scripts and styles of the installed Streamlit's page."""
+    folder = Path(inspect.getfile(st)).parent / "static" / "static"
+    files = [*folder.glob("js/*.js"), *folder.glob("css/*.css")]
+    assert len(files) > 50, f"Streamlit's page is elsewhere: {WHAT_TO_DO}"
+    return b"\n".join(path.read_bytes() for path in files)
+
+
+OWN_SELECTOR = re.compile(r'(\[class\*="st-key-[^"]*"\]|\.st-key-[\w-]+)')  # documented
+SELECTOR = re.compile(
+    r"""a?\[data-testid[~^$*|]?=[^\]]+\] | \.st[A-Z]\w* | \.js-plotly-plot
+    | \.modebar-btn(?:\[[^\]]+\])?""",
+    re.VERBOSE,
+)
+
+
+def selectors_in_use() -> set[str]:
+    """Selectors of parts of Streamlit's page in our styles and scripts."""
+    page_style = (STATIC / "page.css").read_text("utf-8")
+    page_style = re.sub(r"/\*.*?\*/", "", page_style, flags=re.DOTALL)
+    rules = OWN_SELECTOR.sub("", re.sub(r"\{[^{}]*\}", "", page_style))
+    used = {*re.findall(r"\[[^\]]+\]|\.[A-Za-z][\w-]*", rules)}
+    for script in STATIC.glob("*.js"):
+        used |= {*SELECTOR.findall(script.read_text("utf-8"))}
+    return used
+
+
+def test_the_list_of_selectors_is_that_of_our_styles_and_scripts():
+    assert selectors_in_use() == {*PAGE_SELECTORS}
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_a_name_of_the_page_is_used_and_there(frontend: bytes, name: str):
+    assert any(name in path.read_text("utf-8") for path in STATIC.iterdir())
+    assert name.encode() in frontend, f"{name} is gone: {PAGE_NAMES[name]}. {WHAT_TO_DO}"
+
+
+def has_text(frontend: bytes, text: str, *, begins: bool = False) -> bool:
+    """Whether the page has a text as a value of its own, or as one word of several.
+
+    Args:
+        frontend: Scripts and styles.
+        text: To look for.
+        begins: A longer word that begins so is enough.
+    """
+    end = b"" if begins else rb"[`\"' ]"
+    return re.search(rb"[`\"' ]" + re.escape(text.encode()) + end, frontend) is not None
+
+
+@pytest.mark.parametrize("selector", PAGE_SELECTORS)
+def test_a_selector_finds_what_the_page_has(frontend: bytes, selector: str):
+    parts = re.findall(r'\[([\w-]+)(?:(\^?=)"([^"]+)")?\]|\.([\w-]+)', selector)
+    assert parts
+    for attribute, comparison, value, css_class in parts:
+        for text in filter(None, (value, css_class)):
+            is_there = has_text(frontend, text, begins=comparison == "^=")
+            assert is_there, f"{text} is gone: {PAGE_SELECTORS[selector]}. {WHAT_TO_DO}"
+        assert attribute.encode() in frontend, f"no {attribute}: {WHAT_TO_DO}"
+
+
+def test_a_selector_of_what_the_page_has_not_is_seen(frontend: bytes):
+    assert has_text(frontend, "stMain")
+    assert has_text(frontend, "stTopNavL", begins=True)
+    assert not has_text(frontend, "stTopNavL")
+    assert not has_text(frontend, "stMai")
+    assert not has_text(frontend, "stNoSuchPart", begins=True)
+
+
+def test_the_page_writes_a_key_into_a_class_as_we_do(frontend: bytes):
+    written = rb"`st-key-`\+\w+\.trim\(\)\.replaceAll\(/\[\^a-zA-Z0-9_-\]/g,`-`\)"
+    assert re.search(written, frontend), WHAT_TO_DO
+    assert streamlit_private.css_class(" new-model-a/b.c é ") == "new-model-a-b-c--"
+
+
+def test_the_page_asks_for_the_servers_health_where_we_answer(frontend: bytes):
+    assert f"/{starlette_routes.ROUTE_HEALTH}" == HEALTH_PATH, WHAT_TO_DO
+    assert has_text(frontend, HEALTH_PATH.removeprefix("/")), WHAT_TO_DO
+
+
+def test_the_page_has_what_tests_and_benchmarks_look_for(frontend: bytes):
+    """Tests in a browser wait for a state that the page writes down; without it all of them would wait in vain."""
+    assert b"data-test-script-state" in frontend
+    assert has_text(frontend, "notRunning")
+    files = [
+        ROOT / "tests" / "browsing.py",
+        ROOT / "benchmarks" / "ui.py",
+        *(ROOT / "tests" / "browser").glob("*.py"),
+    ]
+    named = re.compile(
+        r"""get_by_test_id\(\s*"(\w+)"|data-testid=\\?["']?([\w-]+)|['"]\.(st[A-Z]\w+)"""
+    )
+    texts = {
+        text
+        for path in files
+        for match in named.findall(path.read_text("utf-8"))
+        for text in filter(None, match)
+    }
+    assert len(texts) > 10
+    assert [text for text in sorted(texts) if not has_text(frontend, text)] == [], WHAT_TO_DO
