@@ -37,8 +37,9 @@ from headlab.jobs import setting
 from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
-from headlab.methods import METHODS
+from headlab.methods import METHODS, caution
 from headlab.methods.table import BUILT_IN, MethodCost
+from headlab.methods.work import Work
 from headlab.plots import report_figures
 from headlab.results import Store
 from headlab.studies.result import result_of
@@ -518,11 +519,53 @@ def test_scores_without_a_forward_pass_are_missing_all_the_same(
     assert (ask.forwards, ask.is_missing) == (0, True)
 
 
+def test_a_caution_has_one_full_stop_wherever_it_is_shown(toy: Path):
+    careful = replace(METHODS["confidence"], key="careful", caution="Approximate.")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BUILT_IN, "careful", careful)
+        assert caution("careful") == "Approximate"
+
+
+def test_the_method_that_switches_heads_off_gives_what_it_says(toy: Path, folder: Path):
+    (block,) = re.findall(
+        r"^```python\n(def run\(work\):\n.*?)^```", PAGE.read_text("utf-8"), re.M | re.S
+    )
+    names: dict[str, Any] = {"np": np}
+    exec(block, names)
+    model = headlab.load(folder, device="cpu")
+    evaluator = Evaluator(model, headlab.task("polarity"), "en", "dev", 8)
+    values = names["run"](Work(evaluator, 0, {})).values
+    inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
+
+    def sureness(gates: np.ndarray) -> float:
+        with headlab.gated(model, gates), torch.no_grad():
+            return float(model.module(**inputs).logits.softmax(-1).amax(-1).mean())
+
+    untouched = np.ones(model.grid.size, dtype=bool)
+    for head in (0, model.grid.size - 1):
+        without = untouched.copy()
+        without[head] = False
+        change = sureness(model.grid.gates(untouched)) - sureness(model.grid.gates(without))
+        assert values[head] == pytest.approx(change, abs=1e-6)
+    assert np.ptp(values) > 1e-6
+    assert evaluator.forwards == (model.grid.size + 1) * len(evaluator.examples)
+
+
+METHOD = (
+    "from headlab.methods.table import Method\n"
+    "METHOD = Method({}, 't', {}, 'p', 'e', 'u', False, False, 'bad', {{}})\n"
+)
+
+
 @pytest.mark.parametrize(
     ("point", "text", "why"),
     [
         ("shapley = bad:METHOD", "METHOD = 1", "has a name that is taken"),
-        ("bad = bad:METHOD", "METHOD = 1", "is not what docs/extending.md asks for"),
+        ("bad = bad:METHOD", "METHOD = 1", "1 is not a Method of headlab.methods.table"),
+        ("bad = bad:METHOD", "class METHOD: pass", "the class METHOD is not a Method"),
+        ("bad = bad:METHOD", METHOD.format("'other'", "'free'"), "its key is 'other', not 'bad'"),
+        ("bad = bad:METHOD", METHOD.format("'bad'", "3"), "its cost, 3, is neither"),
+        ("tmab = bad:METHOD", METHOD.format("'tmab'", "''"), "tmab is another name of shapley"),
         ("bad = bad:METHOD", "1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
         ("bad = nosuchmodule:METHOD", "", "cannot be imported (ModuleNotFoundError"),
     ],
@@ -551,7 +594,7 @@ STUDY = "from headlab.studies.table import Experiment\nSTUDY = Experiment('{}', 
         ("gap", "", "has a name that is taken"),
         ("front", "", "has a name that is taken"),
         ("roles", "", "has a name that is taken"),
-        ("bad", ", job='front'", "is not what docs/extending.md asks for"),
+        ("bad", ", job='front'", "its job is 'front', and only headlab's own studies"),
     ],
 )
 def test_a_study_that_does_not_fit_is_left_out_with_a_reason(
@@ -577,32 +620,32 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
     ("key", "text", "why"),
     [
         ("score", f"class Bad(Job):\n    key = 'score'\n{WORK}", "has a name that is taken"),
-        ("bad", "class Bad(Job):\n    key = 'bad'\n", "is not what docs/extending.md asks for"),
+        ("bad", "class Bad(Job):\n    key = 'bad'\n", "Bad lacks forecast and run"),
         (
             "bad",
             f"class Bad(Job):\n    key = 'x'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "its key is 'x', not 'bad'",
         ),
         (
             "BAD",
             f"class Bad(Job):\n    key = 'BAD'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "its key is a command",
         ),
         (
             "bad",
             f"class Bad(Job):\n    key = 'bad'\n    name = 'Bad'\n    cache: int = {SIZE}\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "Bad has a setting cache, a flag that its command has already",
         ),
-        ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
+        ("bad", "Bad = 1", "1 is not a subclass of headlab.jobs.Job"),
         (
             "bad",  # it has no name, which the form and the list of jobs show
             f"class Bad(Job):\n    key = 'bad'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "Bad has no name",
         ),
         (
             "bad",  # without its flags, no command of headlab could be read
             f"class Bad(Job):\n    key = name = 'bad'\n    flags = lambda: 1 / 0\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "the flags of Bad cannot be made (ZeroDivisionError",
         ),
     ],
 )
@@ -720,6 +763,19 @@ def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
     assert advice in capsys.readouterr().err
     with raises("job.field_invalid", advice):
         read_command(f"headlab sound {flag} {value}")
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_figures_in_groups_are_a_table_with_a_column_for_each_name(broken: None, tmp_path: Path):
+    client = FakeClient()
+    groups = {"de": {"error, %": 2.5, "n": 3}, "th": {"n": 4, "note": "few"}}
+    client.rows = [job_row(8, "done", kind="sound", params={}, result={"calibration": groups})]
+    with app_on(tmp_path, lambda: FakeWorker(client)):
+        opened = run_page("jobs", job="8")
+    assert not opened.exception
+    table = opened.table[0].value
+    assert list(table.columns) == ["of", "error, %", "n", "note"]
+    assert table.to_numpy().tolist() == [["de", "2.5", "3", ""], ["th", "", "4", "few"]]
 
 
 def test_a_job_without_a_split_shows_its_size(toy: Path):

@@ -14,6 +14,8 @@ from headlab.core.errors import require_type as require_type
 from headlab.core.extensions import Keys as Keys
 from headlab.core.extensions import Registry as Registry
 from headlab.core.extensions import implementation as implementation
+from headlab.core.extensions import other_key as other_key
+from headlab.core.extensions import other_kind as other_kind
 from headlab.core.files import CACHE as CACHE
 from headlab.core.files import CHOOSE_CACHE as CHOOSE_CACHE
 from headlab.core.files import CHOOSE_HUB_CACHE as CHOOSE_HUB_CACHE

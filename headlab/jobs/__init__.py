@@ -12,6 +12,7 @@ from headlab.jobs.command import Flag as Flag
 from headlab.jobs.command import FlagValue as FlagValue
 from headlab.jobs.command import Surroundings as Surroundings
 from headlab.jobs.command import check_about_task as check_about_task
+from headlab.jobs.command import flag_name as flag_name
 from headlab.jobs.command import flag_of as flag_of
 from headlab.jobs.command import label_map_of as label_map_of
 from headlab.jobs.command import languages_of as languages_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.core import HeadlabError, Registry, default_root, require_type
+from headlab.core import HeadlabError, Registry, default_root, other_kind, require_type
 from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
@@ -90,11 +90,14 @@ BUILT_IN: dict[str, Maker] = {
 }
 
 
-def _fits(key: str, entry: object) -> bool:
-    return callable(entry) and key != TREEBANK
+def _misfit(key: str, entry: object) -> str:
+    """Why a package's entry makes no task of this name; empty if it does."""
+    if key == TREEBANK:
+        return f"{key} names headlab's treebanks"
+    return "" if callable(entry) else other_kind(entry, "a function that makes a Task")
 
 
-TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
+TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _misfit)
 SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
     {
         "xnli": xnli.source,

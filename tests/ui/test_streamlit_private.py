@@ -171,7 +171,9 @@ def test_the_package_and_the_lock_ask_for_the_tested_version():
         for requirement in map(Requirement, project["optional-dependencies"]["app"])
         if requirement.name == "streamlit"
     )
+    major, minor = TESTED_MINOR.split(".")
     assert asked.specifier.contains(f"{TESTED_MINOR}.0")
+    assert not asked.specifier.contains(f"{major}.{int(minor) + 1}.0")
     lock = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     (locked,) = re.findall(r"^streamlit==(\d+\.\d+)\.", lock, re.MULTILINE)
     assert locked == TESTED_MINOR
