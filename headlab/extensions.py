@@ -30,23 +30,24 @@ def _installed() -> EntryPoints:
 class Registry(Mapping[str, T]):
     """Entries by key: the built-in ones, then those added by the entry points of a group.
 
-    own: the built-in entries.  group: name of the entry points, like "headlab.methods".  fits: whether an object is
-    a valid entry for a key.  taken: keys that no entry may have besides the built-in ones.  An entry point that cannot be imported, does not fit or has a built-in key is left out;
-    the log and `problems` say why.  Entry points are read on first use beyond a built-in entry, not on import,
-    because the packages that define them import headlab.
+    own: the built-in entries.  group: name of the entry points, like "headlab.methods".  misfit: why an object is no
+    valid entry for a key, in a clause; empty if it is one.  taken: keys that no entry may have besides the built-in
+    ones.  An entry point that cannot be imported, does not fit or has a built-in key is left out; the log and
+    `problems` say why.  Entry points are read on first use beyond a built-in entry, not on import, because the
+    packages that define them import headlab.
     """
 
     def __init__(
         self,
         own: Mapping[str, T],
         group: str,
-        fits: Callable[[str, object], bool],
+        misfit: Callable[[str, object], str],
         *,
         taken: Collection[str] = (),
     ) -> None:
         self._own = own
         self._group = group
-        self._fits = fits
+        self._misfit = misfit
         self._taken = taken
 
     @cached_property
@@ -73,8 +74,11 @@ class Registry(Mapping[str, T]):
                 None,
                 f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package",
             )
-        if not self._fits(point.name, entry):
-            return None, f"{of} is not what docs/extending.md asks for; fix or remove that package"
+        if reason := self._misfit(point.name, entry):
+            return (
+                None,
+                f"{of} is not what docs/extending.md asks for: {reason}; fix or remove that package",
+            )
         return entry, ""
 
     def refresh(self) -> None:
@@ -95,7 +99,7 @@ class Registry(Mapping[str, T]):
     def __getitem__(self, key: str) -> T:
         if key in self._own:
             return self._own[key]
-        entry: T = self._added.entries[key]  # type: ignore[assignment]  # checked by `fits`
+        entry: T = self._added.entries[key]  # type: ignore[assignment]  # checked by `misfit`
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -103,6 +107,27 @@ class Registry(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._own) + len(self._added.entries)
+
+
+def other_kind(entry: object, expected: str) -> str:
+    """That an entry is an object of another kind, as a registry says it.
+
+    Args:
+        entry: What the entry point names.
+        expected: The kind that it must be, with its article.
+    """
+    found = f"the class {entry.__name__}" if isinstance(entry, type) else repr(entry)
+    return f"{found:.80} is not {expected}"
+
+
+def other_key(key: object, name: str) -> str:
+    """That an object's own key is not the name of its entry point; empty if it is.
+
+    Args:
+        key: Of the object.
+        name: Of the entry point.
+    """
+    return "" if key == name else f"its key is {key!r:.60}, not {name!r}"
 
 
 class Keys(Sequence[str], Generic[T]):

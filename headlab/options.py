@@ -78,7 +78,7 @@ class Option:
     def _limits_in_words(self) -> str:
         """Where a number must lie; empty where it has no limits."""
         if self.open and self.high < math.inf:
-            return f"between {self.low:g} and {self.high:g}"
+            return f"between {self.low:g} and {self.high:g}, both excluded"
         if self.open:
             return f"above {self.low:g}"
         if self.high < math.inf:

@@ -471,11 +471,21 @@ def test_scores_without_a_forward_pass_are_missing_all_the_same(
     assert (ask.forwards, ask.is_missing) == (0, True)
 
 
+METHOD = (
+    "from headlab.methods.table import Method\n"
+    "METHOD = Method({}, 't', {}, 'p', 'e', 'u', False, False, 'bad', {{}})\n"
+)
+
+
 @pytest.mark.parametrize(
     ("point", "text", "why"),
     [
         ("shapley = bad:METHOD", "METHOD = 1", "has a name that is taken"),
-        ("bad = bad:METHOD", "METHOD = 1", "is not what docs/extending.md asks for"),
+        ("bad = bad:METHOD", "METHOD = 1", "1 is not a Method of headlab.methods.table"),
+        ("bad = bad:METHOD", "class METHOD: pass", "the class METHOD is not a Method"),
+        ("bad = bad:METHOD", METHOD.format("'other'", "'free'"), "its key is 'other', not 'bad'"),
+        ("bad = bad:METHOD", METHOD.format("'bad'", "3"), "its cost, 3, is neither"),
+        ("tmab = bad:METHOD", METHOD.format("'tmab'", "''"), "tmab is another name of shapley"),
         ("bad = bad:METHOD", "1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
         ("bad = nosuchmodule:METHOD", "", "cannot be imported (ModuleNotFoundError"),
     ],
@@ -504,7 +514,7 @@ STUDY = "from headlab.studies.table import Experiment\nSTUDY = Experiment('{}', 
         ("gap", "", "has a name that is taken"),
         ("front", "", "has a name that is taken"),
         ("roles", "", "has a name that is taken"),
-        ("bad", ", job='front'", "is not what docs/extending.md asks for"),
+        ("bad", ", job='front'", "its job is 'front', and only headlab's own studies"),
     ],
 )
 def test_a_study_that_does_not_fit_is_left_out_with_a_reason(
@@ -530,32 +540,32 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
     ("key", "text", "why"),
     [
         ("score", f"class Bad(Job):\n    key = 'score'\n{WORK}", "has a name that is taken"),
-        ("bad", "class Bad(Job):\n    key = 'bad'\n", "is not what docs/extending.md asks for"),
+        ("bad", "class Bad(Job):\n    key = 'bad'\n", "Bad lacks forecast and run"),
         (
             "bad",
             f"class Bad(Job):\n    key = 'x'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "its key is 'x', not 'bad'",
         ),
         (
             "BAD",
             f"class Bad(Job):\n    key = 'BAD'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "its key is a command",
         ),
         (
             "bad",
             f"class Bad(Job):\n    key = 'bad'\n    name = 'Bad'\n    cache: int = {SIZE}\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "Bad has a setting cache, a flag that its command has already",
         ),
-        ("bad", "Bad = 1", "is not what docs/extending.md asks for"),
+        ("bad", "Bad = 1", "1 is not a subclass of headlab.jobs.Job"),
         (
             "bad",  # it has no name, which the form and the list of jobs show
             f"class Bad(Job):\n    key = 'bad'\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "Bad has no name",
         ),
         (
             "bad",  # without its flags, no command of headlab could be read
             f"class Bad(Job):\n    key = name = 'bad'\n    flags = lambda: 1 / 0\n{WORK}",
-            "is not what docs/extending.md asks for",
+            "the flags of Bad cannot be made (ZeroDivisionError",
         ),
     ],
 )

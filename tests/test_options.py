@@ -489,7 +489,10 @@ def test_a_number_is_read_only_from_an_option_that_holds_one() -> None:
         (Option(8, "", kind=int, low=1, high=50), "a whole number from 1 to 50"),
         (Option(8, "", kind=int, low=1), "a whole number of 1 or more"),
         (Option(8, "", kind=int), "a whole number"),
-        (Option(0.5, "", kind=float, low=0, high=1, open=True), "a number between 0 and 1"),
+        (
+            Option(0.5, "", kind=float, low=0, high=1, open=True),
+            "a number between 0 and 1, both excluded",
+        ),
         (
             Option(None, "", kind=float, low=0, open=True, optional=True),
             "a number above 0, or none",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
-from headlab.cli.job_command import Command, command, job_flags
+from headlab.cli.job_command import Command, FlagGroup, command, parameter_of
 from headlab.cli.job_run import run_announced
 from headlab.cli.output import AsJson, DataFolder, Here, print_json, progress_bar
+from headlab.jobs.command import flag_name
 from headlab.jobs.job import Job, Outcome, kept_outcome
 from headlab.jobs.local import LocalLab, task_files
+from headlab.options import Option
 
 
 def package_command(job_class: type[Job]) -> Command:
@@ -21,7 +25,37 @@ def package_command(job_class: type[Job]) -> Command:
         print_json(outcome) if json else typer.echo("\n".join(outcome_lines(outcome)))
 
     run.__doc__ = job_class.about or job_class.name
-    return command(run, job=job_flags(job_class))
+    return command(run, job=flags_with_limits(job_class))
+
+
+def flags_with_limits(job_class: type[Job]) -> FlagGroup[Job]:
+    """The flags of a package's kind of job, which make the job.
+
+    The help of a setting says which values it takes: unlike those of headlab's own kinds, they bind the command as
+    they bind requests and forms. The job checks them all, so that one sentence refuses what is too small or too large.
+    """
+    settings = {
+        flag_name(name, option): option for name, option in job_class.command_settings().items()
+    }
+    flags = [
+        replace(flag, help=help_with_limits(settings[flag.name]), low=None)
+        if flag.name in settings
+        else flag
+        for flag in job_class.flags()
+    ]
+    return FlagGroup([parameter_of(flag) for flag in flags], job_class.from_flags)
+
+
+def help_with_limits(option: Option) -> str:
+    """The help of a setting and the values that it takes, where the help does not name them."""
+    if option.choices:
+        says_all = set(option.choices) <= set(re.findall(r"[\w.-]+", option.help))
+    else:
+        says_all = option.kind not in (int, float)
+    if says_all:
+        return option.help
+    values = replace(option, optional=False).range  # no flag can say none
+    return f"{option.help} ({values})"
 
 
 def run_here(job: Job, here: Here, data: Path | None) -> Outcome:

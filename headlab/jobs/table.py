@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headlab.extensions import Registry
+from headlab.extensions import Registry, other_key, other_kind
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.gates import GatesJob
@@ -46,29 +46,32 @@ BUILT_IN: Mapping[str, type[Job]] = {
 KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
 
 
-def _fits(key: str, entry: object) -> bool:
-    """Whether a package's entry is a kind of job that can be made and is named, whose key can be typed."""
-    if not (isinstance(entry, type) and issubclass(entry, Job)) or isabstract(entry):
-        return False
-    if not getattr(entry, "name", "") or not _has_flags(entry):
-        return False
-    return getattr(entry, "key", "") == key and bool(KEY.fullmatch(key))
+def _misfit(key: str, entry: object) -> str:
+    """Why a package's entry is no kind of job that can be made, named and typed; empty if it is one."""
+    if not (isinstance(entry, type) and issubclass(entry, Job)):
+        return other_kind(entry, "a subclass of headlab.jobs.Job")
+    if isabstract(entry):
+        return f"{entry.__name__} lacks {' and '.join(sorted(entry.__abstractmethods__))}"
+    if reason := other_key(getattr(entry, "key", None), key):
+        return reason
+    if not KEY.fullmatch(key):
+        return f"its key is a command: a lower-case letter, then such letters, digits and -, not {key!r:.60}"
+    if not getattr(entry, "name", ""):
+        return f"{entry.__name__} has no name"
+    return _unwritable_flags(entry)
 
 
-def _has_flags(kind: type[Job]) -> bool:
-    """Whether a kind of job can be written as a command; one that cannot would leave headlab without any."""
+def _unwritable_flags(kind: type[Job]) -> str:
+    """Why a kind of job has no command, which would leave headlab without any; empty if it has one."""
     try:
         names = [flag.key for flag in kind.flags()]
         settings = [flag.key for flag in kind.setting_flags()]
     except Exception as error:  # a package can raise anything
-        log.warning("the flags of %s cannot be made (%s)", kind.__name__, error)
-        return False
-    taken = [name for name in settings if name in COMMAND_FLAGS or names.count(name) > 1]
-    if taken:
-        log.warning(
-            "%s has a setting %s, a flag that its command has already", kind.__name__, taken[0]
-        )
-    return not taken
+        return f"the flags of {kind.__name__} cannot be made ({type(error).__name__}: {error})"
+    for name in settings:
+        if name in COMMAND_FLAGS or names.count(name) > 1:
+            return f"{kind.__name__} has a setting {name}, a flag that its command has already"
+    return ""
 
 
 COMMAND_FLAGS = ("data", "device", "device_map", "dtype", "cache", "json", "help")
@@ -87,7 +90,7 @@ COMMANDS = (
     "mask",
 )
 """Commands of headlab that are no jobs, and groups of commands: a kind of job of this key would have none."""
-JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _fits, taken=COMMANDS)
+JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _misfit, taken=COMMANDS)
 
 
 def job_class(key: str) -> type[Job]:

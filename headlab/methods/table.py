@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headlab.errors import HeadlabError
-from headlab.extensions import Registry
+from headlab.extensions import Registry, other_key, other_kind
 from headlab.methods.method import (
     BACKWARD_PASS_COST,
     Method,
@@ -348,13 +348,18 @@ RIVALS: Mapping[str, tuple[str, Options]] = {
 }
 
 
-def _fits(key: str, entry: object) -> bool:
-    if not isinstance(entry, Method) or entry.key != key or key in ALIASES:
-        return False
-    return isinstance(entry.cost, MethodCost | str)
+def _misfit(key: str, entry: object) -> str:
+    """Why a package's entry is no method of this key; empty if it is one."""
+    if not isinstance(entry, Method):
+        return other_kind(entry, "a Method of headlab.methods.table")
+    if key in ALIASES:
+        return f"{key} is another name of {ALIASES[key]}"
+    if not isinstance(entry.cost, MethodCost | str):
+        return f"its cost, {entry.cost!r:.60}, is neither a MethodCost nor a text"
+    return other_key(entry.key, key)
 
 
-METHODS: Mapping[str, Method] = Registry(BUILT_IN, "headlab.methods", _fits)
+METHODS: Mapping[str, Method] = Registry(BUILT_IN, "headlab.methods", _misfit)
 
 
 def method(key: str) -> Method:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headlab.errors import HeadlabError
-from headlab.extensions import Keys, Registry
+from headlab.extensions import Keys, Registry, other_key, other_kind
 from headlab.json_types import Json
 from headlab.methods.method import Method
 from headlab.methods.table import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS
@@ -370,12 +370,16 @@ BUILT_IN: dict[str, Experiment] = {
 TAKEN = ("roles",)  # names of reports that are of no study
 
 
-def _fits(key: str, entry: object) -> bool:
-    """Whether a package's entry is a study of this key, and one that `headlab experiment` runs."""
-    return isinstance(entry, Experiment) and entry.key == key and entry.job == EXPERIMENT
+def _misfit(key: str, entry: object) -> str:
+    """Why a package's entry is no study of this key that `headlab experiment` runs; empty if it is one."""
+    if not isinstance(entry, Experiment):
+        return other_kind(entry, "an Experiment of headlab.studies.table")
+    if entry.job != EXPERIMENT:
+        return f"its job is {entry.job!r:.60}, and only headlab's own studies have another than {EXPERIMENT!r}"
+    return other_key(entry.key, key)
 
 
-STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _fits, taken=TAKEN)
+STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN)
 
 
 def studies_of(job: str) -> dict[str, Experiment]:

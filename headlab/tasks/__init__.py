@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headlab.errors import HeadlabError, require_type
-from headlab.extensions import Registry
+from headlab.extensions import Registry, other_kind
 from headlab.files import default_root
 from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
@@ -92,11 +92,14 @@ BUILT_IN: dict[str, Maker] = {
 }
 
 
-def _fits(key: str, entry: object) -> bool:
-    return callable(entry) and key != TREEBANK
+def _misfit(key: str, entry: object) -> str:
+    """Why a package's entry makes no task of this name; empty if it does."""
+    if key == TREEBANK:
+        return f"{key} names headlab's treebanks"
+    return "" if callable(entry) else other_kind(entry, "a function that makes a Task")
 
 
-TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
+TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _misfit)
 SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
     {
         "xnli": xnli.source,

@@ -30,6 +30,19 @@ class LengthsJob(TaskJob):
 
     limit: int = setting(Option(2, "texts of a language", kind=int, low=1, high=10))
     words: bool = setting(Option(False, "count words, not letters", kind=bool))
+    mean: str = setting(Option("mean", "mean or median of the lengths", ("mean", "median")))
+    unit: str = setting(Option("word", "what is long", ("word", "text")))
+    share: float | None = setting(
+        Option(
+            None,
+            "letters longer than this share",
+            kind=float,
+            low=0,
+            high=1,
+            open=True,
+            optional=True,
+        )
+    )
 
     key: ClassVar[str] = "lengths"
     name: ClassVar[str] = "Text lengths"
@@ -113,6 +126,24 @@ def test_it_is_listed_with_the_flags_of_its_fields(run: Run) -> None:
     for flag in ("--device", "--dtype", "--cache", "--json"):
         assert flag in flags
     assert flags.index("texts of a language") < flags.index("--cache")
+
+
+def test_its_help_names_the_limits_that_hold(run: Run) -> None:
+    _, text, _ = run("lengths", "--help")
+    help_text = " ".join(text.split())
+    assert "texts of a language (a whole number from 1 to 10) [default: 2]" in help_text
+    assert "letters longer than this share (a number between 0 and 1, both excluded)" in help_text
+    assert "or none" not in help_text
+    assert "mean or median of the lengths [default: mean]" in help_text
+    assert "what is long (word or text) [default: word]" in help_text
+    assert "count words, not letters [default: no-words]" in help_text
+
+
+def test_too_small_and_too_large_are_refused_in_one_way(run: Run, folder: Path) -> None:
+    for limit in (0, 11):
+        code, text, messages = run("lengths", "--model", folder, "--limit", limit)
+        assert (code, text) == (2, "")
+        assert messages == f"headlab: limit is {limit}; choose a whole number from 1 to 10\n"
 
 
 def test_it_is_forecast_and_run_in_this_process(run: Run, folder: Path, tmp_path: Path) -> None:
