@@ -12,6 +12,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.pictures import UNSURE, on_scale
 from headlab.report.maps import key, roles_map
+from headlab.report.plotly_defaults import with_defaults
 from headlab.report.svg import (
     SHADE,
     Area,
@@ -73,6 +74,16 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
 
 def translated(figure: Any, name: str) -> tuple[str, ...]:
     """A Plotly figure as SVG: the chart, and a key to its colours. Raises HeadlabError for unsupported traces."""
+    try:
+        return _translated(figure, name)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise HeadlabError(
+            f"figure {name} cannot be drawn in a file ({type(error).__name__}: {error})",
+            code="figure.part_unknown",
+        ) from error
+
+
+def _translated(figure: Any, name: str) -> tuple[str, ...]:
     layout = figure.layout.to_plotly_json()
     traces = [trace.to_plotly_json() for trace in figure.data]
     unknown = sorted({str(trace.get("type")) for trace in traces} - {"heatmap", "scatter"})
@@ -81,6 +92,7 @@ def translated(figure: Any, name: str) -> tuple[str, ...]:
             f"figure {name} has {', '.join(unknown)}, which cannot be drawn here",
             code="figure.part_unknown",
         )
+    traces, layout = with_defaults(traces, layout)
     maps = [trace for trace in traces if trace["type"] == "heatmap"]
     if maps:
         return _heatmap(maps[0], layout, name)
