@@ -37,7 +37,9 @@ from headlab.jobs.fields import setting
 from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
 from headlab.jobs.table import JOBS, job_of
+from headlab.methods.costs import caution
 from headlab.methods.table import BUILT_IN, METHODS, MethodCost
+from headlab.methods.work import Work
 from headlab.options import Option
 from headlab.plots import report_figures
 from headlab.store import Store
@@ -469,6 +471,38 @@ def test_scores_without_a_forward_pass_are_missing_all_the_same(
         patch.setitem(BUILT_IN, "free", free)
         ask = pieces.ask_scores("en", "free")
     assert (ask.forwards, ask.is_missing) == (0, True)
+
+
+def test_a_caution_has_one_full_stop_wherever_it_is_shown(toy: Path):
+    careful = replace(METHODS["confidence"], key="careful", caution="Approximate.")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BUILT_IN, "careful", careful)
+        assert caution("careful") == "Approximate"
+
+
+def test_the_method_that_switches_heads_off_gives_what_it_says(toy: Path, folder: Path):
+    (block,) = re.findall(
+        r"^```python\n(def run\(work\):\n.*?)^```", PAGE.read_text("utf-8"), re.M | re.S
+    )
+    names: dict[str, Any] = {"np": np}
+    exec(block, names)
+    model = headlab.load(folder, device="cpu")
+    evaluator = Evaluator(model, headlab.task("polarity"), "en", "dev", 8)
+    values = names["run"](Work(evaluator, 0, {})).values
+    inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
+
+    def sureness(gates: np.ndarray) -> float:
+        with headlab.gated(model, gates), torch.no_grad():
+            return float(model.module(**inputs).logits.softmax(-1).amax(-1).mean())
+
+    untouched = np.ones(model.grid.size, dtype=bool)
+    for head in (0, model.grid.size - 1):
+        without = untouched.copy()
+        without[head] = False
+        change = sureness(model.grid.gates(untouched)) - sureness(model.grid.gates(without))
+        assert values[head] == pytest.approx(change, abs=1e-6)
+    assert np.ptp(values) > 1e-6
+    assert evaluator.forwards == (model.grid.size + 1) * len(evaluator.examples)
 
 
 METHOD = (

@@ -186,8 +186,8 @@ def refuse(method: Method, heads: int) -> None:
 
 
 def caution(method: str) -> str:
-    """Caveat about a method's intervals, or empty."""
-    return METHODS[method].caution if method in METHODS else ""
+    """Caveat about a method's intervals, a clause without a full stop, or empty."""
+    return METHODS[method].caution.rstrip(".") if method in METHODS else ""
 
 
 # What to know beside the numbers of results: one function for pages, command line and reports.

@@ -89,7 +89,7 @@ class Method:
         intervals: Whether it gives intervals.
         module: Where its `run(work)` is: a module of `headlab.methods`, or a full dotted path.
         options: Its options by name.
-        caution: A caveat about its intervals.
+        caution: A caveat about its intervals, in a clause.
         most_heads: The largest number of heads it can score.
         whole: Whether one device must run all of it, as it uses no game that several could share.
         raw_unit: The unit of scores that are not normalised, if it is another one.
