@@ -719,6 +719,19 @@ def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
         read_command(f"headlab sound {flag} {value}")
 
 
+@pytest.mark.usefixtures("native_buttons")
+def test_figures_in_groups_are_a_table_with_a_column_for_each_name(broken: None, tmp_path: Path):
+    client = FakeClient()
+    groups = {"de": {"error, %": 2.5, "n": 3}, "th": {"n": 4, "note": "few"}}
+    client.rows = [job_row(8, "done", kind="sound", params={}, result={"calibration": groups})]
+    with app_on(tmp_path, lambda: FakeWorker(client)):
+        opened = run_page("jobs", job="8")
+    assert not opened.exception
+    table = opened.table[0].value
+    assert list(table.columns) == ["of", "error, %", "n", "note"]
+    assert table.to_numpy().tolist() == [["de", "2.5", "3", ""], ["th", "", "4", "few"]]
+
+
 def test_a_job_without_a_split_shows_its_size(toy: Path):
     job = job_of("baseline", {"model": "m", "task": "polarity", "languages": ["en"], "size": 8})
     assert job is not None

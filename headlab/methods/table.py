@@ -354,8 +354,9 @@ def _misfit(key: str, entry: object) -> str:
         return other_kind(entry, "a Method of headlab.methods.table")
     if key in ALIASES:
         return f"{key} is another name of {ALIASES[key]}"
-    if not isinstance(entry.cost, MethodCost | str):
-        return f"its cost, {entry.cost!r:.60}, is neither a MethodCost nor a text"
+    cost: object = entry.cost  # a package may give anything
+    if not isinstance(cost, MethodCost | str):
+        return f"its cost, {cost!r:.60}, is neither a MethodCost nor a text"
     return other_key(entry.key, key)
 
 

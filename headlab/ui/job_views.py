@@ -380,18 +380,31 @@ def _figures(figures: Mapping[str, Any]) -> None:
         label = name.capitalize().replace("_", " ")
         if isinstance(value, Mapping):
             st.markdown(f"##### {plain(label)}")
-            _table([(key, _shown_figure(one)) for key, one in value.items()], ("of", "value"))
+            if value and all(isinstance(row, Mapping) for row in value.values()):
+                _table_of_groups(value)
+            else:
+                _table([(key, _shown_figure(one)) for key, one in value.items()], ("of", "value"))
         else:
             singles.append((label, _shown_figure(value)))
     if singles:
         _table(singles, ("figure", "value"))
 
 
+def _table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
+    """Figures by group and name: a row for each group, a column for each name that any of them has."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    rows = [
+        (key, *(_shown_figure(group[name]) if name in group else "" for name in names))
+        for key, group in groups.items()
+    ]
+    _table(rows, ("of", *names))
+
+
 def _shown_figure(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else shown_value(value)
 
 
-def _table(rows: Sequence[tuple[str, str]], columns: tuple[str, str]) -> None:
+def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
     table = pd.DataFrame(rows, columns=list(columns))
     st.table(table, border="horizontal", hide_index=True)
 
