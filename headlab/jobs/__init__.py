@@ -48,6 +48,7 @@ from headlab.jobs.fields import examples_of_test as examples_of_test
 from headlab.jobs.fields import reason_of as reason_of
 from headlab.jobs.fields import setting as setting
 from headlab.jobs.job import LARGEST as LARGEST
+from headlab.jobs.job import MAX_PACES as MAX_PACES
 from headlab.jobs.job import Details as Details
 from headlab.jobs.job import Job as Job
 from headlab.jobs.job import Outcome as Outcome

@@ -10,8 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cachetools import LRUCache
+
 from headlab.core import HeadlabError
-from headlab.jobs import Job, JobPart, Known, RunningJob, measured_by, reporter
+from headlab.jobs import MAX_PACES, Job, JobPart, Known, RunningJob, measured_by, reporter
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
 from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
@@ -53,7 +55,7 @@ class LocalLab:
             data: Folder of the tasks' files; None for $HEADLAB_DATA, or for a declaration's own folder.
         """
         self.store = store
-        self.paces: MutableMapping[tuple[str | None, ...], float] = {}
+        self.paces: MutableMapping[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self.helpers: Helpers | None = None
         self.languages_at_once = 1
         self._load = load

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from cachetools import LRUCache
 
 from headlab.core import (
     THREADS,
@@ -31,6 +32,7 @@ from headlab.core import (
 from headlab.evaluation import Evaluator, changes, label_order
 from headlab.hooks import Model, load, place_of
 from headlab.jobs import (
+    MAX_PACES,
     Measured,
     MeasureRequest,
     Refusal,
@@ -262,8 +264,10 @@ class Resident:
         self.helpers: Helpers | None = None
         self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
+        # In order of use. An LRUCache of a library measures a value once and shows no such order;
+        # these grow, and those used longest ago lose their layer inputs before they are dropped.
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
-        self.paces: dict[tuple[str | None, ...], float] = {}
+        self.paces: LRUCache[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self._costs: Costs | None = None
         self.tick: Callable[[], None] = lambda: None
 

@@ -164,6 +164,10 @@ def _answers(client: Client, question: Question, language: str) -> Generator[Fig
 
 
 def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
+    """Add a figure to those of its session, and forget the first of too many.
+
+    Several threads of a session write here. A dict takes that; a library's cache needs a lock.
+    """
     known[key] = figure
     while len(known) > REMEMBERED:
         known.pop(next(iter(known)))
