@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError, listed
 from headlab.json_types import Json, JsonLike, JsonObject
-from headlab.tasks.text_files import Where, is_blank, lines_of, read_lines, read_text
+from headlab.tasks.conllu_text import CONLLU, NO_WORD, WORD, ConlluSentence, conllu_sentences
+from headlab.tasks.text_files import Where, is_blank, lines_of, paragraphs, read_lines, read_text
 
 # Tab-separated files of the tasks that come with headlab.
 
@@ -58,54 +59,6 @@ def whole_number(text: str, path: Path, line: int, column: str, below: int) -> i
             code="data.number_invalid",
         )
     return int(text)
-
-
-# Lines of CoNLL-U.
-
-CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
-WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
-
-
-def conllu_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
-    """The lines of each sentence, comments included, with their numbers; a blank line ends a sentence."""
-    block: list[tuple[int, str]] = []
-    for number, line in enumerate([*lines_of(text), ""], start=1):
-        if not is_blank(line):
-            block.append((number, line))
-        elif block:
-            yield block
-            block = []
-
-
-def conllu_fields(line: str, path: Where, number: int) -> dict[str, str]:
-    """The fields of a line of CoNLL-U by column. Raises HeadlabError unless there is one for each."""
-    fields = line.split("\t")
-    if len(fields) != len(CONLLU):
-        raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
-            f"({', '.join(CONLLU)}): {line!r:.60}; a file with one token a line in columns of its own can be declared "
-            'as a task with format = "conll" (docs/tasks.md)',
-            code="treebank.fields_mismatch",
-        )
-    return dict(zip(CONLLU, fields, strict=True))
-
-
-def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
-    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
-
-    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
-    """
-    told = conllu_fields(line, path, number)
-    if NO_WORD.fullmatch(told["ID"]):
-        return []
-    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
-        raise HeadlabError(
-            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence",
-            code="treebank.id_out_of_order",
-        )
-    return [told]
 
 
 # Users' files, record by record, with the line on which each record begins.
@@ -404,23 +357,25 @@ def _conllu(text: str, where: Where) -> Found:
     """
     if looks_like_tokens(text, "conllu"):
         raise HeadlabError(f"{where}: {TOKENS_ADVICE}", code="data.tokens_as_rows")
-    yield from filter(None, (_sentence(block, where) for block in conllu_sentences(text)))
+    for sentence in conllu_sentences(text, where):
+        record = _sentence(sentence)
+        if record is not None:
+            yield record
 
 
-def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:
-    """A sentence of CoNLL-U; None for comments alone."""
-    words: list[Mapping[str, str]] = []
+def _sentence(sentence: ConlluSentence) -> Record | HeadlabError | None:
+    """A sentence of CoNLL-U as a record; None for one without words."""
     try:
-        for number, line in block:
-            words += (
-                [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
-            )
+        words = [word.fields for word in sentence.words()]
     except HeadlabError as error:
         return error
-    values = {
-        key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU
-    }
-    return Record(block[0][0], values) if words else None
+    if not words:
+        return None
+    values: dict[str, list[str | None]] = {}
+    for column in CONLLU:
+        absent = None if column == "FORM" else "_"
+        values[column] = [None if fields[column] == absent else fields[column] for fields in words]
+    return Record(sentence.line, values)
 
 
 # One token a line in columns without names, as XTREME and CoNLL-2003 have them.
@@ -467,7 +422,7 @@ def token_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
     first_token = next(
         (line for line in lines_of(text) if not is_blank(line) and not line.startswith(marks)), None
     )
-    for block in conllu_sentences(text):
+    for block in paragraphs(text):
         tokens: list[tuple[int, str]] = []
         for number, line in block:
             begins_document = line.split()[0] == DOCUMENT_START

@@ -6,6 +6,7 @@ import codecs
 import os
 import stat
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,17 @@ def lines_of(text: str) -> list[str]:
     if "\n" not in text:
         text = text.replace("\r", "\n")
     return text.removesuffix("\n").split("\n")
+
+
+def paragraphs(text: str) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each paragraph with their numbers from 1; paragraphs stand between blank lines."""
+    paragraph: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines_of(text), ""], start=1):
+        if not is_blank(line):
+            paragraph.append((number, line))
+        elif paragraph:
+            yield paragraph
+            paragraph = []
 
 
 def is_blank(line: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from headlab.tasks.base import (
     languages_in,
     subfolder,
 )
+from headlab.tasks.conllu_text import CONLLU, ConlluWord, conllu_sentences
 from headlab.tasks.hub import HubData
-from headlab.tasks.record_files import CONLLU, conllu_fields, conllu_sentences, word_fields
 from headlab.tasks.text_files import is_missing, read_text
 
 # The task `udpos`: a part of speech for every word.
@@ -129,49 +129,28 @@ def sentences(path: Path) -> Iterator[Tagged]:
     Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
     naming file, line and column.
     """
-    for block in conllu_sentences(read_text(path)):
-        found: list[tuple[str, int]] = []
-        for number, line in block:
-            found += [] if line.startswith("#") else _word(line, path, number, len(found) + 1)
-        if found:
-            yield tuple(found)
+    for sentence in conllu_sentences(read_text(path), path):
+        words = tuple(_tagged(word, path) for word in sentence.words(tagged=True))
+        if words:
+            yield words
 
 
-def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str, int]]:
-    """The word of a line and its label; empty for a multiword token or an empty node."""
-    from conllu.exceptions import ParseException  # only this task needs it
-    from conllu.parser import parse_id_value
-
-    fields = conllu_fields(line, path, number)
-    for column in CONLLU[:4]:
-        if not fields[column].strip():
-            raise HeadlabError(
-                f"{path}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
-                code="treebank.field_empty",
-            )
-    try:
-        parse_id_value(fields["ID"])
-    except (ParseException, ValueError) as error:  # ValueError: more digits than Python converts
+def _tagged(word: ConlluWord, path: Path) -> tuple[str, int]:
+    """A word and the index of its part of speech in LABELS. Raises HeadlabError if it has none of these."""
+    tag = word.fields["UPOS"]
+    if tag not in LABELS:
         raise HeadlabError(
-            f"{path}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id",
-            code="treebank.id_invalid",
-        ) from error
-    for told in word_fields(line, path, number, following):
-        if told["UPOS"] not in LABELS:
-            raise HeadlabError(
-                f"{path}, line {number}, column UPOS: {told['UPOS']!r:.60} is none of the {len(LABELS)} universal "
-                f"parts of speech ({', '.join(LABELS)})",
-                code="treebank.tag_unknown",
-            )
-        # two spaces in a form count as one, as in earlier versions: the data's hash depends on it
-        return [(re.sub(" {2,}", " ", told["FORM"]), LABELS.index(told["UPOS"]))]
-    return []
+            f"{path}, line {word.line}, column UPOS: {tag!r:.60} is none of the {len(LABELS)} universal "
+            f"parts of speech ({', '.join(LABELS)})",
+            code="treebank.tag_unknown",
+        )
+    # Two spaces in a form count as one, as in earlier versions: the data's hash depends on it.
+    return re.sub(" {2,}", " ", word.fields["FORM"]), LABELS.index(tag)
 
 
 # Gold trees, read from CoNLL-U files.
 
 NUMBER = re.compile("[0-9]{1,6}")
-SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 
 
 @dataclass(frozen=True)
@@ -246,42 +225,40 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
 
 
 def _trees(path: Path) -> Iterator[Tree]:
-    name, count = "", 0
-    for block in conllu_sentences(read_text(path)):
-        rows, begun = list[_Row](), 0
-        for number, line in block:
-            if not line.startswith("#"):
-                begun = begun or number
-                rows += [
-                    _in_tree(told, path, number)
-                    for told in word_fields(line, path, number, len(rows) + 1)
-                ]
-            elif not begun and (said := SENTENCE.match(line)):
-                name = said.group(1)
-        if begun:
-            count += 1
-            yield _tree(rows, name or str(count), path, begun)
-            name = ""
+    sentence_id = ""
+    count = 0
+    for sentence in conllu_sentences(read_text(path), path):
+        # Comments alone may name the sentence that follows them.
+        sentence_id = sentence.id or sentence_id
+        if not sentence.first_row:
+            continue
+        count += 1
+        rows = [_in_tree(word, path) for word in sentence.words()]
+        yield _tree(rows, sentence_id or str(count), path, sentence.first_row)
+        sentence_id = ""
 
 
-def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:
-    if not NUMBER.fullmatch(told["HEAD"]):
+def _in_tree(word: ConlluWord, path: Path) -> _Row:
+    """A word with its governor. Raises HeadlabError if it has none, or neither form nor relation."""
+    line, fields = word
+    head, form = fields["HEAD"], fields["FORM"]
+    if not NUMBER.fullmatch(head):
         raise HeadlabError(
-            f"{path}, line {number}, column HEAD: {told['HEAD']!r:.60} where the number of the governor belongs, "
+            f"{path}, line {line}, column HEAD: {head!r:.60} where the number of the governor belongs, "
             "0 for the root; a treebank without trees cannot be used here",
             code="treebank.head_invalid",
         )
-    relation = told["DEPREL"].split(":")[0].strip()
+    relation = fields["DEPREL"].split(":")[0].strip()
     for column, text in (
-        ("FORM", told["FORM"].strip()),
+        ("FORM", form.strip()),
         ("DEPREL", relation if relation != "_" else ""),
     ):
         if not text:
             raise HeadlabError(
-                f"{path}, line {number}, column {column}: {told[column]!r:.60}, which is not a value",
+                f"{path}, line {line}, column {column}: {fields[column]!r:.60}, which is not a value",
                 code="treebank.column_empty",
             )
-    return _Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)
+    return _Row(line, form, int(head) - 1, relation)
 
 
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:

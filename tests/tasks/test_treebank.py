@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from conllu import parse
+from conllu.exceptions import ParseException
+from conllu.parser import parse_id_value
 from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_data import data_with
 
 from headlab.errors import HeadlabError
+from headlab.tasks.conllu_text import conllu_sentences, is_id
+from headlab.tasks.text_files import read_text
 from headlab.tasks.udpos import Tree, read_trees, treebank, treebank_languages
 
 GOOD = [
@@ -96,6 +100,25 @@ def test_a_broken_tree_is_refused_with_its_line_and_column(tmp_path: Path, name:
         read_trees(path)
 
 
+def test_a_sentence_has_the_last_id_before_its_words_or_its_number(tmp_path: Path) -> None:
+    sentence = line("1", "a", "0", "root")
+    content = f"# sent_id = x\n\n{sentence}\n\n{sentence}\n# sent_id = y\n\n# sent_id = z\n#sent_id=é ü \n{sentence}\n"
+    assert [found.id for found in read_trees(written(tmp_path, content))] == ["x", "2", "é ü"]
+
+
+@given(
+    st.text("0123456789-._ x", max_size=8)
+    | st.from_regex(r"[0-9]{1,3}[-.][0-9]{1,3}", fullmatch=True)
+)
+def test_ids_are_those_of_the_package_conllu(text: str) -> None:
+    try:
+        parse_id_value(text)
+        is_known = bool(text)
+    except ParseException:
+        is_known = False
+    assert is_id(text) == is_known
+
+
 @pytest.mark.parametrize("content", ["", "\n\n", "# only a comment\n"])
 def test_a_file_without_a_tree_is_refused(tmp_path: Path, content: str) -> None:
     with raises("treebank.empty", "line 1"):
@@ -146,6 +169,23 @@ def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path
     for language, split in (("xx", "test"), ("yy", "dev")):
         with raises("treebank.missing", f"ud/{language}.{split}.conllu", "has xx"):
             treebank(tmp_path, language, split)  # type: ignore[arg-type]
+
+
+@pytest.mark.data
+def test_treebanks_are_read_as_the_package_conllu_reads_them() -> None:
+    for path in sorted((data_with("ud") / "ud").glob("*.test.conllu")):
+        beginning = read_text(path)[:100_000].rpartition("\n\n")[0]
+        ours = [list(sentence.words(tagged=True)) for sentence in conllu_sentences(beginning, path)]
+        theirs = [
+            [token for token in tokens if isinstance(token["id"], int)]
+            for tokens in parse(beginning)
+        ]
+        for words, tokens in zip(ours, theirs, strict=True):
+            assert [word.fields["UPOS"] for word in words] == [token["upos"] for token in tokens]
+            assert [word.fields["FORM"] for word in words] == [token["form"] for token in tokens]
+            assert [word.fields["HEAD"] for word in words] == [
+                str(token["head"]) for token in tokens
+            ]
 
 
 @pytest.mark.data
