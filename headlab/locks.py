@@ -1,4 +1,8 @@
-"""Locks that end with their holder: flock, or, where a file system has none, a file that names the holder."""
+"""Locks that end with their holder: flock, or, where a file system has none, a file that names the holder.
+
+Both are filelock's. Its `FileLock` is neither: it falls back for ENOSYS alone, where NFS and Lustre say other things, and
+takes over from a killed holder by swapping two names, which they cannot do.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # imported where a file system has no flock: elsewhere no command waits for it
+if TYPE_CHECKING:  # imported where a file is locked: most commands lock none
     from filelock import MarkerSoftFileLock, OwnerRecord
 
 # What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`, some FUSE.
 NO_FLOCK = frozenset(
     (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 )
-HELD = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES))
+AGAIN_SECONDS = (
+    0.001  # between attempts to take a lock: those that are waited for are held that short
+)
 MARKER_SUFFIX = ".holder"
 TAKEOVER_SUFFIX = ".takeover"
 UNWRITTEN_SECONDS = (
@@ -41,25 +47,21 @@ def flock(descriptor: int, *, wait: bool) -> Flock:
     """Lock an open file or folder until it is closed or its holder is killed.
 
     Args:
-        descriptor: of the open file.
-        wait: whether to wait until no other process holds it.
+        descriptor: Of the open file.
+        wait: Whether to wait until no other process holds it.
 
     Raises:
-        OSError: the lock failed for another reason than a holder or the file system.
+        OSError: The lock failed for another reason than a holder or the file system.
     """
+    from filelock import lock_descriptor
+
     try:
-        import fcntl  # missing on Windows
-    except ImportError:
-        return Flock.MISSING
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        is_taken = lock_descriptor(descriptor, blocking=wait, poll_interval=AGAIN_SECONDS)
     except OSError as error:
         if error.errno in NO_FLOCK:
             return Flock.MISSING
-        if error.errno in HELD:
-            return Flock.HELD
         raise
-    return Flock.TAKEN
+    return Flock.TAKEN if is_taken else Flock.HELD
 
 
 class LockedFile(io.FileIO):

@@ -65,6 +65,19 @@ def test_a_lock_of_the_kernel_needs_no_marker(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_lock_of_the_kernel_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    here = str(Path(__file__).parents[1])
+    with process_on(here, path, "yes") as (holder, answer):
+        assert answer == "held"
+        assert lock_file(path) is None
+        holder.kill()
+        holder.wait()
+        lock = lock_file(path)
+        assert lock is not None
+        lock.close()
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL])
 def test_reported_17_without_flock_a_marker_keeps_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -240,5 +253,9 @@ def test_flock_tells_a_holder_from_a_file_system_without_locks(
     with (tmp_path / "x").open("wb") as one, (tmp_path / "x").open("wb") as other:
         assert flock(one.fileno(), wait=False) is Flock.TAKEN
         assert flock(other.fileno(), wait=False) is Flock.HELD
+        with ThreadPoolExecutor(1) as threads:
+            later = threads.submit(flock, other.fileno(), wait=True)
+            one.close()
+            assert later.result() is Flock.TAKEN
         without_flock(monkeypatch)
         assert flock(other.fileno(), wait=False) is Flock.MISSING
