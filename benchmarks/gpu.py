@@ -37,7 +37,7 @@ PARTS = ("runs", "right", "fast", "helps")
 MINUTES = 8
 NEEDED = (
     "torch", "transformers", "numpy", "scipy", "safetensors", "tokenizers", "peft", "pydantic",
-    "typer", "rich", "pandas", "huggingface_hub", "jinja2", "conllu", "hassil", "home_assistant_intents",
+    "typer", "rich", "pandas", "huggingface_hub", "jinja2", "cachetools", "hassil", "home_assistant_intents",
     "platformdirs",
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from cachetools import LRUCache
 
 from headlab.encoding import IGNORED, Sized
 from headlab.errors import HeadlabError, require_type
@@ -174,7 +175,7 @@ class Evaluator:
         self._chunks = [
             self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)
         ]
-        self._seen: OrderedDict[str, Evaluation] = OrderedDict()
+        self._evaluations: LRUCache[str, Evaluation] = LRUCache(REMEMBERED)
         self._means: torch.Tensor | None = None
         self._below_chance = ""
 
@@ -312,9 +313,10 @@ class Evaluator:
         predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
         gates, seen = self.model.grid.gates(kept.kept), 0
         for chunk in self._chunks:
-            if key in self._seen:  # of an earlier stream, or of one that has overtaken this one
-                self._seen.move_to_end(key)
-                yield self._seen[key]
+            # Of an earlier stream, or of one that has overtaken this one.
+            known_evaluation = self._evaluations.get(key)
+            if known_evaluation is not None:
+                yield known_evaluation
                 return
             fitted = []
             for batch, found in self.answers(chunk, gates, ablation):
@@ -332,7 +334,7 @@ class Evaluator:
                 self.language, right, given, ids, groups, len(predicted), omissions
             )
             if evaluation.done:
-                self._remember(key, evaluation)
+                self._evaluations[key] = evaluation
                 if kept.kept.all():
                     self._note_chance(evaluation)
             yield evaluation
@@ -340,12 +342,12 @@ class Evaluator:
     @property
     def knows(self) -> bool:
         """Whether the untouched model's answers are there, so that `stream` gives them at once."""
-        return _named(full_mask(self.model.grid)) in self._seen
+        return _named(full_mask(self.model.grid)) in self._evaluations
 
     def know(self, whole: Evaluation) -> None:
         """Take the untouched model's answers to these examples from elsewhere, as from an earlier process."""
         known = replace(whole, omissions=self.omissions)
-        self._remember(_named(full_mask(self.model.grid)), known)
+        self._evaluations[_named(full_mask(self.model.grid))] = known
         self._note_chance(known)
 
     def _note_chance(self, whole: Evaluation) -> None:
@@ -383,11 +385,6 @@ class Evaluator:
             self.forwards += forwards
             fitted.append(batch)
             yield batch, found
-
-    def _remember(self, key: str, evaluation: Evaluation) -> None:
-        self._seen[key] = evaluation
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
 
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""

@@ -65,6 +65,20 @@ def test_partial_figures_are_prefixes_of_the_whole(
     assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # remembered
 
 
+def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_module, "REMEMBERED", 2)
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
+
+    def passes(head: int) -> int:
+        before = evaluator.forwards
+        evaluator.evaluate(mask_of(model, head))
+        return evaluator.forwards - before
+
+    assert [passes(head) for head in (0, 1, 0, 2, 0, 1)] == [24, 24, 0, 24, 0, 24]
+
+
 def test_the_first_figure_of_long_texts_is_of_fewer(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

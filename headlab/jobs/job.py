@@ -594,8 +594,6 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     model = lab.need(request.model)
     key = (request.task, request.method, canonical_json(request.options))
     if key not in lab.paces:
-        if len(lab.paces) >= MAX_PACES:
-            lab.paces.pop(next(iter(lab.paces)))
         evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
         evaluator.tick = tick
         lab.paces[key] = timed(evaluator, request.method, request.options)

@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cachetools import LRUCache
+
 from headlab import tasks
 from headlab.errors import HeadlabError
-from headlab.jobs.job import Job, measured_by
+from headlab.jobs.job import MAX_PACES, Job, measured_by
 from headlab.jobs.known import Known
 from headlab.jobs.lab import JobPart, RunningJob, reporter
 from headlab.methods.forecast import Forecast
@@ -58,7 +60,7 @@ class LocalLab:
             data: Folder of the tasks' files; None for $HEADLAB_DATA, or for a declaration's own folder.
         """
         self.store = store
-        self.paces: MutableMapping[tuple[str | None, ...], float] = {}
+        self.paces: MutableMapping[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self.helpers: Helpers | None = None
         self.languages_at_once = 1
         self._load = load

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 
 from headlab.errors import require_seed
 from headlab.evaluator import Dataset, Evaluator, compare
@@ -108,8 +108,8 @@ class Pieces:
         self._omissions: dict[tuple[str, Split], Omissions] = {}
         self._specs: dict[tuple[str, Split], RunSpec] = {}
         self._known: list[HeadScores] | None = None
-        self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
-        self._evaluators: OrderedDict[tuple[str, Split], Evaluator] = OrderedDict()
+        self._answers: LRUCache[tuple[str, Split, str], Evaluation] = LRUCache(REMEMBERED)
+        self._evaluators: LRUCache[tuple[str, Split], Evaluator] = LRUCache(EVALUATORS)
         self._task = replace(self.task, read=self._read_once)
 
     @property
@@ -247,9 +247,8 @@ class Pieces:
         if run is not None:
             run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
         counted()
-        return self._noted(
-            language, split, self._remember((language, split, mask.digest), evaluation)
-        )
+        self._answers[language, split, mask.digest] = evaluation
+        return self._noted(language, split, evaluation)
 
     def all_answers(
         self, language: str, masks: Sequence[Bools | None], split: Split = "test"
@@ -319,9 +318,10 @@ class Pieces:
 
     def evaluator(self, language: str, split: Split) -> Evaluator:
         """An evaluator of the split's examples; a few are cached, with their tokens but no layer inputs."""
-        if (language, split) not in self._evaluators:
+        evaluator = self._evaluators.get((language, split))
+        if evaluator is None:
             # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
-            self._evaluators[language, split] = Evaluator(
+            evaluator = Evaluator(
                 self.model,
                 self._task,
                 language,
@@ -330,10 +330,8 @@ class Pieces:
                 state_bytes=0,
                 tick=self.tick,
             )
-        self._evaluators.move_to_end((language, split))
-        if len(self._evaluators) > EVALUATORS:
-            self._evaluators.popitem(last=False)
-        return self._evaluators[language, split]
+            self._evaluators[language, split] = evaluator
+        return evaluator
 
     def _read_once(self, language: str, split: Split, seed: int) -> Sequence[Example]:
         key = language, split, seed
@@ -399,16 +397,11 @@ class Pieces:
 
     def _lookup(self, language: str, mask: Mask, split: Split) -> Evaluation | None:
         key = language, split, mask.digest
-        if key not in self._answers and (run := self._answers_run(language, split)) is not None:
-            found = run.answers(mask.digest, self.examples(language, split))
-            return None if found is None else self._remember(key, found)
-        return self._answers.get(key)
-
-    def _remember(self, key: tuple[str, Split, str], evaluation: Evaluation) -> Evaluation:
-        self._answers[key] = evaluation
-        self._answers.move_to_end(key)
-        if len(self._answers) > REMEMBERED:
-            self._answers.popitem(last=False)
+        evaluation = self._answers.get(key)
+        if evaluation is None and (run := self._answers_run(language, split)) is not None:
+            evaluation = run.answers(mask.digest, self.examples(language, split))
+            if evaluation is not None:
+                self._answers[key] = evaluation
         return evaluation
 
     def ask_scores(

@@ -8,9 +8,9 @@ from __future__ import annotations
 import html
 import logging
 import re
-from collections import OrderedDict
 from urllib.parse import urlsplit
 
+from cachetools import FIFOCache
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -75,8 +75,8 @@ class Door:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._logged: OrderedDict[str, None] = OrderedDict()
-        self._advice_by_origin: OrderedDict[str, str] = OrderedDict()
+        self._logged: FIFOCache[str, None] = FIFOCache(MAX_REMEMBERED)
+        self._advice_by_origin: FIFOCache[str, str] = FIFOCache(MAX_REMEMBERED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
@@ -111,7 +111,6 @@ class Door:
         else:
             advice = origin_advice(origin, host)
             self._advice_by_origin[origin] = advice
-            _forget_oldest(self._advice_by_origin)
         self._log_once(advice)
         return advice
 
@@ -132,7 +131,6 @@ class Door:
     def _log_once(self, advice: str) -> None:
         if advice not in self._logged:
             self._logged[advice] = None
-            _forget_oldest(self._logged)
             log.warning("headlab: %s", advice)
 
 
@@ -148,8 +146,3 @@ def _origin_of(address: str) -> str:
     except ValueError:
         return ""
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _forget_oldest(remembered: OrderedDict[str, None] | OrderedDict[str, str]) -> None:
-    if len(remembered) > MAX_REMEMBERED:
-        remembered.popitem(last=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import streamlit as st
+from cachetools import FIFOCache
 
 from headlab.errors import HeadlabError
 from headlab.jobs.fields import Place
@@ -285,7 +286,8 @@ def _asked(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
-    known: dict[str, tuple[float, ComingForecast]] = st.session_state.setdefault(KNOWN, {})
+    known: FIFOCache[str, tuple[float, ComingForecast]]
+    known = st.session_state.setdefault(KNOWN, FIFOCache(KEPT))
     key, now = _key(job), time.monotonic()
     asked, held = known.get(key, (-FRESH_SECONDS, None))
     if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
@@ -294,16 +296,13 @@ def _asked(job: Job) -> ComingForecast | None:
         def ask() -> Generator[Forecast]:
             yield worker.forecast(job)
 
-        known.pop(key, None)
         known[key] = now, Latest(ask)
-        while len(known) > KEPT:
-            known.pop(next(iter(known)))
     return known[key][1]
 
 
 def told_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    known: dict[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
+    known: Mapping[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
     _, coming = known.get(_key(job), (0.0, None))
     forecast = None if coming is None else coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:

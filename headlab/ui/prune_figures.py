@@ -165,6 +165,10 @@ def _answers(client: Client, question: Question, language: str) -> Generator[Fig
 
 
 def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
+    """Add a figure to those of its session, and forget the first of too many.
+
+    A dict, as several threads of a session write here: a library's cache would need a lock of its own.
+    """
     known[key] = figure
     while len(known) > REMEMBERED:
         known.pop(next(iter(known)))

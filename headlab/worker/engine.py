@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass, field
 
+from cachetools import FIFOCache
 from pydantic import BaseModel
 
 from headlab.errors import HeadlabError
@@ -161,7 +162,9 @@ class Waiting:
         # Begun ones that nobody reads any more: their iterators are closed in the device's thread.
         self._withdrawn: deque[Live] = deque()
         self._latest: dict[Hashable, Live] = {}
-        self._turns: OrderedDict[Hashable, int] = OrderedDict()
+        # Of each session, which record was the last that it was served.
+        self._turns: FIFOCache[Hashable, int] = FIFOCache(REMEMBERED)
+        self._served = 0
         self._ahead = 0
         self._closed = False
 
@@ -265,10 +268,8 @@ class Waiting:
 
     def _count(self, live: Live, ahead: bool) -> None:
         self._ahead = self._ahead + 1 if ahead else 0
-        self._turns[live.session] = 1 + next(reversed(self._turns.values()), 0)
-        self._turns.move_to_end(live.session)
-        while len(self._turns) > REMEMBERED:
-            self._turns.popitem(last=False)
+        self._served += 1
+        self._turns[live.session] = self._served  # forgets the session served longest ago
 
     def put_back(self, live: Live) -> None:
         """Queue a request that has more records for its next turn."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from cachetools import LRUCache
 
 from headlab.changes import changes
 from headlab.errors import HeadlabError
@@ -26,7 +27,7 @@ from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.inputs import label_order
 from headlab.jobs.fields import SplitName
-from headlab.jobs.job import Refusal, measured_by
+from headlab.jobs.job import MAX_PACES, Refusal, measured_by
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.jobs.lab import RunningJob, WatchedStore
 from headlab.jobs.table import job_class
@@ -257,8 +258,10 @@ class Resident:
         self.helpers: Helpers | None = None
         self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
+        # Not an LRUCache of a library: its values are measured when they enter, and in no order of use;
+        # these grow in use, and the least recently used one's layer inputs go before it does.
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
-        self.paces: dict[tuple[str | None, ...], float] = {}
+        self.paces: LRUCache[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self._costs: Costs | None = None
         self.tick: Callable[[], None] = lambda: None
 

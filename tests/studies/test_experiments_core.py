@@ -34,7 +34,7 @@ from headlab.studies.run import (
 )
 from headlab.studies.table import STUDIES, offered_experiments, study, study_run_by
 from headlab.tables import Report, duration
-from headlab.tasks.base import Task
+from headlab.tasks.base import Split, Task
 
 CASES: dict[str, Task] = {
     "bert": tiny_task(), "deberta-v2": tiny_task(), "gpt2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS,
@@ -195,6 +195,24 @@ def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pie
     ]
     assert kept == [True] * EVALUATORS == [True] * 3
     assert pieces.evaluator(*asked[0]) is not found[0]
+
+
+def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
+    make: Callable[..., Pieces], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.studies.run.REMEMBERED", 2)
+    pieces = make(store=None)
+
+    def is_known(language: str, split: Split) -> bool:
+        was_known = pieces.has_answers(language, split=split)
+        pieces.answers(language, None, split)
+        return was_known
+
+    first: tuple[str, Split] = ("xx", "dev")
+    second: tuple[str, Split] = ("yy", "dev")
+    third: tuple[str, Split] = ("xx", "test")
+    asked = (first, second, first, third, first, second)
+    assert [is_known(*names) for names in asked] == [False, False, True, False, True, False]
 
 
 def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:

@@ -419,6 +419,19 @@ def test_sessions_have_their_turns_however_much_one_asks_for() -> None:
     assert queue.take() is None
 
 
+def test_of_too_many_sessions_the_turn_that_is_longest_ago_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headlab.worker.engine.REMEMBERED", 2)
+    queue = Waiting()
+    for session in ("first", "second", "third"):
+        queue.add(waiting(session))
+        assert len(taken(queue, 1)) == 1
+    for session in ("third", "second", "first"):
+        queue.add(waiting(session, "fr"))
+    assert [live.session for live in taken(queue, 3)] == ["first", "second", "third"]
+
+
 def test_requests_without_a_session_have_one_turn_together() -> None:
     queue = Waiting()
     for _ in range(10):
