@@ -1,7 +1,8 @@
-"""Locks that end with their holder: flock, or, where a file system has none, a file that names the holder.
+"""Locks that end with their holder: flock, or where there is none a file that names the holder.
 
-Both are filelock's. Its `FileLock` is neither: it falls back for ENOSYS alone, where NFS and Lustre say other things, and
-takes over from a killed holder by swapping two names, which they cannot do.
+Both are taken with filelock. Its `FileLock`, which joins the two, would not do: it turns to a file
+for the error ENOSYS alone, while NFS and Lustre report others, and takes over from a killed holder
+by swapping two names, which these file systems cannot do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""CoNLL-U, read once for tags, for gold trees and for users' tasks, with errors that name file, line and column.
+"""The one reader of CoNLL-U, for tags, gold trees and users' tasks; errors name line and column.
 
-The package conllu reads the same treebanks in the tests, to the same words. It cannot stand in for this reader: it
-keeps no line numbers, and reads a line with too few fields, or with two spaces in a field, as something else.
+The package conllu reads the same words from treebanks in the tests. It cannot replace this reader:
+it keeps no line numbers, so no error could name one, and it reads a line with too few fields, or
+with two spaces in a field, as something else.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from headlab.tasks.text_files import Where, is_blank, paragraphs
 CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 MUST_BE_WRITTEN = CONLLU[:4]
 """Columns of which a tagged sentence may leave none blank."""
-# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
-WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
+WORD = re.compile("[1-9][0-9]{0,5}")
+"""The id of a word."""
+NO_WORD = re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
+"""The id of a multiword token ("4-5") or of an empty node ("8.1")."""
 SENTENCE_ID = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 ID = re.compile(
     r"_|0|[1-9][0-9]*"
@@ -42,7 +45,9 @@ class ConlluWord(NamedTuple):
 
 
 class ConlluSentence(NamedTuple):
-    """The lines of a sentence; each is checked when its word is asked for, so errors come in their order.
+    """The lines of a sentence.
+
+    A line is checked when its word is asked for, so errors come in the file's order.
 
     Attributes:
         where: The file's name, in errors.
@@ -75,10 +80,13 @@ class ConlluSentence(NamedTuple):
         return sentence_id
 
     def words(self, *, tagged: bool = False) -> Iterator[ConlluWord]:
-        """Its syntactic words, without multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1").
+        """Its syntactic words.
+
+        Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.
 
         Args:
-            tagged: Whether ids must be such as the format defines, and `MUST_BE_WRITTEN` be written.
+            tagged: Whether all ids must be those of the format, and no field of
+                `MUST_BE_WRITTEN` be blank.
 
         Raises:
             HeadlabError: A line has another number of fields, or words are not numbered from 1.
@@ -96,8 +104,9 @@ class ConlluSentence(NamedTuple):
                 next_id += 1
             elif not NO_WORD.fullmatch(word_id):
                 raise HeadlabError(
-                    f"{self.where}, line {number}, column ID: {word_id!r:.60} where word {next_id} of the sentence "
-                    "belongs; words are numbered from 1, and an empty line ends a sentence",
+                    f"{self.where}, line {number}, column ID: {word_id!r:.60} where word {next_id} "
+                    "of the sentence belongs; words are numbered from 1, and an empty line ends a "
+                    "sentence",
                     code="treebank.id_out_of_order",
                 )
 
@@ -118,9 +127,9 @@ def _fields(line: str, where: Where, number: int) -> dict[str, str]:
     fields = line.split("\t")
     if len(fields) != len(CONLLU):
         raise HeadlabError(
-            f"{where}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
-            f"({', '.join(CONLLU)}): {line!r:.60}; a file with one token a line in columns of its own can be declared "
-            'as a task with format = "conll" (docs/tasks.md)',
+            f"{where}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has "
+            f"{len(CONLLU)} ({', '.join(CONLLU)}): {line!r:.60}; a file with one token a line in "
+            'columns of its own can be declared as a task with format = "conll" (docs/tasks.md)',
             code="treebank.fields_mismatch",
         )
     return dict(zip(CONLLU, fields, strict=True))
@@ -131,7 +140,8 @@ def _require_written(fields: dict[str, str], where: Where, number: int) -> None:
     for column in MUST_BE_WRITTEN:
         if is_blank(fields[column]):
             raise HeadlabError(
-                f"{where}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
+                f"{where}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a "
+                "missing value",
                 code="treebank.field_empty",
             )
     if not is_id(fields["ID"]):

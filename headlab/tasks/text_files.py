@@ -88,7 +88,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def paragraphs(text: str) -> Iterator[list[tuple[int, str]]]:
-    """The lines of each paragraph with their numbers from 1; paragraphs stand between blank lines."""
+    """The lines of each paragraph, numbered from 1; blank lines separate paragraphs."""
     paragraph: list[tuple[int, str]] = []
     for number, line in enumerate([*lines_of(text), ""], start=1):
         if not is_blank(line):

@@ -136,12 +136,15 @@ def sentences(path: Path) -> Iterator[Tagged]:
 
 
 def _tagged(word: ConlluWord, path: Path) -> tuple[str, int]:
-    """A word and the index of its part of speech in LABELS. Raises HeadlabError if it has none of these."""
+    """A word and the index of its part of speech in LABELS.
+
+    Raises HeadlabError if it has none of these.
+    """
     tag = word.fields["UPOS"]
     if tag not in LABELS:
         raise HeadlabError(
-            f"{path}, line {word.line}, column UPOS: {tag!r:.60} is none of the {len(LABELS)} universal "
-            f"parts of speech ({', '.join(LABELS)})",
+            f"{path}, line {word.line}, column UPOS: {tag!r:.60} is none of the {len(LABELS)} "
+            f"universal parts of speech ({', '.join(LABELS)})",
             code="treebank.tag_unknown",
         )
     # Two spaces in a form count as one, as in earlier versions: the data's hash depends on it.
@@ -239,13 +242,13 @@ def _trees(path: Path) -> Iterator[Tree]:
 
 
 def _in_tree(word: ConlluWord, path: Path) -> _Row:
-    """A word with its governor. Raises HeadlabError if it has none, or neither form nor relation."""
+    """A word with its governor. Raises HeadlabError if it lacks this, a form or a relation."""
     line, fields = word
     head, form = fields["HEAD"], fields["FORM"]
     if not NUMBER.fullmatch(head):
         raise HeadlabError(
-            f"{path}, line {line}, column HEAD: {head!r:.60} where the number of the governor belongs, "
-            "0 for the root; a treebank without trees cannot be used here",
+            f"{path}, line {line}, column HEAD: {head!r:.60} where the number of the governor "
+            "belongs, 0 for the root; a treebank without trees cannot be used here",
             code="treebank.head_invalid",
         )
     relation = fields["DEPREL"].split(":")[0].strip()
@@ -255,7 +258,8 @@ def _in_tree(word: ConlluWord, path: Path) -> _Row:
     ):
         if not text:
             raise HeadlabError(
-                f"{path}, line {line}, column {column}: {fields[column]!r:.60}, which is not a value",
+                f"{path}, line {line}, column {column}: {fields[column]!r:.60}, which is not a "
+                "value",
                 code="treebank.column_empty",
             )
     return _Row(line, form, int(head) - 1, relation)

@@ -167,7 +167,7 @@ def _answers(client: Client, question: Question, language: str) -> Generator[Fig
 def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
     """Add a figure to those of its session, and forget the first of too many.
 
-    A dict, as several threads of a session write here: a library's cache would need a lock of its own.
+    Several threads of a session write here. A dict takes that; a library's cache needs a lock.
     """
     known[key] = figure
     while len(known) > REMEMBERED:

@@ -258,8 +258,8 @@ class Resident:
         self.helpers: Helpers | None = None
         self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
-        # Not an LRUCache of a library: its values are measured when they enter, and in no order of use;
-        # these grow in use, and the least recently used one's layer inputs go before it does.
+        # In order of use. An LRUCache of a library measures a value once and shows no such order;
+        # these grow, and those used longest ago lose their layer inputs before they are dropped.
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self.paces: LRUCache[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self._costs: Costs | None = None
