@@ -10,7 +10,7 @@ from tiny import VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.roles.sentences import Frequencies
+from headlab.roles import Frequencies
 from headlab.tasks import Tree
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")

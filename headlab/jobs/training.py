@@ -19,6 +19,8 @@ from headlab.jobs import (
     LocalPath,
     MeasureRequest,
     Place,
+    RunningJob,
+    StepProgress,
     Surroundings,
     flag_of,
     pairs_of,
@@ -26,6 +28,7 @@ from headlab.jobs import (
     shown_value,
 )
 from headlab.methods import Part
+from headlab.training import FinetuneStep
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
@@ -49,6 +52,28 @@ class LoggedStep(TypedDict):
     step: int
     loss: float
     seconds: float
+
+
+class LoggedOutcome(TrainingOutcome):
+    """What a finished training says, with every step."""
+
+    steps: list[LoggedStep]
+
+
+class LoggedProgress:
+    """Progress of a training in its steps, and a list of them."""
+
+    def __init__(self, running: RunningJob) -> None:
+        """Nothing is done yet."""
+        self.steps: list[LoggedStep] = []
+        self._progress = StepProgress(running)
+
+    def step(self, step: FinetuneStep) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+        self.steps.append(
+            {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
+        )
+        self._progress.made(step, step.step, step.steps, step.note)
 
 
 class TrainingJob(Job):

@@ -27,7 +27,6 @@ from headlab.jobs import (
     MeasureRequest,
     Name,
     RunningJob,
-    StepProgress,
     Surroundings,
     estimate,
     flag_of,
@@ -35,9 +34,9 @@ from headlab.jobs import (
 )
 from headlab.jobs.training import (
     OUT,
-    LoggedStep,
+    LoggedOutcome,
+    LoggedProgress,
     TrainingJob,
-    TrainingOutcome,
     judging_part,
     measured_pace,
     options_record,
@@ -46,7 +45,7 @@ from headlab.jobs.training import (
 )
 from headlab.masks import load_mask
 from headlab.tasks import DEV_SIZE
-from headlab.training import FinetuneStep, TranslationOptions
+from headlab.training import TranslationOptions
 
 if TYPE_CHECKING:
     from headlab.core import JsonRecord
@@ -67,12 +66,6 @@ TOKENS_A_WORD = 1.5
 """About how many pieces a small vocabulary cuts a word into."""
 MEASURES = 2
 """Passes over dev besides its translation: for the accuracy and for the log-probability."""
-
-
-class TranslationOutcome(TrainingOutcome):
-    """What a finished training says, with every step."""
-
-    steps: list[LoggedStep]
 
 
 class TranslationJob(TrainingJob):
@@ -120,14 +113,14 @@ class TranslationJob(TrainingJob):
             load_mask(self.mask)
         return self
 
-    def run(self, lab: Lab, running: RunningJob) -> TranslationOutcome:
+    def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
         """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
         from headlab.evaluation import Decoding  # these import torch
         from headlab.training.translation import train_translation
 
         chosen_task = self.chosen_task(lab)
         decoding = Decoding(self.beams)
-        progress = TranslationProgress(running)
+        progress = LoggedProgress(running)
 
         def measure(model: Model) -> JsonRecord:
             running.progress(0, self.size, "measuring", fresh=True)
@@ -229,22 +222,6 @@ class TranslationJob(TrainingJob):
         if self.mask is not None:
             words += ["--mask", str(self.mask)]
         return [[*words, *self.training_words(around)]]
-
-
-class TranslationProgress:
-    """Progress of a training in its steps, and a list of them."""
-
-    def __init__(self, running: RunningJob) -> None:
-        """Nothing is done yet."""
-        self.steps: list[LoggedStep] = []
-        self._progress = StepProgress(running)
-
-    def step(self, step: FinetuneStep) -> None:
-        """Called after each step; the first may continue from a checkpoint."""
-        self.steps.append(
-            {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
-        )
-        self._progress.made(step, step.step, step.steps, step.note)
 
 
 def measured_on_dev(

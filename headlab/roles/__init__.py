@@ -10,6 +10,7 @@ from headlab.roles.report import having as having
 from headlab.roles.report import heads_of as heads_of
 from headlab.roles.report import judged as judged
 from headlab.roles.report import read as read
+from headlab.roles.sentences import Frequencies as Frequencies
 from headlab.roles.sentences import Sentences as Sentences
 from headlab.roles.sentences import corpus_frequencies as corpus_frequencies
 from headlab.roles.sentences import of_task as of_task

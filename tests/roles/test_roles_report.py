@@ -12,12 +12,20 @@ from saved import save_classifier
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-import headlab
 from headlab.cli.main import main
 from headlab.core import Progress, Report
 from headlab.results import Store
-from headlab.roles import KINDS, OPTIONS, corpus_frequencies, kind_of, of_task, of_trees, resolve
-from headlab.roles.sentences import Frequencies, package_frequencies
+from headlab.roles import (
+    KINDS,
+    OPTIONS,
+    Frequencies,
+    corpus_frequencies,
+    kind_of,
+    of_task,
+    of_trees,
+    resolve,
+)
+from headlab.roles.sentences import package_frequencies
 from headlab.roles.study import forwards, study
 from headlab.roles.table import THRESHOLDS, position
 from headlab.tasks import Tree
@@ -201,7 +209,7 @@ def test_the_command_gives_every_head_its_measures_and_roles(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(headlab, "task", lambda *_, **__: tiny_task())
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     bank = [
         Tree("1", ("turn", "on", "the", "light"), (-1, 0, 3, 0), ("root", "advmod", "amod", "obj"))
     ] * 3
