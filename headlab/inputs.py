@@ -616,8 +616,10 @@ LANGUAGES = (
 def label_order(model: Model, task: Task) -> LabelOrder:
     """The columns of the model's logits for the task's labels: by the task's label map, by name, or found on dev.
 
-    Raises HeadlabError if the model is not a classifier of this task, or where it cannot be told which class is which.
+    The same whatever languages the task is restricted to.  Raises HeadlabError if the model is not a classifier of this
+    task, or where it cannot be told which class is which.
     """
+    task = task.unrestricted()
     told = None if task.label_map is None else tuple(task.label_map.items())
     key = (task.name, task.labels, task.languages, task.seed, told)
     if key not in model.orders:

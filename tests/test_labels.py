@@ -162,6 +162,23 @@ def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
     assert Evaluator(model, task, "xx", "dev", None).evaluate().accuracy > 0.75
 
 
+def test_the_order_is_that_of_the_task_whatever_languages_are_chosen(model):
+    """A job on some languages has the classes that it has in a worker, whose live figures are of all languages."""
+    clear, unclear = labelled(model, ORDER, 0.2), labelled(model, ORDER, 1.0)
+
+    def read(language: str, split: Split, seed: int) -> list[Example]:
+        return list((clear if language == "xx" else unclear).read(language, split, seed))
+
+    task = replace(clear, read=read, languages=("xx", "yy"))
+    without_names(model)
+    with pytest.warns(UserWarning, match=r"a = LABEL_3, .* dev answers \(xx\) right"):
+        found = label_order(model, task.restricted(["yy"]))
+    assert found.columns == ORDER
+    assert label_order(model, task) is found
+    assert task.restricted(["yy"]).restricted(["yy"]).unrestricted() == task
+    assert task.unrestricted() == task
+
+
 def test_what_was_assumed_is_part_of_a_result(model):
     task = labelled(model, ORDER, 0.2)
     named = score(model, task, language="xx", method="random", size=24).spec

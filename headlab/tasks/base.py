@@ -88,6 +88,7 @@ class Task:
     what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").  present:
     (language, split) -> whether reading that split fetches nothing.  declaration, data: the file that declares the
     task, and the folder that its files were asked for in; None where there is no such file, or no folder was named.
+    all_languages: of a task that is restricted to `languages`, those that it has; empty where it is not restricted.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Task:
     present: Callable[[str, Split], bool] = always_present
     declaration: Path | None = field(default=None, compare=False, repr=False)
     data: Path | None = field(default=None, compare=False, repr=False)
+    all_languages: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def named(self) -> bool:
@@ -153,7 +155,12 @@ class Task:
         """The same task with only these languages. Raises HeadlabError for one it lacks."""
         for language in languages:
             self.check(language, "dev")
-        return replace(self, languages=tuple(languages))
+        all_languages = self.all_languages or self.languages
+        return replace(self, languages=tuple(languages), all_languages=all_languages)
+
+    def unrestricted(self) -> Task:
+        """The same task with all its languages."""
+        return replace(self, languages=self.all_languages or self.languages)
 
     def mapped(self, label_map: Mapping[str, str] | None) -> Task:
         """The same task with the model's class for each label; None changes nothing.
