@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlab.cli.job_run import say_line
 from headlab.cli.output import (
     AsJson,
     Here,
@@ -18,6 +19,7 @@ from headlab.cli.output import (
 )
 from headlab.errors import HeadlabError
 from headlab.jobs.gates import GatesJob
+from headlab.jobs.local import LocalJob, LocalLab
 from headlab.json_types import JsonRecord
 from headlab.l0_gates import LearnedGates
 from headlab.records import Floats, HeadGrid, Ints, content_key
@@ -44,27 +46,17 @@ def gates(
 
     A cached run is read, not repeated. It can be interrupted; run the same command again to resume.
     """
-    options = job.gate_options(job.weights[0])
-    (language,) = job.languages_named
+    for weight in job.weights:
+        job.gate_options(weight)  # raises, before anything is read
     check_files(job.weights, out)
-    from headlab.training.l0_learn import sweep
-
+    (language,) = job.languages_named
     task = chosen_task(job.task, language, data, job.label_map)
     task.check(language, "dev")
-    store = here.store()
-    model = here.load(job.model)
+    lab = LocalLab(here.store(), here.load, device=here.device)
     with shown("loading") as show:
-        runs = sweep(
-            model,
-            task,
-            language,
-            job.weights,
-            options=options,
-            store=store,
-            watch=_watching(show),
-        )
+        runs = job.learned(lab, LocalJob(show, say_line), task, _watching(show))
     mask_files = {} if out is None else write_masks(runs, out)
-    model_folders = trained_models(runs, store)
+    model_folders = trained_models(runs, lab.store)
     if json:
         print_json(as_json(runs, mask_files, model_folders))
         return
@@ -98,21 +90,22 @@ def _file(weight: float) -> str:
     return f"gates-{weight:.12g}.json"
 
 
-def _watching(show: Say) -> Callable[[float], Watch[GateStep]]:
+def _watching(show: Say) -> Callable[[str, float], Watch[GateStep]]:
+    """Callbacks that show how far the run of a weight is; the command has one language."""
     from headlab.training.steps import Watch
 
-    def watch(weight: float) -> Watch[GateStep]:
+    def watch_run(language: str, weight: float) -> Watch[GateStep]:
         last = (0, 1)
 
-        def say(step: GateStep) -> None:
+        def show_step(step: GateStep) -> None:
             nonlocal last
             last = (step.step, step.steps)
             words = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open, {clock(step.left)} left"
             show(words, *last)
 
-        return Watch(say, measuring=lambda: show(f"λ {weight:g}: measuring", *last))
+        return Watch(show_step, measuring=lambda: show(f"λ {weight:g}: measuring", *last))
 
-    return watch
+    return watch_run
 
 
 def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headlab.cli.job_run import say_line
 from headlab.cli.output import (
     AsJson,
     Here,
+    Say,
     print_json,
     progress_bar,
     stepping,
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
+from headlab.jobs.lab import JobPart
+from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.roles import RolesJob
 from headlab.json_types import Json
 from headlab.records import HEAD, Head
 from headlab.roles.report import having, heads_of
 from headlab.roles.table import FILE, NAME, resolve
 from headlab.tables import Report, Table
-from headlab.tasks.base import DEV_SIZE, TREEBANK
-from headlab.tasks.udpos import read_trees, treebank, treebank_languages
+from headlab.tasks.base import TREEBANK
+from headlab.tasks.udpos import read_trees, treebank_languages
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
+    from headlab.records import Progress
     from headlab.roles.sentences import Sentences
 
 Reports = Mapping[str, Report]
@@ -50,44 +55,57 @@ def roles(
 
     Syntactic roles need gold trees. A cached report is read, not computed again.
     """
-    options = resolve(job.options)
-    sentences_by_name = sentences_of(job, conllu, data)
+    resolve(job.options)  # raises, before anything is read
+    lab = LocalLab(here.store(), here.load, device=here.device, data=data)
+    sentences_by_name = sentences_of(job, lab, conllu, data)
     from headlab.roles.sentences import corpus_frequencies
-    from headlab.roles.study import study
 
-    store = here.store()
     word_frequencies = None if frequencies is None else corpus_frequencies(frequencies)
-    model = here.load(job.model)
+    lab.need(job.model)
     reports: dict[str, Report] = {}
     with progress_bar(NAME) as show:
-        for name, sentences in sentences_by_name.items():
-            reports[name] = study(
-                model,
-                sentences,
-                options=options,
-                store=store,
-                frequencies=word_frequencies,
-                on_progress=stepping(show, name),
+        running = RolesProgress(show)
+        for place, (name, sentences) in enumerate(sentences_by_name.items()):
+            part = JobPart(NAME, sentences.language, name, place, len(sentences_by_name))
+            reports[name] = job.report(
+                lab, running, sentences, part, running.tick, word_frequencies
             )
     if out is not None:
         write_reports(reports, out)
     print_json(as_json(reports)) if json else typer.echo("\n\n".join(readable(reports)))
 
 
-def sentences_of(job: RolesJob, conllu: Path | None, data: Path | None) -> dict[str, Sentences]:
+class RolesProgress(LocalJob):
+    """Progress of the reports, one after the other."""
+
+    def __init__(self, show: Say) -> None:
+        """Nothing is analysed yet.
+
+        Args:
+            show: Shows what is analysed, and how much of how much is done.
+        """
+        super().__init__(show, say_line)
+
+    def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
+        """A callback that shows how far the report is."""
+        return stepping(self._show, part.label)
+
+
+def sentences_of(
+    job: RolesJob, lab: LocalLab, conllu: Path | None, data: Path | None
+) -> dict[str, Sentences]:
     """The sentences to analyse, by name: trees, the examples of a task, or both.
 
     Args:
         job: With one language.
+        lab: What it works with.
         conllu: A file of gold trees, in place of the treebank.
-        data: Folder of the treebank and of the task's files.
+        data: Folder of the treebank.
 
     Raises:
         HeadlabError: There are neither.
     """
-    import headlab
-    from headlab.cli.evaluate import as_split
-    from headlab.roles.sentences import of_task, of_trees
+    from headlab.roles.sentences import of_trees
 
     (language,) = job.languages_named
     sentences_by_name: dict[str, Sentences] = {}
@@ -96,17 +114,10 @@ def sentences_of(job: RolesJob, conllu: Path | None, data: Path | None) -> dict[
         trees = of_trees(read_trees(conllu), language, FILE, job.size)
         sentences_by_name[TREEBANK] = replace(trees, file=conllu)
     elif language in treebank_languages(data, split_of_task):
-        trees = of_trees(
-            treebank(data, language, as_split(job.split)), language, job.split, job.size
-        )
-        sentences_by_name[TREEBANK] = replace(trees, data=data)
+        sentences_by_name[TREEBANK] = job.treebank_sentences(language, job.size, data)
     if job.task is not None:
-        task = headlab.task(job.task, language, data=data)
-        task.check(language, job.split)
-        size = job.size
-        if not size and job.split == "dev":
-            size = DEV_SIZE
-        sentences_by_name[task.name] = of_task(task, language, as_split(job.split), size)
+        examples = job.task_sentences(lab, language, job.examples_size())
+        sentences_by_name[examples.name] = examples
     if not sentences_by_name:
         raise HeadlabError(
             f"no sentences to find roles on in {language}: give gold trees with --conllu, a data folder with "

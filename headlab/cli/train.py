@@ -2,124 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from headlab.cli.job_command import FlagValues, command, values_of
-from headlab.cli.job_run import local_lab, run_announced
+from headlab.cli.job_run import local_lab, run_announced, say_line
 from headlab.cli.output import AsJson, print_json, shown
-from headlab.files import read_json
-from headlab.jobs.command import languages_of
-from headlab.jobs.finetune import FinetuneJob, training_flags
+from headlab.jobs.finetune import FinetuneJob, Finetuning
 from headlab.jobs.lm import LmJob, LmPruneJob
-from headlab.jobs.training import RECORD
+from headlab.jobs.local import LocalJob
 from headlab.jobs.translation import TranslationJob
-from headlab.options import OptionValue
 from headlab.tables import NOTHING
 
 if TYPE_CHECKING:
     from headlab.jobs.job import Outcome
-    from headlab.jobs.training import LoggedStep, TrainingJob, TrainingOutcome
-    from headlab.jobs.translation import TranslationOutcome
-    from headlab.tasks.base import Example, Task
-    from headlab.training.options import FinetuneOptions, FinetuneStep
+    from headlab.jobs.training import LoggedOutcome, LoggedStep, TrainingJob, TrainingOutcome
 
 
 # `headlab finetune`: a model for a task, trained on one language, by default English.
 
 
 def finetune(
-    job: FinetuneJob,
+    flags: Annotated[FlagValues, values_of(FinetuneJob.flags())],
     *,
     data: Path | None,
-    language: str,
-    languages: str,
-    size: int,
-    base: str | None,
-    method: str | None,
-    preset: str | None,
-    out: Path | None,
-    epochs: float | None,
-    targets: str | None,
-    training: Annotated[FlagValues, values_of(list(training_flags()))],
     device: str | None,
     json: AsJson = False,
 ) -> None:
     """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
-    import headlab
-    from headlab.training.options import default_preset, options_of
-
-    task = headlab.task(job.task, data=data)
-    examples = task.examples(language, "train")
-    method = method or ("lora" if _embedded(base) else "full")
-    options = options_of(
-        preset or default_preset(bool(examples[0].words), method, _embedded(base)),
-        method,
-        len(examples),
-        epochs=epochs,
-        seed=job.seed,
-        targets=_names(targets),
-        **cast("Mapping[str, OptionValue]", training),  # each is given once
-    )
-    measured_task = task if languages == "all" else task.restricted(languages_of(languages))
-    out = out or Path("adapter" if method == "lora" and _embedded(base) else "model")
-    folder, log = _train(base, task.labels, examples, measured_task, size, out, options, device)
-    report(folder, log, json)
-
-
-def _embedded(base: str | None) -> bool:
-    from headlab.training.output import EMBEDDED_BASE
-
-    return base is None or base == EMBEDDED_BASE
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _train(
-    base: str | None, labels: tuple[str, ...], examples: tuple[Example, ...], measured: Task, size: int, out: Path,
-    options: FinetuneOptions, device: str | None,
-) -> tuple[Path, list[LoggedStep]]:  # fmt: skip
-    """Train with a progress bar; returns the folder and a log entry for each step."""
-    from headlab.models.load import pick_device
-    from headlab.training.finetune import finetune as train
-    from headlab.training.finetune import on_dev
-    from headlab.training.output import check_out, find_base
-
-    check_out(out)
-    place = pick_device(device)
-    log: list[LoggedStep] = []
-    with shown("training") as say:
-
-        def progress(step: FinetuneStep) -> None:
-            log.append(
-                {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
-            )
-            say(step.note, step.step, step.steps)
-
-        evaluate = on_dev(
-            measured, size, lambda language, done: say(f"measuring {language}", done, size)
-        )
-        folder = train(
-            find_base(base), examples, labels, out=out, options=options, device=str(place), progress=progress,
-            evaluate=evaluate,
-        )  # fmt: skip
-    return folder, log
-
-
-def report(folder: Path, log: list[LoggedStep], json: bool) -> None:
-    """Print the record that a fine-tuning run wrote."""
-    record: dict[str, Any] = read_json(folder / RECORD)
+    lab = local_lab(device, data=data)
+    training = Finetuning.from_flags(flags, lab)
+    with shown("training") as show:
+        outcome: Outcome = training.run(lab, LocalJob(show, say_line))
     if json:
-        outcome: Outcome = {"folder": str(folder), "training": record, "steps": log}
         print_json(outcome)
-        return
-    print_steps(log)
-    for name, value in record.items():
+    else:
+        report_finetuning(cast("LoggedOutcome", outcome))
+
+
+def report_finetuning(outcome: LoggedOutcome) -> None:
+    """Print the record that a fine-tuning wrote."""
+    print_steps(outcome["steps"])
+    for name, value in outcome["training"].items():
         if name != "files":  # their sha256 matters only when the folder is replaced
             typer.echo(f"{name}: {value}")
 
@@ -210,10 +137,10 @@ def translation(
     if json:
         print_json(outcome)
     else:
-        report_translation(cast("TranslationOutcome", outcome))
+        report_translation(cast("LoggedOutcome", outcome))
 
 
-def report_translation(outcome: TranslationOutcome) -> None:
+def report_translation(outcome: LoggedOutcome) -> None:
     """Print what the training of a translation model came to."""
     record = outcome["training"]
     print_steps(outcome["steps"])

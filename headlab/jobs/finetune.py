@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Protocol, Self, cast
 
 import numpy as np
 
@@ -21,23 +21,27 @@ from headlab.jobs.command import (
     FlagValue,
     Surroundings,
     flag_of,
+    languages_of,
     unset_flags,
 )
 from headlab.jobs.fields import SEED, Name, Seed, examples_of_dev, setting
 from headlab.jobs.job import Job, Outcome
 from headlab.jobs.known import Estimate, Known, estimate
 from headlab.jobs.lab import Lab, RunningJob, StepProgress
-from headlab.jobs.training import FORWARDS_LEARNED, RECORD, judging_part
+from headlab.jobs.training import (
+    FORWARDS_LEARNED,
+    RECORD,
+    LoggedOutcome,
+    LoggedProgress,
+    judging_part,
+)
 from headlab.methods.forecast import Part
-from headlab.options import Option
+from headlab.options import Option, OptionValue
 from headlab.records import content_key
 from headlab.store import ADAPTERS
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, Task
-from headlab.training.options import FinetuneOptions
-
-if TYPE_CHECKING:
-    from headlab.training.options import FinetuneStep
+from headlab.training.options import FinetuneOptions, FinetuneStep, default_preset, options_of
 
 LANGUAGE = "en"
 DEFAULT_TASK = WHERE["task"].default
@@ -98,9 +102,6 @@ class FinetuneJob(Job):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Train and measure, unless the adapter is in the cache."""
-        from headlab.training.finetune import finetune, on_dev
-        from headlab.training.output import embedded_base  # imports torch
-
         chosen_task = lab.task(self.task)
         folder = self.adapter(chosen_task)
         out = lab.store.root / folder
@@ -108,18 +109,9 @@ class FinetuneJob(Job):
             running.log("the adapter is in the cache already")
             return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
         running.began(folder, LANGUAGE)
-        progress = TrainingProgress(running, chosen_task, self.training_options())
-        finetune(
-            embedded_base(lab.base()),
-            chosen_task.examples(LANGUAGE, "train"),
-            chosen_task.labels,
-            out=out,
-            options=self.training_options(),
-            device=lab.device,
-            checkpoint_every=CHECKPOINT_STEPS,
-            progress=progress.step,
-            evaluate=on_dev(chosen_task, tick=progress.measuring),
-        )
+        options = self.training_options()
+        progress = TrainingProgress(running, chosen_task, options)
+        Finetuning(chosen_task, LANGUAGE, chosen_task, options, out).train(lab, progress)
         progress.done()
         return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
 
@@ -214,6 +206,151 @@ def _task_of(values: Mapping[str, FlagValue]) -> str:
             code="option.two_tasks",
         )
     return str(task_argument or task_named or DEFAULT_TASK)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """The names in a comma-separated text; None if there is no text."""
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class FinetuneProgress(Protocol):
+    """How far a fine-tuning is."""
+
+    def step(self, step: FinetuneStep, /) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+
+    def measuring(self, language: str, begun: int, /) -> None:
+        """Called between batches of a language's dev examples; may raise to stop.
+
+        Args:
+            language: Its code.
+            begun: How many of them were begun.
+        """
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """A fine-tuning with all that it depends on: a job's, or one of the many more that the command can make.
+
+    Attributes:
+        task: Whose labels are learned.
+        language: Of the train split.
+        measured: The task in the languages that are measured on dev at the end.
+        options: Of the training.
+        out: Folder to write.
+        base: Hub id or folder of an encoder; None for the embedded one.
+        size: Examples of dev that are measured in each language, at most.
+    """
+
+    task: Task
+    language: str
+    measured: Task
+    options: FinetuneOptions
+    out: Path
+    base: str | None = None
+    size: int = DEV_SIZE
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue], lab: Lab) -> Self:
+        """The fine-tuning of a command; its examples are read, for they decide on defaults.
+
+        Args:
+            values: Of all flags of the command, by their keys.
+            lab: Has the task.
+
+        Raises:
+            HeadlabError: Two tasks are given, or the task, a language, the preset or an option does not fit.
+        """
+        task = lab.task(_task_of(values))
+        language = str(values["language"])
+        examples = task.examples(language, "train")
+        base = cast("str | None", values["base"])
+        has_embedded_base = is_embedded(base)
+        method = str(values["method"] or ("lora" if has_embedded_base else "full"))
+        preset = values["preset"] or default_preset(
+            bool(examples[0].words), method, has_embedded_base
+        )
+        training = {flag.key: values[flag.key] for flag in training_flags()}
+        options = options_of(
+            str(preset),
+            method,
+            len(examples),
+            epochs=cast("float | None", values["epochs"]),
+            seed=cast("int", values["seed"]),
+            targets=_names(cast("str | None", values["targets"])),
+            **cast("dict[str, OptionValue]", training),  # each is given once
+        )
+        languages = languages_of(str(values["languages"]))
+        folder_name = "adapter" if method == "lora" and has_embedded_base else "model"
+        return cls(
+            task,
+            language,
+            measured=task if languages == "all" else task.restricted(languages),
+            options=options,
+            out=Path(str(values["out"] or folder_name)),
+            base=base,
+            size=cast("int", values["size"]),
+        )
+
+    def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
+        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        progress = FolderProgress(running, self.size)
+        self.train(lab, progress)
+        return {
+            "folder": str(self.out),
+            "training": read_json(self.out / RECORD),
+            "steps": progress.steps,
+        }
+
+    def train(self, lab: Lab, progress: FinetuneProgress) -> None:
+        """As `run`, for a progress of one's own.
+
+        Raises:
+            HeadlabError: The folder would be lost, a language has no dev examples, or the base cannot be trained.
+        """
+        from headlab.training.finetune import finetune, on_dev  # these import torch
+        from headlab.training.output import check_out, embedded_base, find_base
+
+        check_out(self.out)
+        device = lab.device
+        measure = on_dev(self.measured, self.size, progress.measuring)
+        finetune(
+            embedded_base(lab.base()) if is_embedded(self.base) else find_base(self.base),
+            self.task.examples(self.language, "train"),
+            self.task.labels,
+            out=self.out,
+            options=self.options,
+            device=device,
+            checkpoint_every=CHECKPOINT_STEPS,
+            progress=progress.step,
+            evaluate=measure,
+        )
+
+
+def is_embedded(base: str | None) -> bool:
+    """Whether a base is the one that ships with the package."""
+    from headlab.training.output import EMBEDDED_BASE  # imports torch
+
+    return base is None or base == EMBEDDED_BASE
+
+
+class FolderProgress(LoggedProgress):
+    """Progress of a command's fine-tuning: its steps, then the dev examples of one language after the other."""
+
+    def __init__(self, running: RunningJob, size: int) -> None:
+        """Nothing is done yet.
+
+        Args:
+            running: Shows how far it is.
+            size: Dev examples of a language.
+        """
+        super().__init__(running)
+        self._running = running
+        self._size = size
+
+    def measuring(self, language: str, begun: int) -> None:
+        """Called between batches of a language's dev examples."""
+        self._running.progress(begun, self._size, f"measuring {language}")
 
 
 class TrainingProgress:

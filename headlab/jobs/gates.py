@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
@@ -101,26 +103,48 @@ class GatesJob(TaskJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """One run per language and weight; stored runs are not repeated."""
-        from headlab.training.l0_learn import Given, learn
-
         languages = named(self.languages)
+        total_runs = len(languages) * len(self.weights)
+        places = count()
+
+        def watch_run(language: str, weight: float) -> Watch[GateStep]:
+            name = f"{language}, λ {weight:g}"
+            return RunProgress(running, name, next(places), total_runs).callbacks()
+
+        gates = self.learned(lab, running, lab.task(self.task, self.label_map), watch_run)
+        running.progress(total_runs * PART, total_runs * PART, f"{', '.join(languages)} done")
+        return {"keys": [content_key(learned.spec) for learned in gates]}
+
+    def learned(
+        self,
+        lab: Lab,
+        running: RunningJob,
+        task: Task,
+        watch_run: Callable[[str, float], Watch[GateStep]],
+    ) -> list[LearnedGates]:
+        """Gates of each language at each weight: from the store, or learned and stored.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            task: That it is on.
+            watch_run: The callbacks of one run, given its language and its weight; called before the run begins.
+        """
+        from headlab.training.l0_learn import sweep  # imports torch
+
         model = lab.need(self.model)
-        chosen_task = lab.task(self.task, self.label_map)
-        keys: list[str] = []
-        runs = len(languages) * len(self.weights)
-        for language in languages:
-            learned_from = Given(model, chosen_task, language, self.gate_options(self.weights[0]))
-            for weight in self.weights:
-                watch = RunProgress(running, f"{language}, λ {weight:g}", len(keys), runs)
-                gates = learn(
-                    learned_from,
-                    self.gate_options(weight),
-                    store=lab.watched(running, language),
-                    watch=watch.callbacks(),
-                )
-                keys.append(content_key(gates.spec))
-        running.progress(runs * PART, runs * PART, f"{', '.join(languages)} done")
-        return {"keys": keys}
+        gates: list[LearnedGates] = []
+        for language in named(self.languages):
+            gates += sweep(
+                model,
+                task,
+                language,
+                self.weights,
+                options=self.gate_options(self.weights[0]),
+                store=lab.watched(running, language),
+                watch=partial(watch_run, language),
+            )
+        return gates
 
     # The forecast.
 

@@ -29,7 +29,7 @@ from headlab.jobs.lab import JobPart, Lab, RunningJob, Tick, for_each_language, 
 from headlab.methods.forecast import Part
 from headlab.options import Option, option_words, parse_options
 from headlab.records import part
-from headlab.roles.sentences import Sentences, of_task, of_trees
+from headlab.roles.sentences import Frequencies, Sentences, of_task, of_trees
 from headlab.roles.table import FILE, NAME, OPTIONS, VERSION, resolve
 from headlab.store import Result, Store
 from headlab.tables import Report
@@ -113,36 +113,95 @@ class RolesJob(Job):
             )
         chosen_task = task(self.task, self.languages)
         chosen_task.examples(chosen_task.languages[0], self.split, 1)
-        size = self.size
-        if not size and self.split == "dev":
-            size = DEV_SIZE
-        return self.model_copy(update={"languages": list(chosen_task.languages), "size": size})
+        return self.model_copy(
+            update={"languages": list(chosen_task.languages), "size": self.examples_size()}
+        )
+
+    def examples_size(self) -> int | None:
+        """How many examples of a task are taken, at most; None for all: by default, of every split but dev."""
+        if not self.size and self.split == "dev":
+            return DEV_SIZE
+        return self.size
 
     def sentences(self, lab: Lab, language: str, size: int | None) -> Sentences:
         """The sentences of a language, at most `size` of them."""
         if self.source == "treebank":
-            return of_trees(treebank(None, language, self.split), language, self.split, size)
-        return of_task(lab.task(str(self.task)), language, self.split, size)
+            return self.treebank_sentences(language, size)
+        return self.task_sentences(lab, language, size)
+
+    def treebank_sentences(
+        self, language: str, size: int | None, data: Path | None = None
+    ) -> Sentences:
+        """Trees of a treebank.
+
+        Args:
+            language: Its code.
+            size: Sentences, at most; None for all.
+            data: Folder that the treebank is below; None for $HEADLAB_DATA.
+
+        Raises:
+            HeadlabError: There is no such treebank, or it cannot be read.
+        """
+        trees = of_trees(treebank(data, language, self.split), language, self.split, size)
+        return replace(trees, data=data)
+
+    def task_sentences(self, lab: Lab, language: str, size: int | None) -> Sentences:
+        """Examples of the task.
+
+        Args:
+            lab: What the job works with.
+            language: Its code.
+            size: Examples, at most; None for all.
+
+        Raises:
+            HeadlabError: The task lacks the language or the split.
+        """
+        chosen_task = lab.task(str(self.task)).restricted([language])
+        chosen_task.check(language, self.split)
+        return of_task(chosen_task, language, self.split, size)
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """One report per language; stored reports are not made again."""
-        from headlab.roles.study import study  # imports torch
-
         languages = named(self.languages)
-        model = lab.need(self.model)
+        lab.need(self.model)  # before any sentence is read
 
         def find_roles(place: int, language: str, tick: Tick) -> Report:
             part = JobPart(NAME, language, language, place, len(languages))
-            return study(
-                model,
-                self.sentences(lab, language, self.size),
-                options=self.options,
-                store=lab.watched(running, language),
-                on_progress=running.part_progress(part),
-                tick=tick,
-            )
+            sentences = self.sentences(lab, language, self.size)
+            return self.report(lab, running, sentences, part, tick)
 
         return keys_of(for_each_language(lab, running, languages, find_roles))
+
+    def report(
+        self,
+        lab: Lab,
+        running: RunningJob,
+        sentences: Sentences,
+        part: JobPart,
+        tick: Tick,
+        frequencies: Frequencies | None = None,
+    ) -> Report:
+        """The roles that heads have on some sentences: from the store, or found and stored.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            sentences: Of one language.
+            part: That the report is of the work of the running job.
+            tick: Called between batches; may raise to stop.
+            frequencies: Of words, counted in a text; None for those of the package wordfreq.
+        """
+        from headlab.roles.study import study  # imports torch
+
+        return study(
+            lab.need(self.model),
+            sentences,
+            options=self.options,
+            store=lab.watched(running, part.language),
+            frequencies=frequencies,
+            on_progress=running.part_progress(part),
+            tick=tick,
+        )
 
     # The forecast.
 

@@ -21,8 +21,10 @@ from headlab.jobs.command import (
 from headlab.jobs.fields import SEED, LocalPath, Place
 from headlab.jobs.job import Details, Job, shown_value
 from headlab.jobs.known import Known, MeasureRequest
+from headlab.jobs.lab import RunningJob, StepProgress
 from headlab.methods.forecast import Part
 from headlab.options import Options, option_words, parse_options
+from headlab.training.options import FinetuneStep
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
@@ -46,6 +48,28 @@ class LoggedStep(TypedDict):
     step: int
     loss: float
     seconds: float
+
+
+class LoggedOutcome(TrainingOutcome):
+    """What a finished training says, with every step."""
+
+    steps: list[LoggedStep]
+
+
+class LoggedProgress:
+    """Progress of a training in its steps, and a list of them."""
+
+    def __init__(self, running: RunningJob) -> None:
+        """Nothing is done yet."""
+        self.steps: list[LoggedStep] = []
+        self._progress = StepProgress(running)
+
+    def step(self, step: FinetuneStep) -> None:
+        """Called after each step; the first may continue from a checkpoint."""
+        self.steps.append(
+            {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
+        )
+        self._progress.made(step, step.step, step.steps, step.note)
 
 
 class TrainingJob(Job):

@@ -14,12 +14,12 @@ from headlab.errors import HeadlabError
 from headlab.jobs.command import DATA, DEVICE, HERE, Flag, FlagValue, Surroundings, flag_of
 from headlab.jobs.fields import SEED, Language, LocalPath, Name, setting
 from headlab.jobs.known import Estimate, Known, Measured, MeasureRequest, estimate
-from headlab.jobs.lab import Lab, RunningJob, StepProgress
+from headlab.jobs.lab import Lab, RunningJob
 from headlab.jobs.training import (
     OUT,
-    LoggedStep,
+    LoggedOutcome,
+    LoggedProgress,
     TrainingJob,
-    TrainingOutcome,
     judging_part,
     measured_pace,
     options_record,
@@ -29,7 +29,7 @@ from headlab.jobs.training import (
 from headlab.masks import load_mask
 from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
-from headlab.training.options import FinetuneStep, TranslationOptions
+from headlab.training.options import TranslationOptions
 
 if TYPE_CHECKING:
     from headlab.generation import Decoding
@@ -50,12 +50,6 @@ TOKENS_A_WORD = 1.5
 """About how many pieces a small vocabulary cuts a word into."""
 MEASURES = 2
 """Passes over dev besides its translation: for the accuracy and for the log-probability."""
-
-
-class TranslationOutcome(TrainingOutcome):
-    """What a finished training says, with every step."""
-
-    steps: list[LoggedStep]
 
 
 class TranslationJob(TrainingJob):
@@ -103,14 +97,14 @@ class TranslationJob(TrainingJob):
             load_mask(self.mask)
         return self
 
-    def run(self, lab: Lab, running: RunningJob) -> TranslationOutcome:
+    def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
         """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
         from headlab.generation import Decoding  # these import torch
         from headlab.training.translation import train_translation
 
         chosen_task = self.chosen_task(lab)
         decoding = Decoding(self.beams)
-        progress = TranslationProgress(running)
+        progress = LoggedProgress(running)
 
         def measure(model: Model) -> JsonRecord:
             running.progress(0, self.size, "measuring", fresh=True)
@@ -212,22 +206,6 @@ class TranslationJob(TrainingJob):
         if self.mask is not None:
             words += ["--mask", str(self.mask)]
         return [[*words, *self.training_words(around)]]
-
-
-class TranslationProgress:
-    """Progress of a training in its steps, and a list of them."""
-
-    def __init__(self, running: RunningJob) -> None:
-        """Nothing is done yet."""
-        self.steps: list[LoggedStep] = []
-        self._progress = StepProgress(running)
-
-    def step(self, step: FinetuneStep) -> None:
-        """Called after each step; the first may continue from a checkpoint."""
-        self.steps.append(
-            {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
-        )
-        self._progress.made(step, step.step, step.steps, step.note)
 
 
 def measured_on_dev(

@@ -12,7 +12,6 @@ from saved import save_classifier
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-import headlab
 from headlab.cli.main import main
 from headlab.records import Progress
 from headlab.roles.sentences import (
@@ -207,7 +206,7 @@ def test_the_command_gives_every_head_its_measures_and_roles(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(headlab, "task", lambda *_, **__: tiny_task())
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     bank = [
         Tree("1", ("turn", "on", "the", "light"), (-1, 0, 3, 0), ("root", "advmod", "amod", "obj"))
     ] * 3

