@@ -52,7 +52,7 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The tasks, and a data folder with one treebank."""
     two_labels = Task("letters", ("first", "second"), ("en", "xx"), False, letters)
     known_tasks = {"tiny": lambda _: tiny_task(), "letters": lambda _: two_labels}
-    monkeypatch.setattr("headlab.tasks.TASKS", known_tasks)
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", known_tasks)
     folder = tmp_path / "data"
     (folder / "ud").mkdir(parents=True)
     (folder / "ud" / "xx.dev.conllu").write_text(TREES * 3, encoding="utf-8")

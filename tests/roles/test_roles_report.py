@@ -209,7 +209,7 @@ def test_the_command_gives_every_head_its_measures_and_roles(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     bank = [
         Tree("1", ("turn", "on", "the", "light"), (-1, 0, 3, 0), ("root", "advmod", "amod", "obj"))
     ] * 3
