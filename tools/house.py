@@ -64,16 +64,36 @@ def modules() -> dict[str, str]:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """Every module a file names in an import, at any depth, `from package import module` spelled out."""
-    found: list[str] = []
+    """Every module a file names in an import, at any depth, `from package import module` spelled out.
+
+    A function that a package's front door names is not the module of the same name: `from headlab.masks import compare`.
+    """
+    names: list[str] = []
     for node in imports(path):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        else:
-            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            found += [name if name in modules() else str(node.module) for name in whole]
-    return tuple(found)
+            names += [alias.name for alias in node.names]
+            continue
+        assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+        package = str(node.module)
+        for alias in node.names:
+            full_name = f"{package}.{alias.name}"
+            is_module = full_name in modules() and alias.name not in exported(package)
+            names.append(full_name if is_module else package)
+    return tuple(names)
+
+
+@cache
+def exported(package: str) -> frozenset[str]:
+    """The names that a package's `__init__.py` imports from its modules; none for a module."""
+    path = modules().get(package, "")
+    if not path.endswith("__init__.py"):
+        return frozenset()
+    return frozenset(
+        alias.asname or alias.name
+        for node in imports(path)
+        if isinstance(node, ast.ImportFrom) and node.module != package
+        for alias in node.names
+    )
 
 
 def imports(path: str) -> Iterator[ast.Import | ast.ImportFrom]:
