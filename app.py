@@ -35,7 +35,7 @@ def run_session() -> None:
 if __name__ == "__main__":
     run_session()
 else:
-    from headlab.dashboard.frame.door import middleware
-    from headlab.dashboard.frame.ending import lifespan
+    from headlab.dashboard.server.door import middleware
+    from headlab.dashboard.server.ending import lifespan
 
     app = App(__file__, lifespan=lifespan, middleware=middleware())

@@ -126,7 +126,8 @@ class Latest(Generic[T]):
 WAIT_SECONDS = 60.0
 FRESH_SECONDS = 2.0
 RETRY_SECONDS = 10.0
-LOOK_SECONDS, GIVE_WAY_SECONDS = 3.0, 0.1
+LOOK_SECONDS = 3.0
+GIVE_WAY_SECONDS = 0.1
 # The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5
 SIGNS = {
@@ -306,14 +307,15 @@ def _status(every: float | None) -> None:
 Stamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
 KINDS = (HeadScores, Report, LearnedGates)  # what pages list
 R = TypeVar("R")
+Kind = TypeVar("Kind")
 
 
-def listing(kind: type[T]) -> Listing[T]:
+def listing(kind: type[Kind]) -> Listing[Kind]:
     """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
 
     Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
     """
-    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind)))
+    return cast(Listing[Kind], _of_folder(lambda root, stamp: _listing(root, stamp, kind)))
 
 
 @st.cache_resource(show_spinner=False)
